@@ -1,0 +1,37 @@
+# Two commands matter: `make run` and `make test`. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup run test test-long check bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(STAMP)
+
+run: setup  ## write a log, kill the writer, recover, look inside
+	$(BIN)/penstock lab crash
+
+test: setup  ## what CI runs
+	$(BIN)/python -m pytest -q -n 2
+
+test-long: setup  ## soaks and many seeds
+	$(BIN)/python -m pytest -q -n 2 -m 'long or not long' --hypothesis-profile=long
+
+check: setup  ## what a reviewer would run
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+bench: setup  ## storage against the raw disk, in one run
+	$(BIN)/python -m benchmarks.storage
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,1 @@
+"""What every layer knows: ids, errors, settings."""

@@ -1,0 +1,213 @@
+"""What a broker asks of a batch before it appends it.
+
+The order is Kafka's, so that a batch with two faults gets the answer it would get there:
+
+    UnifiedLog.analyzeAndValidateRecords    base offset, size, CRC, codec
+    LogValidator.validateBatch              offsets and count, control bit, producer's fields
+    LogValidator.validateRecord             for each record: its key, its timestamp
+
+What comes before that, in ProduceRequest.validateRecords (exactly one batch, magic 2, no zstd before
+version 7), concerns the request and is its handler's to check.
+
+Kafka decodes every record and mends what it can: it renumbers offsets, and rewrites the max timestamp and
+the timestamp type. Nothing is rewritten here, so such a batch is refused where it is noticed. Where
+rules do not ask for records, nothing is decompressed, and only max_timestamp stands for their times.
+Attribute bits 7 to 15 mean nothing yet and are let through, as Kafka does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import NO_TIMESTAMP, TimestampMs
+
+from .batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    DELETE_HORIZON_MASK,
+    LOG_APPEND_TIME_MASK,
+    TRANSACTIONAL_MASK,
+    Record,
+    RecordBatch,
+)
+from .checksum import crc32c
+from .compression import Codec
+from .errors import CorruptBatch, DecompressedTooLarge
+
+RECORD_ERRORS_MAX = 1000
+"""How many records are named in an answer; a batch may hold a hundred thousand that are wrong."""
+
+UNBOUNDED_MS = (1 << 63) - 1
+"""Kafka's default for message.timestamp.before.max.ms: any time."""
+
+_CODEC_MAX = max(Codec)
+
+
+class InvalidBatch(KafkaError):  # noqa: N818 (it names the state of the batch)
+    """A produced batch is refused."""
+
+    record_errors: list[tuple[int, str]]
+    """Which records are at fault (their index in the batch) and why; empty where it is the batch itself."""
+
+    def __init__(self, message: str, code: ErrorCode, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message, code)
+        self.record_errors = list(record_errors)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRules:
+    """What a topic's settings, and who is writing, make of the checks."""
+
+    max_message_bytes: int = 1024 * 1024 + 12
+    """Kafka's default: a mebibyte and the twelve bytes that the length field does not count."""
+    compacted: bool = False
+    """Every record must have a key; implies check_records."""
+    check_records: bool = False
+    """Decode every record."""
+    timestamp_before_max_ms: int = UNBOUNDED_MS
+    timestamp_after_max_ms: int = 3_600_000
+    log_append_time: bool = False
+    """The broker stamps the batch itself, so the producer's times may be anything."""
+    allow_control: bool = False
+    """The writer is a coordinator or the Raft log: it may write control batches, choose offsets, and
+    leave out sequence numbers, as a coordinator does for offsets committed in a transaction."""
+    max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX
+
+
+def validate_produced(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
+    """Raise InvalidBatch unless batch may be appended as it is."""
+    _check_bytes(batch, rules)
+    _check_offsets(batch)
+    _check_origin(batch, rules)
+    _check_timestamp_type(batch, rules)
+    if rules.check_records or rules.compacted:
+        _check_records(batch, rules, now_ms)
+    elif not rules.log_append_time:
+        why = _time_fault(batch.max_timestamp, rules, now_ms)
+        if why:
+            raise InvalidBatch(f"the batch's max timestamp {why}", ErrorCode.INVALID_TIMESTAMP)
+
+
+def _invalid(message: str) -> InvalidBatch:
+    return InvalidBatch(message, ErrorCode.INVALID_RECORD)
+
+
+def _check_bytes(batch: RecordBatch, rules: ProduceRules) -> None:
+    if batch.base_offset != 0 and not rules.allow_control:
+        raise _invalid(f"the batch has base offset {batch.base_offset}, a producer's is 0")
+    if batch.size > rules.max_message_bytes:
+        raise InvalidBatch(
+            f"the batch has {batch.size} bytes, at most {rules.max_message_bytes} are allowed",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        )
+    expected = crc32c(batch.view[ATTRIBUTES_AT:])
+    if expected != batch.crc:
+        raise InvalidBatch(
+            f"the batch has CRC {batch.crc:#010x}, its bytes give {expected:#010x}", ErrorCode.CORRUPT_MESSAGE
+        )
+    codec = batch.attributes & CODEC_MASK
+    if codec > _CODEC_MAX:
+        raise InvalidBatch(
+            f"the batch has codec {codec}, codecs are 0 to {_CODEC_MAX:d}",
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
+
+
+def _check_offsets(batch: RecordBatch) -> None:
+    if batch.last_offset_delta < 0:
+        raise _invalid(f"the batch has last offset delta {batch.last_offset_delta}, at least 0 expected")
+    if batch.count <= 0:
+        raise _invalid(f"the batch counts {batch.count} records, at least 1 expected")
+    if batch.count != batch.last_offset_delta + 1:
+        raise _invalid(f"the batch counts {batch.count} records for {batch.last_offset_delta + 1} offsets")
+
+
+def _check_origin(batch: RecordBatch, rules: ProduceRules) -> None:
+    attributes = batch.attributes
+    if attributes & CONTROL_MASK and not rules.allow_control:
+        raise _invalid("the batch has the control bit, which only brokers may set")
+    if attributes & DELETE_HORIZON_MASK:
+        raise _invalid("the batch has the delete horizon bit, which only compaction may set")
+    if batch.producer_id >= 0:
+        if batch.base_sequence < 0 and not rules.allow_control:
+            raise _invalid(
+                f"the batch of producer {batch.producer_id} has base sequence {batch.base_sequence}, "
+                "at least 0 expected"
+            )
+        if batch.producer_epoch < 0:
+            raise _invalid(
+                f"the batch of producer {batch.producer_id} has producer epoch {batch.producer_epoch}, "
+                "at least 0 expected"
+            )
+    elif attributes & TRANSACTIONAL_MASK:
+        raise _invalid(
+            f"the batch is transactional and has producer id {batch.producer_id}, at least 0 expected"
+        )
+
+
+def _check_timestamp_type(batch: RecordBatch, rules: ProduceRules) -> None:
+    if batch.attributes & LOG_APPEND_TIME_MASK and not rules.allow_control:
+        raise InvalidBatch(
+            "the batch has timestamp type LogAppendTime, a producer's is CreateTime",
+            ErrorCode.INVALID_TIMESTAMP,
+        )
+
+
+def _time_fault(timestamp: TimestampMs, rules: ProduceRules, now_ms: TimestampMs) -> str | None:
+    if timestamp == NO_TIMESTAMP:
+        return None
+    age_ms = now_ms - timestamp
+    if age_ms > rules.timestamp_before_max_ms:
+        return f"{timestamp} is {age_ms} ms in the past, at most {rules.timestamp_before_max_ms} are allowed"
+    if -age_ms > rules.timestamp_after_max_ms:
+        return (
+            f"{timestamp} is {-age_ms} ms in the future, at most {rules.timestamp_after_max_ms} are allowed"
+        )
+    return None
+
+
+def _check_records(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
+    faults: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    faulty = index = 0
+    max_timestamp = NO_TIMESTAMP
+    try:
+        for index, record in enumerate(batch.records(rules.max_decompressed_bytes)):
+            found = _record_fault(record, batch.base_offset + index, rules, now_ms)
+            if found:
+                faulty += 1
+                if found[0] is ErrorCode.INVALID_TIMESTAMP:
+                    code = found[0]
+                if faulty <= RECORD_ERRORS_MAX:
+                    faults.append((index, found[1]))
+            max_timestamp = max(max_timestamp, record.timestamp)
+    except DecompressedTooLarge as error:
+        raise InvalidBatch(str(error), error.code) from None
+    except CorruptBatch as error:
+        # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
+        raise _invalid(str(error)) from None
+    if faulty:
+        first_index, first = faults[0]
+        what = f"{faulty} of {batch.count} records are refused, the first (index {first_index}) as {first}"
+        raise InvalidBatch(what, code, faults)
+    if max_timestamp != batch.max_timestamp and not rules.log_append_time:
+        raise InvalidBatch(
+            f"the batch has max timestamp {batch.max_timestamp}, its records give {max_timestamp}",
+            ErrorCode.INVALID_TIMESTAMP,
+        )
+
+
+def _record_fault(
+    record: Record, expected_offset: int, rules: ProduceRules, now_ms: TimestampMs
+) -> tuple[ErrorCode, str] | None:
+    if rules.compacted and record.key is None:
+        return ErrorCode.INVALID_RECORD, "it has no key, and the topic is compacted"
+    if not rules.log_append_time:
+        why = _time_fault(record.timestamp, rules, now_ms)
+        if why:
+            return ErrorCode.INVALID_TIMESTAMP, f"its timestamp {why}"
+    if record.offset != expected_offset:
+        return ErrorCode.INVALID_RECORD, f"it has offset {record.offset}, {expected_offset} expected"
+    return None

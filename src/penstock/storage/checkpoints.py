@@ -1,0 +1,139 @@
+"""The small files of a data directory, Kafka's and ours.
+
+Kafka's, in `logs/`:
+    meta.properties                     whose directory this is
+    .kafka_cleanshutdown                there only between a clean stop and the next start
+    recovery-point-offset-checkpoint    everything below is on disk for certain
+    log-start-offset-checkpoint         first offset that readers may see
+    replication-offset-checkpoint       high watermark
+    cleaner-offset-checkpoint           compaction has come so far
+    <partition>/partition.metadata      the topic's id
+
+Ours, in `meta/`: `broker.id` and `checkpoint.json`, which knows besides the recovery point the byte position
+that it lies at, so that recovery reads nothing below it.
+"""
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.storage.epochs import parse_checkpoint
+from penstock.storage.errors import BadCheckpoint
+
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_POINTS = "cleaner-offset-checkpoint"
+
+BROKER_ID = "broker.id"
+CHECKPOINT = "checkpoint.json"
+
+
+def encode_offsets(offsets: dict[TopicPartition, Offset]) -> bytes:
+    rows = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
+    return f"0\n{len(rows)}\n{''.join(rows)}".encode()
+
+
+def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, Offset]:
+    rows = parse_checkpoint(data, path, columns=3)
+    return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+
+
+class MetaProperties(NamedTuple):
+    """Whose log directory this is: `meta.properties`, version 1 (KRaft)."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+    def encode(self) -> bytes:
+        return (
+            f"cluster.id={self.cluster_id}\ndirectory.id={self.directory_id}\n"
+            f"node.id={self.node_id}\nversion=1\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "MetaProperties":
+        try:
+            lines = data.decode("utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise BadCheckpoint(f"{path}: {error}") from error
+        pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
+        properties = {name.strip(): value.strip() for name, _, value in pairs}
+        # Version 0 is ZooKeeper's: it says broker.id, and has no directory.id.
+        node = properties.get("node.id", properties.get("broker.id", ""))
+        if not node.isdecimal():
+            raise BadCheckpoint(f"{path}: node.id is {node!r}, expected a number")
+        return cls(properties.get("cluster.id", ""), int(node), properties.get("directory.id", ""))
+
+
+def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return b"version: 0\ntopic_id: %s" % encode_uuid(topic_id).encode()
+
+
+def decode_partition_metadata(data: bytes, path: str) -> bytes:
+    """The topic's id, 16 bytes."""
+    try:
+        fields = dict(line.split(": ", 1) for line in data.decode("utf-8").splitlines() if line)
+        version, topic_id = int(fields["version"]), decode_uuid(fields["topic_id"])
+    except (UnicodeDecodeError, ValueError, KeyError) as error:
+        raise BadCheckpoint(f"{path}: not a partition.metadata file: {error}") from error
+    if version != 0:
+        raise BadCheckpoint(f"{path}: version {version}, expected 0")
+    return topic_id
+
+
+def encode_uuid(value: bytes) -> str:
+    """An id as Kafka prints it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> bytes:
+    try:
+        value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not an id in base64") from error
+    if len(value) != 16:
+        raise ValueError(f"{text!r} is {len(value)} bytes, expected 16")
+    return value
+
+
+class RecoveryPoint(msgspec.Struct, frozen=True):
+    """Everything below `offset`, indexes and producer snapshot included, is on disk."""
+
+    offset: Offset
+    segment: Offset
+    """Base offset of the segment in which `offset` lies, or would."""
+    position: int
+    """Byte position of `offset` in that segment."""
+
+
+class Checkpoint(msgspec.Struct):
+    """`meta/checkpoint.json`."""
+
+    version: int = 1
+    clean: bool = False
+    """Written by a clean stop. Kafka's own clean-shutdown file decides; this one is for people."""
+    recovery_points: dict[str, RecoveryPoint] = {}
+
+    def encode(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Checkpoint":
+        try:
+            checkpoint = msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError as error:
+            raise BadCheckpoint(f"{path}: {error}") from error
+        if checkpoint.version != 1:
+            raise BadCheckpoint(f"{path}: version {checkpoint.version}, expected 1")
+        return checkpoint

@@ -1,0 +1,107 @@
+"""Leader epochs of a partition: where each leader's reign began.
+
+    epoch   0      3          4
+    offset  0 .... 17 ....... 52 ... log end
+
+A follower that asks where epoch 3 ended learns 52: what it has beyond that came from nobody's leader and
+is truncated (KIP-101). The checkpoint file is Kafka's: a version line `0`, a count, then `epoch offset` lines.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from penstock.base.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from penstock.storage.errors import BadCheckpoint
+
+
+class EpochStart(NamedTuple):
+    epoch: LeaderEpoch
+    offset: Offset
+
+
+class LeaderEpochs:
+    """Sorted by epoch, and so by offset: both strictly increase."""
+
+    def __init__(self, entries: list[EpochStart] | None = None) -> None:
+        self.entries: list[EpochStart] = entries or []
+
+    @property
+    def latest(self) -> LeaderEpoch:
+        return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
+
+    def assign(self, epoch: LeaderEpoch, offset: Offset) -> bool:
+        """Note that records from offset on are of this epoch; True if that is news.
+
+        Entries that contradict it (a later epoch, or an equal or later start) are superseded.
+        """
+        if self.entries and epoch == self.entries[-1].epoch:
+            return False
+        while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].offset >= offset):
+            self.entries.pop()
+        self.entries.append(EpochStart(epoch, offset))
+        return True
+
+    def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
+        """The largest epoch at or below the one asked for, and where it ended.
+
+        Without any such epoch the answer is (-1, -1), as OffsetForLeaderEpoch gives it.
+        """
+        if epoch == NO_LEADER_EPOCH or not self.entries or epoch > self.latest:
+            return NO_LEADER_EPOCH, -1
+        after = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if after == 0:
+            # Asked for an epoch older than all we know: it ended where the first known one began.
+            return epoch, self.entries[0].offset
+        end = self.entries[after].offset if after < len(self.entries) else log_end
+        return self.entries[after - 1].epoch, end
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        after = bisect_right(self.entries, offset, key=lambda entry: entry.offset)
+        return self.entries[after - 1].epoch if after else NO_LEADER_EPOCH
+
+    def truncate_end(self, offset: Offset) -> bool:
+        """Forget epochs that began at or after offset."""
+        keep = bisect_left(self.entries, offset, key=lambda entry: entry.offset)
+        changed = keep < len(self.entries)
+        del self.entries[keep:]
+        return changed
+
+    def truncate_start(self, offset: Offset) -> bool:
+        """Forget epochs that ended at or before offset; the one it lies in now begins there."""
+        covering = bisect_right(self.entries, offset, key=lambda entry: entry.offset) - 1
+        if covering < 0 or (covering == 0 and self.entries[0].offset == offset):
+            return False
+        self.entries[: covering + 1] = [EpochStart(self.entries[covering].epoch, offset)]
+        return True
+
+    def encode(self) -> bytes:
+        lines = [f"{epoch} {offset}\n" for epoch, offset in self.entries]
+        return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
+        rows = parse_checkpoint(data, path, columns=2)
+        entries = [EpochStart(int(epoch), int(offset)) for epoch, offset in rows]
+        for before, after in zip(entries, entries[1:], strict=False):
+            if after.epoch <= before.epoch or after.offset < before.offset:
+                raise BadCheckpoint(f"{path}: epoch {after.epoch} at {after.offset} follows {before}: out of order")
+        return cls(entries)
+
+
+def parse_checkpoint(data: bytes, path: str, columns: int) -> list[list[str]]:
+    """The rows of a Kafka checkpoint file: a version line, a count line, then that many rows."""
+    try:
+        lines = data.decode("utf-8").splitlines()
+        version, count = int(lines[0]), int(lines[1])
+        rows = [line.split(" ") for line in lines[2:]]
+        [[int(number) for number in row[-(columns - 1) :]] for row in rows]
+    except (UnicodeDecodeError, ValueError, IndexError) as error:
+        raise BadCheckpoint(f"{path}: not a checkpoint file: {error}") from error
+    if version != 0:
+        raise BadCheckpoint(f"{path}: version {version}, expected 0")
+    if count != len(rows):
+        raise BadCheckpoint(f"{path}: {len(rows)} rows, expected {count}")
+    for row in rows:
+        if len(row) != columns:
+            raise BadCheckpoint(f"{path}: row {' '.join(row)!r} has {len(row)} columns, expected {columns}")
+    return rows

@@ -1,0 +1,215 @@
+"""Sparse indexes of one segment: offset to position, and timestamp to offset.
+
+Both are sorted arrays of fixed-size big-endian entries, an entry about every `index.interval.bytes` of log:
+
+    .index      8 bytes: int32 last offset of a batch, relative to the segment's base; int32 its position
+    .timeindex 12 bytes: int64 largest timestamp so far; int32 relative last offset of the batch that has it
+
+Nothing here is checksummed. An index is an accelerator: whoever uses an entry checks it against the batch
+that it points at, and a wrong one gets the index rebuilt from the log (`Segment`).
+
+The active segment's entries live in memory and reach the file at a checkpoint or when the segment is sealed:
+whatever a crash takes lies past the recovery point, and is indexed again by the scan from there. A sealed
+segment's entries stay on disk and are searched there, so that 10,000 segments cost no memory.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.openfiles import FileRef, OpenFiles
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Relative offsets and positions are int32: a segment spans at most this many offsets and bytes."""
+
+_BLOCK_BYTES = 4096
+"""A binary search on disk ends with one read of this size, rounded down to whole entries."""
+
+
+class OffsetEntry(NamedTuple):
+    offset: Offset
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    timestamp: TimestampMs
+    offset: Offset
+
+
+Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
+
+
+class _SparseIndex(Generic[Entry]):
+    """What the two indexes share: entries in memory while active, on disk once sealed."""
+
+    _ENTRY: ClassVar[Struct]
+
+    __slots__ = ("_entries", "_files", "_written", "base_offset", "ref")
+
+    def __init__(self, files: OpenFiles, ref: FileRef, base_offset: Offset) -> None:
+        self._files = files
+        self.ref = ref
+        self.base_offset = base_offset
+        self._entries: bytearray | None = None
+        """All entries, while the segment is active; None once they are only on disk."""
+        self._written = 0
+        """How many bytes of `_entries` are in the file already."""
+
+    # -- growing, while active ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin empty, in memory."""
+        self._entries = bytearray()
+        self._written = 0
+
+    def load(self, *, below: Offset | None = None) -> None:
+        """Bring the entries into memory to go on appending; with `below`, only those that point below it."""
+        data = self._read_all()
+        valid = self._valid_bytes(data, below)
+        self._entries = bytearray(data[:valid])
+        self._written = min(valid, len(data))
+
+    def truncate(self, offset: Offset) -> None:
+        """Drop entries for batches that end at or after offset."""
+        assert self._entries is not None
+        keep = self._valid_bytes(self._entries, offset)
+        del self._entries[keep:]
+        self._written = min(self._written, keep)
+
+    def write(self) -> bool:
+        """Bring the file up to what is in memory; True if it had to change. Not synced."""
+        entries = self._entries
+        if entries is None:
+            return False
+        file = self._files.open(self.ref, create=True)
+        if file.size() > self._written:
+            file.truncate(self._written)
+        elif self._written == len(entries) and file.size() == self._written:
+            return False
+        if self._written < len(entries):
+            file.pwrite([bytes(entries[self._written :])], self._written)
+            self._written = len(entries)
+        return True
+
+    def release(self) -> None:
+        """Leave the entries to the file, which must be up to date."""
+        self._entries = None
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def size_bytes(self) -> int:
+        return len(self._entries) if self._entries is not None else self._files.open(self.ref).size()
+
+    def entries(self) -> list[Entry]:
+        data = bytes(self._entries) if self._entries is not None else self._read_all()
+        if len(data) % self._ENTRY.size:
+            raise BadCheckpoint(f"{self.ref.path}: {len(data)} bytes, expected a multiple of {self._ENTRY.size}")
+        return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
+
+    def last(self) -> Entry | None:
+        size = self.size_bytes() // self._ENTRY.size * self._ENTRY.size
+        if size == 0:
+            return None
+        if self._entries is not None:
+            return self._decode(*self._ENTRY.unpack_from(self._entries, size - self._ENTRY.size))
+        data = self._files.open(self.ref).pread(self._ENTRY.size, size - self._ENTRY.size)
+        return self._decode(*self._ENTRY.unpack(data))
+
+    def _floor(self, key: int) -> Entry | None:
+        """The last entry whose first field is at most key."""
+        unpack_from, width = self._ENTRY.unpack_from, self._ENTRY.size
+        data: bytes | bytearray
+        if self._entries is not None:
+            data = self._entries
+        else:
+            data = self._block_around(key)
+        after = bisect_right(range(len(data) // width), key, key=lambda i: unpack_from(data, i * width)[0])
+        return self._decode(*unpack_from(data, (after - 1) * width)) if after else None
+
+    def _block_around(self, key: int) -> bytes:
+        """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
+        file = self._files.open(self.ref)
+        width, unpack = self._ENTRY.size, self._ENTRY.unpack
+        block = _BLOCK_BYTES // width * width
+        blocks = -(-file.size() // block)
+        low, high = 0, blocks - 1  # the block sought is in low..high
+        while low < high:
+            middle = (low + high + 1) // 2
+            first = file.pread(width, middle * block)
+            if len(first) == width and unpack(first)[0] <= key:
+                low = middle
+            else:
+                high = middle - 1
+        return file.pread(block, low * block)
+
+    def _read_all(self) -> bytes:
+        try:
+            file = self._files.open(self.ref)
+        except FileNotFoundError:
+            return b""
+        return file.pread(file.size(), 0)
+
+    def _valid_bytes(self, data: bytes | bytearray, below: Offset | None) -> int:
+        """How much of data is a strictly increasing run of entries, for batches that end before `below`."""
+        raise NotImplementedError
+
+    def _decode(self, first: int, second: int) -> Entry:
+        raise NotImplementedError
+
+
+class OffsetIndex(_SparseIndex[OffsetEntry]):
+    _ENTRY = Struct(">ii")
+    __slots__ = ()
+
+    def append(self, offset: Offset, position: int) -> None:
+        assert self._entries is not None
+        self._entries += self._ENTRY.pack(offset - self.base_offset, position)
+
+    def lookup(self, offset: Offset) -> OffsetEntry:
+        """The last indexed batch that ends at or before offset; the segment's start where there is none.
+
+        entries (40, 0) (90, 5000)   lookup(39) -> start    lookup(40) -> (40, 0)    lookup(200) -> (90, 5000)
+        """
+        return self._floor(offset - self.base_offset) or OffsetEntry(self.base_offset, 0)
+
+    def _valid_bytes(self, data: bytes | bytearray, below: Offset | None) -> int:
+        valid, last_relative, last_position = 0, -1, -1
+        limit = RELATIVE_OFFSET_MAX if below is None else below - self.base_offset - 1
+        for relative, position in self._ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
+            if not (last_relative < relative <= limit and position > last_position):
+                break
+            valid, last_relative, last_position = valid + 8, relative, position
+        return valid
+
+    def _decode(self, first: int, second: int) -> OffsetEntry:
+        return OffsetEntry(self.base_offset + first, second)
+
+
+class TimeIndex(_SparseIndex[TimeEntry]):
+    _ENTRY = Struct(">qi")
+    __slots__ = ()
+
+    def append(self, timestamp: TimestampMs, offset: Offset) -> None:
+        """Add an entry unless it says nothing new: only a larger timestamp does."""
+        assert self._entries is not None
+        last = self.last()
+        if timestamp > (last.timestamp if last else NO_TIMESTAMP):
+            self._entries += self._ENTRY.pack(timestamp, offset - self.base_offset)
+
+    def lookup(self, timestamp: TimestampMs) -> TimeEntry | None:
+        """The last entry at or before timestamp: all records before its offset are no younger than it."""
+        return self._floor(timestamp)
+
+    def _valid_bytes(self, data: bytes | bytearray, below: Offset | None) -> int:
+        valid, last_timestamp, last_relative = 0, NO_TIMESTAMP, -1
+        limit = RELATIVE_OFFSET_MAX if below is None else below - self.base_offset - 1
+        for timestamp, relative in self._ENTRY.iter_unpack(data[: len(data) // 12 * 12]):
+            if not (timestamp > last_timestamp and last_relative < relative <= limit):
+                break
+            valid, last_timestamp, last_relative = valid + 12, timestamp, relative
+        return valid
+
+    def _decode(self, first: int, second: int) -> TimeEntry:
+        return TimeEntry(first, self.base_offset + second)

@@ -1,0 +1,682 @@
+"""One partition's log: a single writer, any number of readers.
+
+    log_start            recovery_point     flushed           log_end    staged
+    |--- segments ---|---- segments ----|----- active segment -----|........|
+      gone below       certainly on disk   synced, not yet            accepted,
+                       after a restart     checkpointed               not yet written
+
+Appending takes two steps, so that all that arrives in one turn of the loop costs one write: `stage` checks a
+batch and gives it its offset, `write_staged` writes everything staged. Flushing takes three, because syncing
+may run on another thread: `prepare_flush`, `FlushWork.run`, `finish_flush`.
+
+What always holds: log_start <= log_end; recovery_point <= flushed <= log_end; the indexes, producer state
+and epochs in memory are those of the batches written; a failed write leaves no trace.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.records import ProduceRules, RecordBatch, patch, stamp, validate_produced
+from penstock.storage import names
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.checkpoints import RecoveryPoint
+from penstock.storage.deletion import remove_segment_files
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
+from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.producers import Producer, Producers
+from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.segment import Segment
+from penstock.storage.segments import SegmentList, TimestampOffset
+from penstock.storage.snapshots import load_snapshot, remove_snapshots, write_snapshot
+from penstock.vfs import Vfs, replace_file
+
+PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
+"""Kafka's `producer.id.expiration.ms`."""
+
+
+_READ_ATTEMPTS_MAX = 100
+"""A reader loses only to a writer that deletes or swaps at that very moment: twice is rare, 100 times a fault."""
+
+Result = TypeVar("Result")
+
+
+class Origin(Enum):
+    """Who appends, which decides what is checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class Appended(NamedTuple):
+    """Where a batch went; for a retry, where its first copy is."""
+
+    base_offset: Offset
+    last_offset: Offset
+    append_time: TimestampMs = NO_TIMESTAMP
+    """When the topic's timestamps are the broker's: what it gave."""
+    is_duplicate: bool = False
+
+
+class Points(Protocol):
+    """Where a log notes what must be on disk before it goes on."""
+
+    def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
+
+    def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
+
+
+class _Staged(NamedTuple):
+    data: bytes | bytearray | memoryview
+    batch: RecordBatch
+    aborted: AbortedTxn | None
+    undo: tuple[ProducerId, Producer | None, Offset]
+
+
+class FlushWork(NamedTuple):
+    """Files to sync, on any thread; `finish_flush` makes it count."""
+
+    log_end: Offset
+    generation: int
+    segments: tuple[tuple[Segment, int], ...]
+    names_changed: int
+    directory: str | None
+    """Set when new names must be made durable as well."""
+    vfs: Vfs
+
+    def run(self) -> None:
+        for segment, _ in self.segments:
+            segment.file().sync()
+        if self.directory is not None:
+            self.vfs.sync_dir(self.directory)
+
+
+class Log:
+    """Made by `recovery.open_log` or `recovery.create_log`."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        files: OpenFiles,
+        settings: LogSettings,
+        points: Points,
+        segments: SegmentList,
+        *,
+        log_start: Offset,
+        producers: Producers,
+        epochs: LeaderEpochs,
+        recovery_point: RecoveryPoint,
+        topic_id: bytes | None = None,
+        is_clean: bool = True,
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.files = files
+        self.vfs = files.vfs
+        self.points = points
+        self.topic_id = topic_id
+        self.segments = segments
+        self.log_start = log_start
+        self.producers = producers
+        self.epochs = epochs
+        self.recovery_point = recovery_point
+        self.log_end: Offset = segments.active.next_offset
+        """First offset not written yet."""
+        self.flushed: Offset = recovery_point.offset
+        """Everything below is on disk."""
+        self.clean_to: Offset = log_start
+        """Compaction has come this far: below, each key is there once."""
+        self.configure(settings)
+        self._staged: list[_Staged] = []
+        self._staged_bytes = 0
+        self._staged_end = self.log_end
+        self._dirty: list[Segment] = [
+            segment for segment in segments if segment.flushed_bytes < segment.size or segment is segments.active
+        ]
+        """Segments with bytes that are not flushed, oldest first; the active one is always among them."""
+        # After a crash nothing is known of the names, nor of what recovery found out about epochs.
+        self._names_changed = 0 if is_clean else 1
+        self._names_synced = 0
+        """Segment files made, and how many of their names are durable."""
+        self._unsynced: list[FileRef] = []
+        """Indexes of sealed segments and snapshots that the next checkpoint must sync."""
+        self._epochs_dirty = not is_clean
+        self._has_torn_tail = False
+        """A write failed and its remains could not be cut off yet."""
+        self._is_suspect = False
+        """A sync failed: what is not flushed must be written again before it can be synced."""
+        self._snapshots: tuple[Offset, Offset] = (recovery_point.offset, recovery_point.offset)
+        """Where the last two checkpoints left a snapshot: the older one counts until the newer is saved."""
+        self._generation = 0
+        """Counts truncations: a flush that began before one proves nothing after it."""
+
+    def __repr__(self) -> str:
+        return f"<Log {self.partition} {self.log_start}..{self.log_end}>"
+
+    def configure(self, settings: LogSettings) -> None:
+        """Take over changed settings; they hold from the next append on."""
+        self.settings = settings
+        self._log_append_time = settings.message_timestamp_type == "LogAppendTime"
+        self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
+
+    # -- appending -------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+        origin: Origin = Origin.CLIENT,
+    ) -> Appended:
+        """Check a batch, give it the next offset and write it."""
+        appended = self.stage(data, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
+        self.write_staged()
+        return appended
+
+    def stage(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+        origin: Origin = Origin.CLIENT,
+    ) -> Appended:
+        """Check a batch as a leader does and give it the next offset, in place; it is written later.
+
+        `data` must hold exactly one batch and stay untouched until it is written. Raises `KafkaError` with
+        the code for the client when the batch is not good, and then leaves everything as it was.
+        """
+        batch = RecordBatch.parse(data)
+        if batch.size != len(data):
+            raise KafkaError(
+                f"the batch has {batch.size} bytes, the request {len(data)}: expected one batch",
+                ErrorCode.INVALID_RECORD,
+            )
+        validate_produced(batch, self._rules[origin], now_ms)
+        if batch.has_producer_id:
+            if batch.is_control:
+                self.producers.check_marker(batch)
+            elif origin is Origin.CLIENT:
+                kept = self.producers.check(batch)
+                if kept is not None:
+                    return Appended(kept.first_offset, kept.last_offset, is_duplicate=True)
+        append_time = NO_TIMESTAMP
+        if self._log_append_time and not batch.is_control:
+            append_time = now_ms
+        if batch.view.readonly:
+            batch = RecordBatch.parse(bytearray(data))
+        patch(batch.view, self._staged_end, leader_epoch)
+        if append_time != NO_TIMESTAMP:
+            stamp(batch.view, append_time)
+        batch = RecordBatch.parse(batch.view)
+        self._accept(batch, now_ms)
+        return Appended(batch.base_offset, batch.last_offset, append_time)
+
+    def stage_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
+        """Take batches as a leader sent them, offsets and epochs included; CRCs are checked."""
+        position, data = 0, memoryview(data)
+        while position < len(data):
+            batch = RecordBatch.parse(data, position)
+            batch.check_crc()
+            if batch.base_offset < self._staged_end:
+                raise KafkaError(
+                    f"{self.partition}: batch at offset {batch.base_offset}, expected {self._staged_end} or more",
+                    ErrorCode.CORRUPT_MESSAGE,
+                )
+            self._accept(batch, now_ms)
+            position += batch.size
+
+    def append_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
+        self.stage_replicated(data, now_ms=now_ms)
+        self.write_staged()
+
+    def _accept(self, batch: RecordBatch, now_ms: TimestampMs) -> None:
+        active = self.segments.active
+        end_position = active.size + self._staged_bytes + batch.size
+        if active.is_full(end_position, batch.last_offset, batch.max_timestamp, now_ms, self.settings):
+            self.write_staged()
+            self.roll(now_ms)
+        before = self.producers.by_id.get(batch.producer_id) if batch.has_producer_id else None
+        undo = (batch.producer_id, before, self.producers.end_offset)
+        aborted = self.producers.apply(batch)
+        self._staged.append(_Staged(batch.view, batch, aborted, undo))
+        self._staged_bytes += batch.size
+        self._staged_end = batch.next_offset
+
+    def write_staged(self) -> None:
+        """Write everything staged with one call; after an error nothing of it is in the log."""
+        staged = self._staged
+        if not staged:
+            return
+        active = self.segments.active
+        try:
+            self._mend()
+            active.file().pwrite([entry.data for entry in staged], active.size)
+        except OSError as error:
+            self._unstage()
+            self._has_torn_tail = True
+            raise StorageError(
+                f"cannot write {active.ref.path}: {error.strerror or error}; nothing was appended"
+            ) from error
+        except StorageError:
+            self._unstage()
+            raise
+        position = active.size
+        # Readers go by the size: it moves first, so that no index entry ever points past it.
+        active.size += self._staged_bytes
+        for entry in staged:
+            batch = entry.batch
+            active.note(Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp))
+            position += batch.size
+            if entry.aborted is not None:
+                active.txn_index.append(entry.aborted)
+            if batch.leader_epoch > self.epochs.latest:
+                self._epochs_dirty |= self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        self.log_end = self._staged_end
+        self._staged = []
+        self._staged_bytes = 0
+
+    def _unstage(self) -> None:
+        for entry in reversed(self._staged):
+            self.producers.undo(*entry.undo)
+        self._staged = []
+        self._staged_bytes = 0
+        self._staged_end = self.log_end
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """Note that a leader of this epoch writes from here on."""
+        self._epochs_dirty |= self.epochs.assign(epoch, self.log_end)
+
+    def roll(self, now_ms: TimestampMs) -> None:
+        """Seal the active segment and begin a new one at the log end."""
+        sealed = self.segments.active
+        self._mend()
+        fresh = Segment(
+            self.files,
+            self.directory,
+            self.log_end,
+            interval_bytes=self.settings.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        try:
+            fresh.create()
+            sealed.seal()
+            snapshot = write_snapshot(self.vfs, self.directory, self.producers)
+        except OSError as error:
+            raise StorageError(
+                f"cannot begin a segment at offset {self.log_end} in {self.directory}: {error.strerror or error}"
+            ) from error
+        self._unsynced += [sealed.index.ref, sealed.time_index.ref, sealed.txn_index.ref, *snapshot]
+        sealed.release_indexes()
+        self.segments = SegmentList([*self.segments, fresh])
+        self._dirty.append(fresh)
+        self._names_changed += 1
+
+    # -- durability ------------------------------------------------------------------------------------
+
+    @property
+    def is_flushed(self) -> bool:
+        return (
+            self.flushed >= self.log_end
+            and self._names_synced == self._names_changed
+            and not self._is_suspect
+        )
+
+    def prepare_flush(self) -> FlushWork | None:
+        """What must be synced for everything written so far to be durable; None if it is already."""
+        if self.is_flushed:
+            return None
+        self._mend()
+        return FlushWork(
+            self.log_end,
+            self._generation,
+            tuple((segment, segment.size) for segment in self._dirty if segment.size > segment.flushed_bytes),
+            self._names_changed,
+            self.directory if self._names_synced != self._names_changed else None,
+            self.vfs,
+        )
+
+    def finish_flush(self, work: FlushWork, error: OSError | None = None) -> None:
+        """Count a flush as done, or raise `StorageError`: then nothing of it is durable."""
+        if error is not None:
+            self._is_suspect = True
+            raise StorageError(
+                f"cannot sync {self.directory}: {error.strerror or error}; "
+                f"offsets {self.flushed} to {work.log_end} are not on disk"
+            ) from error
+        if work.generation != self._generation or self._is_suspect:
+            return
+        for segment, size in work.segments:
+            segment.flushed_bytes = size
+        self.flushed = max(self.flushed, work.log_end)
+        active = self.segments.active
+        self._dirty = [each for each in self._dirty if each.flushed_bytes < each.size or each is active]
+        self._names_synced = max(self._names_synced, work.names_changed)
+
+    def flush(self) -> None:
+        """Make everything written durable, here and now."""
+        work = self.prepare_flush()
+        if work is None:
+            return
+        try:
+            work.run()
+        except OSError as error:
+            self.finish_flush(work, error)
+        self.finish_flush(work)
+
+    def checkpoint(self) -> RecoveryPoint:
+        """Make log, indexes, epochs and producer state durable: recovery will start from here.
+
+        The caller saves the point that this returns.
+        """
+        self.flush()
+        active = self.segments.active
+        try:
+            for segment in self.segments:
+                self._unsynced += segment.save_indexes()
+                if segment is not active:
+                    segment.release_indexes()
+            if self.log_end != self.recovery_point.offset:
+                self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
+                self._forget_snapshot(self._snapshots[0])
+                self._snapshots = (self._snapshots[1], self.log_end)
+            if self._epochs_dirty:
+                self._write_epochs()
+            for ref in self._unsynced:
+                self.files.open(ref).sync()
+                if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
+                    self.files.forget(ref)
+            self.vfs.sync_dir(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}") from error
+        self._unsynced = []
+        self._epochs_dirty = False
+        self.recovery_point = RecoveryPoint(self.log_end, active.base_offset, active.size)
+        return self.recovery_point
+
+    def _forget_snapshot(self, offset: Offset) -> None:
+        """Remove a checkpoint's snapshot, unless a segment begins there: those stay, as Kafka keeps them."""
+        if offset not in self._snapshots[1:] and self.segments[self.segments.index_of(offset)].base_offset != offset:
+            remove_snapshots(self.vfs, self.directory, [offset])
+
+    def _write_epochs(self) -> None:
+        path = f"{self.directory}/{names.LEADER_EPOCHS}"
+        replace_file(self.vfs, path, self.epochs.encode())
+
+    def _mend(self) -> None:
+        """Put right what an earlier failure left behind, before anything is written on top of it."""
+        active = self.segments.active
+        if self._has_torn_tail:
+            try:
+                active.file().truncate(active.size)
+            except OSError as error:
+                raise StorageError(f"cannot cut a torn write off {active.ref.path}: {error.strerror}") from error
+            self._has_torn_tail = False
+        if self._is_suspect:
+            try:
+                for segment in self._dirty:
+                    self._write_again(segment)
+            except OSError as error:
+                raise StorageError(f"cannot write {self.directory} again: {error.strerror or error}") from error
+            self._generation += 1
+            self._is_suspect = False
+
+    def _write_again(self, segment: Segment) -> None:
+        """Write what is not flushed once more: after a failed sync the kernel may think it clean.
+
+        It is read back from the kernel's cache, so every CRC is checked on the way: should the pages have
+        been dropped, the error says so, and a restart cuts them off.
+        """
+        file = segment.file()
+        for position, batch in scan_batches(file, segment.flushed_bytes, segment.size):
+            if not batch.crc_valid():
+                raise CorruptLog(file.path, position, "lost by the disk after a failed sync")
+            file.pwrite([batch.view], position)
+
+    # -- reading, from any thread ----------------------------------------------------------------------
+
+    def read(
+        self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
+    ) -> bytes:
+        """Batches from the one that holds offset on, never past a visible offset (default: the log end)."""
+
+        def attempt(segments: SegmentList) -> bytes:
+            log_end = self.log_end
+            if not self.log_start <= offset <= log_end:
+                raise OffsetOutOfRange(
+                    f"{self.partition} has offsets {self.log_start} to {log_end}, asked for {offset}"
+                )
+            visible_now = log_end if visible is None else min(visible, log_end)
+            if offset >= visible_now:
+                return b""
+            return segments.read(offset, bytes_max, visible_now, whole_first=whole_first)
+
+        return self._with_segments(attempt)
+
+    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
+        """The first record whose timestamp is at least this."""
+        return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self.log_start))
+
+    def latest_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp."""
+        return self._with_segments(lambda segments: segments.latest_timestamp())
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that have records in a range, for readers of committed data."""
+
+        def attempt(segments: SegmentList) -> list[AbortedTxn]:
+            try:
+                return segments.aborted(start, end)
+            except BadCheckpoint:
+                self._rebuild_txn_indexes(segments, start)
+                return segments.aborted(start, end)
+
+        return self._with_segments(attempt)
+
+    def _with_segments(self, attempt: Callable[[SegmentList], Result]) -> Result:
+        """Try on the current segments, and again if they changed under the reader's hands."""
+        for _ in range(_READ_ATTEMPTS_MAX):
+            segments = self.segments
+            try:
+                return attempt(segments)
+            except (SegmentGone, FileNotFoundError):
+                continue
+            except (CorruptLog, OSError):
+                if self.segments is segments:
+                    raise
+        raise StorageError(f"{self.directory}: its files are not where they should be")
+
+    def _rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
+        """Find the aborted transactions of segments that have lost their index, from the log itself."""
+        for index in range(segments.index_of(start), len(segments)):
+            segment = segments[index]
+            try:
+                segment.txn_index.entries()
+                continue
+            except BadCheckpoint:
+                pass
+            producers = self._producers_at(segments, index)
+            found = []
+            for _, batch in scan_batches(segment.file(), 0, segment.size):
+                aborted = producers.apply(batch)
+                if aborted is not None:
+                    found.append(aborted)
+            segment.txn_index.start(found)
+
+    def _producers_at(self, segments: SegmentList, index: int) -> Producers:
+        """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
+        producers = Producers()
+        first = index
+        while first > 0 and not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers):
+            first -= 1
+        for segment in segments[first:index]:
+            for _, batch in scan_batches(segment.file(), 0, segment.size):
+                producers.apply(batch)
+        return producers
+
+    # -- cutting ---------------------------------------------------------------------------------------
+
+    def truncate(self, offset: Offset) -> Offset:
+        """Drop every batch from offset on, and return the new log end. For followers of a new leader.
+
+        [10-10][11-30][31-100]  truncate(31) -> [10-10][11-30], log end 31
+                                truncate(35) -> the same: a batch goes whole
+
+        The recovery point is lowered on disk first: what is written here next has never been synced.
+        """
+        if offset >= self.log_end:
+            return self.log_end
+        if offset < self.segments[0].base_offset:
+            self.restart_at(offset, self.segments[0].created_ms)
+            return offset
+        self._mend()
+        keep = self.segments.index_of(offset)
+        segment = self.segments[keep]
+        spot = segment.find(offset)
+        position, end = (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
+        if self.recovery_point.offset > end:
+            self.recovery_point = RecoveryPoint(end, segment.base_offset, position)
+            self.points.save_recovery_point(self.partition, self.recovery_point)
+        if self.log_start > end:
+            self.log_start = end
+            self.points.save_log_start(self.partition, end)
+        try:
+            self._cut(segment, position, end, self.segments[keep:])
+        except OSError as error:
+            raise StorageError(f"cannot truncate {self.directory} to {end}: {error.strerror or error}") from error
+        return end
+
+    def _cut(self, segment: Segment, position: int, end: Offset, dropped: tuple[Segment, ...]) -> None:
+        fresh = Segment(
+            self.files,
+            self.directory,
+            segment.base_offset,
+            interval_bytes=self.settings.index_interval_bytes,
+            size=position,
+            created_ms=segment.created_ms,
+        )
+        fresh.flushed_bytes = min(segment.flushed_bytes, position)
+        fresh.resume(below=end)
+        fresh.next_offset = end
+        self._generation += 1
+        self._has_torn_tail = True
+        self.detach(dropped, [fresh])
+        self.log_end = self._staged_end = end
+        self.flushed = min(self.flushed, end)
+        self.clean_to = min(self.clean_to, end)
+        self._dirty.append(fresh)
+        # Last to first, so that whatever a crash leaves is the log without its end, never with a hole.
+        for each in reversed(dropped[1:]):
+            remove_segment_files(self.vfs, each)
+        remove_snapshots(self.vfs, self.directory, above=end)
+        self.vfs.sync_dir(self.directory)
+        # Synced before anything is appended: or a power cut might bring old bytes back between new ones.
+        fresh.file().truncate(position)
+        fresh.file().sync()
+        self._has_torn_tail = False
+        self._epochs_dirty |= self.epochs.truncate_end(end)
+        self._unsynced = [ref for ref in self._unsynced if self.vfs.stat(ref.path) is not None]
+        self.producers = self._producers_at(self.segments, len(self.segments) - 1)
+        for _, batch in scan_batches(fresh.file(), 0, position):
+            self.producers.apply(batch)
+        self.producers.end_offset = end
+
+    def restart_at(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """Drop everything and begin anew at an offset: for a follower that is too far behind."""
+        self._mend()
+        self.recovery_point = RecoveryPoint(offset, offset, 0)
+        fresh = Segment(
+            self.files,
+            self.directory,
+            offset,
+            interval_bytes=self.settings.index_interval_bytes,
+            created_ms=now_ms,
+        )
+        old = tuple(self.segments)
+        try:
+            self.detach(old, [fresh])
+            for each in reversed(old):
+                remove_segment_files(self.vfs, each)
+            remove_snapshots(self.vfs, self.directory, above=-1)
+            fresh.create()
+            self.vfs.sync_dir(self.directory)
+        except OSError as error:
+            raise StorageError(f"cannot restart {self.directory}: {error.strerror or error}") from error
+        self.points.save_recovery_point(self.partition, self.recovery_point)
+        self.points.save_log_start(self.partition, offset)
+        self.log_start = self.log_end = self._staged_end = self.flushed = self.clean_to = offset
+        self._dirty = [fresh]
+        self._unsynced = []
+        self._snapshots = (offset, offset)
+        self._generation += 1
+        self.producers = Producers(offset)
+        self._epochs_dirty |= self.epochs.truncate_end(-1)
+
+    def advance_start(self, offset: Offset) -> None:
+        """Hide everything below an offset (DeleteRecords, retention); durable when this returns.
+
+        Segments that lie wholly below it can be deleted afterwards: `deletion.bury`.
+        """
+        if offset > self.log_end:
+            raise OffsetOutOfRange(f"{self.partition} ends at {self.log_end}, cannot start at {offset}")
+        if offset <= self.log_start:
+            return
+        self.points.save_log_start(self.partition, offset)
+        self.log_start = offset
+        self.clean_to = max(self.clean_to, offset)
+        self._epochs_dirty |= self.epochs.truncate_start(offset)
+
+    def detach(self, segments: Sequence[Segment], replacements: Sequence[Segment] = ()) -> None:
+        """Take segments out of the list, putting others in their place. Their files may be touched afterwards.
+
+        The new list is there before `gone` is set: a reader that sees it always finds something newer.
+        """
+        leaving = set(segments)
+        kept = [segment for segment in self.segments if segment not in leaving]
+        self.segments = SegmentList(sorted([*kept, *replacements], key=lambda segment: segment.base_offset))
+        for segment in segments:
+            segment.gone = True
+        self._dirty = [segment for segment in self._dirty if segment not in leaving]
+        lost = {index.ref for each in segments for index in (each.index, each.time_index, each.txn_index)}
+        self._unsynced = [ref for ref in self._unsynced if ref not in lost]
+        for segment in segments:
+            segment.forget_files()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable(self) -> Offset:
+        """First offset of the oldest open transaction, or the log end."""
+        undecided = self.producers.first_undecided
+        return self.log_end if undecided is None else undecided
+
+    def batches(self, start: Offset | None = None) -> Iterator[RecordBatch]:
+        """Every batch from an offset on, for tools and tests; each is good until the next is asked for."""
+        start = self.log_start if start is None else start
+        segments = self.segments
+        for segment in segments[segments.index_of(start) :]:
+            for _, batch in scan_batches(segment.file(), 0, segment.size):
+                if batch.last_offset >= start:
+                    yield batch
+
+
+def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
+    return ProduceRules(
+        max_message_bytes=settings.max_message_bytes,
+        compacted=settings.is_compacted,
+        check_records=settings.record_validation == "full",
+        timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
+        log_append_time=settings.message_timestamp_type == "LogAppendTime",
+        allow_control=origin is Origin.COORDINATOR,
+    )

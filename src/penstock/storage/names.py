@@ -1,0 +1,83 @@
+"""How Kafka names files and directories in a log directory.
+
+A partition is a directory `<topic>-<partition>`; a segment is a family of files that share a base offset
+in twenty digits. A file on its way in or out of the log carries a second suffix:
+
+    00000000000000000000.log            part of the log
+    00000000000000000000.log.cleaned    being written by the cleaner, worthless after a crash
+    00000000000000000000.log.swap       finished by the cleaner, taking its place: a crash completes it
+    00000000000000000000.log.deleted    out of the log, to be removed
+"""
+
+import re
+from typing import NamedTuple
+
+from penstock.base.ids import Offset, TopicPartition
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+SEQUENCES = ".sequences"
+"""Ours, beside Kafka's `.snapshot`: the last five batches of each producer, where Kafka keeps one."""
+TOMB = ".tomb"
+"""Ours: this segment is being deleted."""
+
+SEGMENT_KINDS = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETED = ".deleted"
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+_FILE = re.compile(
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.sequences|\.tomb)(\.cleaned|\.swap|\.deleted)?"
+)
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
+_LEAVING = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
+
+
+class SegmentFile(NamedTuple):
+    base_offset: Offset
+    kind: str
+    state: str
+    """`""` for a file of the log, else one of CLEANED, SWAP, DELETED."""
+
+
+def segment_file(base_offset: Offset, kind: str, state: str = "") -> str:
+    return f"{base_offset:020d}{kind}{state}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    found = _FILE.fullmatch(name)
+    return SegmentFile(int(found[1]), found[2], found[3] or "") if found else None
+
+
+def partition_dir(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """The partition that a directory holds; None for any other name, a deleted partition's included."""
+    found = _PARTITION.fullmatch(name)
+    if found is None or is_leaving(name):
+        return None
+    return TopicPartition(found[1], int(found[2]))
+
+
+def deleted_partition_dir(partition: TopicPartition, unique: str) -> str:
+    """The name that a deleted partition waits under until its files are gone: as Kafka's, at most 255 long."""
+    suffix = f"-{partition.partition}.{unique}-delete"
+    return partition.topic[: 255 - len(suffix)] + suffix
+
+
+def is_leaving(name: str) -> bool:
+    return _LEAVING.fullmatch(name) is not None
+
+
+def is_deleted_partition_dir(name: str) -> bool:
+    found = _LEAVING.fullmatch(name)
+    return found is not None and found[1] == "delete"

@@ -1,0 +1,220 @@
+"""What a partition knows of its producers: sequences, epochs, open transactions.
+
+An idempotent producer numbers its records. The last five batches of each producer are remembered, so that a
+retry is recognised and answered with the offset it got the first time, and a gap is refused. Transactions
+that are still open hold back the last stable offset; aborted ones go to the transaction index.
+
+The state is a fold over the log: `apply` for every batch in order. Entries are immutable and replaced whole,
+so that an append which fails on disk is undone by putting the old ones back.
+
+Snapshots (`snapshots`) save replaying the log.
+"""
+
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, ProducerId, TimestampMs
+from penstock.records import ControlType, RecordBatch, parse_control
+from penstock.storage.aborted import AbortedTxn
+
+BATCHES_KEPT = 5
+"""As many as a client may have in flight (`max.in.flight.requests.per.connection` of idempotent producers)."""
+
+SEQUENCE_MAX = 2**31 - 1
+
+
+class OutOfOrderSequence(KafkaError):
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class StaleProducerEpoch(KafkaError):
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class KeptBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    timestamp: TimestampMs
+
+    @property
+    def first_offset(self) -> Offset:
+        return self.last_offset - self.offset_delta
+
+
+class Producer(NamedTuple):
+    """One producer's state; replaced, never changed."""
+
+    epoch: int
+    batches: tuple[KeptBatch, ...]
+    """The last few batches of this epoch, oldest first; empty after a marker that began a new epoch."""
+    timestamp: TimestampMs
+    """Of the last batch or marker: idle producers expire."""
+    coordinator_epoch: int
+    txn_first_offset: Offset | None
+    """Where the open transaction began; None when there is none."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> Offset:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def duplicate_of(self, batch: RecordBatch) -> KeptBatch | None:
+        """The kept batch that this one repeats, if it does."""
+        if batch.producer_epoch != self.epoch:
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        for kept in self.batches:
+            if kept.first_sequence == first and kept.last_sequence == last:
+                return kept
+        return None
+
+
+_UNKNOWN = Producer(NO_PRODUCER_EPOCH, (), -1, -1, None)
+
+
+class Producers:
+    """All producers of a partition, as of `end_offset`."""
+
+    def __init__(self, end_offset: Offset = 0) -> None:
+        self.by_id: dict[ProducerId, Producer] = {}
+        self.end_offset = end_offset
+        self.ongoing: dict[Offset, ProducerId] = {}
+        """First offset of each open transaction."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Producers) and self.by_id == other.by_id and self.end_offset == other.end_offset
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def first_undecided(self) -> Offset | None:
+        """Where the oldest open transaction began: readers of committed data stop there."""
+        return min(self.ongoing) if self.ongoing else None
+
+    def check(self, batch: RecordBatch) -> KeptBatch | None:
+        """Whether a batch from a client may be appended: None if so, the first copy if it is a retry."""
+        producer = self.by_id.get(batch.producer_id)
+        if producer is None:
+            # Nothing is known, perhaps because all its records are gone: any sequence may start.
+            return None
+        duplicate = producer.duplicate_of(batch)
+        if duplicate is not None:
+            return duplicate
+        if batch.producer_epoch < producer.epoch:
+            raise StaleProducerEpoch(
+                f"producer {batch.producer_id} has epoch {batch.producer_epoch}, the last seen is {producer.epoch}"
+            )
+        if batch.producer_epoch > producer.epoch:
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {batch.producer_id} begins epoch {batch.producer_epoch} "
+                    f"with sequence {batch.base_sequence}, expected 0"
+                )
+        elif batch.base_sequence != _next_sequence(producer.last_sequence):
+            raise OutOfOrderSequence(
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
+                f"expected {_next_sequence(producer.last_sequence)}"
+            )
+        if producer.txn_first_offset is not None and not batch.is_transactional:
+            raise KafkaError(
+                f"producer {batch.producer_id} sent a batch outside its open transaction", ErrorCode.INVALID_TXN_STATE
+            )
+        return None
+
+    def check_marker(self, batch: RecordBatch) -> None:
+        """Whether a coordinator may append this end-of-transaction marker."""
+        producer = self.by_id.get(batch.producer_id, _UNKNOWN)
+        if batch.producer_epoch < producer.epoch:
+            raise StaleProducerEpoch(
+                f"marker for producer {batch.producer_id} has epoch {batch.producer_epoch}, "
+                f"the last seen is {producer.epoch}"
+            )
+        for record in batch.records():
+            coordinator_epoch = parse_control(record).coordinator_epoch
+            if coordinator_epoch is not None and coordinator_epoch < producer.coordinator_epoch:
+                raise KafkaError(
+                    f"marker for producer {batch.producer_id} comes from coordinator epoch {coordinator_epoch}, "
+                    f"the current one is {producer.coordinator_epoch}",
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                )
+
+    def apply(self, batch: RecordBatch) -> AbortedTxn | None:
+        """Take a batch of the log into account; return the transaction that it aborts, if it does."""
+        aborted = None
+        if batch.has_producer_id:
+            before = self.by_id.get(batch.producer_id, _UNKNOWN)
+            if batch.is_control:
+                aborted = self._apply_marker(batch, before)
+            else:
+                self.by_id[batch.producer_id] = self._after_data(batch, before)
+        self.end_offset = batch.next_offset
+        return aborted
+
+    def _after_data(self, batch: RecordBatch, before: Producer) -> Producer:
+        base_offset, last_offset = batch.base_offset, batch.last_offset
+        kept = KeptBatch(
+            batch.base_sequence, batch.last_sequence, last_offset, last_offset - base_offset, batch.max_timestamp
+        )
+        batches = (*before.batches[1 - BATCHES_KEPT :], kept) if before.epoch == batch.producer_epoch else (kept,)
+        txn_first_offset = before.txn_first_offset
+        if txn_first_offset is None and batch.is_transactional:
+            txn_first_offset = base_offset
+            self.ongoing[base_offset] = batch.producer_id
+        return Producer(
+            batch.producer_epoch, batches, batch.max_timestamp, before.coordinator_epoch, txn_first_offset
+        )
+
+    def _apply_marker(self, batch: RecordBatch, before: Producer) -> AbortedTxn | None:
+        for record in batch.records():
+            control = parse_control(record)
+            if control.type not in (ControlType.ABORT, ControlType.COMMIT):
+                continue
+            batches = before.batches if before.epoch == batch.producer_epoch else ()
+            coordinator_epoch = -1 if control.coordinator_epoch is None else control.coordinator_epoch
+            self.by_id[batch.producer_id] = Producer(
+                batch.producer_epoch, batches, record.timestamp, coordinator_epoch, None
+            )
+            first_offset = before.txn_first_offset
+            if first_offset is None:
+                return None  # a transaction without records: nothing to skip, nothing held back
+            self.ongoing.pop(first_offset, None)
+            if control.type is ControlType.ABORT:
+                undecided = self.first_undecided
+                last_stable = batch.base_offset + 1 if undecided is None else undecided
+                return AbortedTxn(batch.producer_id, first_offset, batch.base_offset, last_stable)
+        return None  # an empty control batch: the cleaner removed the whole transaction
+
+    def undo(self, producer_id: ProducerId, before: Producer | None, end_offset: Offset) -> None:
+        """Put back what was there before an `apply` that did not reach the disk."""
+        now = self.by_id.pop(producer_id, None)
+        if now is not None and now.txn_first_offset is not None:
+            self.ongoing.pop(now.txn_first_offset, None)
+        if before is not None:
+            self.by_id[producer_id] = before
+            if before.txn_first_offset is not None:
+                self.ongoing[before.txn_first_offset] = producer_id
+        self.end_offset = end_offset
+
+    def expire(self, now_ms: TimestampMs, idle_ms_max: int) -> None:
+        """Forget producers that wrote nothing for so long, unless a transaction of theirs is open."""
+        for producer_id, producer in list(self.by_id.items()):
+            if producer.txn_first_offset is None and now_ms - producer.timestamp >= idle_ms_max:
+                del self.by_id[producer_id]
+
+    def load(self, entries: dict[ProducerId, Producer], end_offset: Offset) -> None:
+        self.by_id = dict(entries)
+        self.ongoing = {
+            entry.txn_first_offset: producer_id
+            for producer_id, entry in entries.items()
+            if entry.txn_first_offset is not None
+        }
+        self.end_offset = end_offset
+
+
+def _next_sequence(last: int) -> int:
+    return 0 if last == SEQUENCE_MAX else last + 1

@@ -1,0 +1,463 @@
+"""Opening a partition's directory, whatever state a crash left it in.
+
+After a clean stop the files are believed: the log end, producer state and indexes are read, not worked out.
+Otherwise everything past the recovery point is scanned once, every CRC checked, and indexes, epochs and
+producer state are brought up to date on the way.
+
+The first thing that is not a sound batch is one of two:
+
+- **Torn**: the end of what was being written. Nothing sound comes after it, or what lies between has a
+  sector of zeros, as a write leaves that never reached the disk. A sync covers a whole file, so nothing after
+  it was ever synced, or acknowledged as durable. It is cut off, and what was cut is logged with its size.
+  Should sound batches lie behind such a hole, they are set aside in a `.cut` file, not destroyed.
+- **Damaged**: sound batches follow, and no hole explains it. That is a disk (or a person) changing bytes that
+  were good. It stays where it is, is reported, and readers are served up to it and told why no further.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.records import HEADER_BYTES, RecordBatch
+from penstock.storage import names
+from penstock.storage.checkpoints import RecoveryPoint, decode_partition_metadata, encode_partition_metadata
+from penstock.storage.deletion import finish_burials
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.errors import BadCheckpoint, CorruptLog
+from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
+from penstock.storage.openfiles import OpenFiles
+from penstock.storage.producers import Producers
+from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.segment import Segment
+from penstock.storage.segments import SegmentList
+from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
+from penstock.storage.swap import finish_swaps
+from penstock.vfs import File, Vfs, read_file, replace_file
+
+logger = logging.getLogger(__name__)
+
+SECTOR_BYTES = 512
+"""What a disk writes whole or not at all."""
+
+
+@dataclass
+class Report:
+    """What opening a log had to do."""
+
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+    notes: list[str] = field(default_factory=list)
+    damage: list[CorruptLog] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        logger.warning("%s", sentence)
+
+
+def create_log(
+    partition: TopicPartition,
+    directory: str,
+    files: OpenFiles,
+    settings: LogSettings,
+    points: Points,
+    *,
+    now_ms: TimestampMs,
+    topic_id: bytes | None = None,
+) -> Log:
+    """Make the directory of a new partition, durably, and its empty log."""
+    files.vfs.make_dirs(directory)
+    if topic_id is not None:
+        replace_file(files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+    segment = Segment(
+        files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms
+    )
+    segment.create()
+    files.vfs.sync_dir(directory)
+    files.vfs.sync_dir(directory.rpartition("/")[0])
+    return Log(
+        partition,
+        directory,
+        files,
+        settings,
+        points,
+        SegmentList([segment]),
+        log_start=0,
+        producers=Producers(),
+        epochs=LeaderEpochs(),
+        recovery_point=RecoveryPoint(0, 0, 0),
+        topic_id=topic_id,
+    )
+
+
+def open_log(
+    partition: TopicPartition,
+    directory: str,
+    files: OpenFiles,
+    settings: LogSettings,
+    points: Points,
+    *,
+    now_ms: TimestampMs,
+    clean: bool,
+    recovery_point: RecoveryPoint,
+    is_our_point: bool = True,
+    log_start: Offset | None = None,
+) -> tuple[Log, Report]:
+    """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since."""
+    opening = _Opening(directory, files, settings, Report(), is_our_point, now_ms)
+    opening.tidy(log_start)
+    opening.load_segments(log_start)
+    first = opening.segments[0].base_offset
+    start = first if log_start is None else max(log_start, first)
+    epochs_lost = opening.load_epochs()
+    if clean:
+        opening.believe(recovery_point)
+    else:
+        opening.scan_from(recovery_point)
+    if epochs_lost:
+        opening.rebuild_epochs()
+    end = opening.segments[-1].next_offset
+    if end < start:
+        opening.report.say(f"{directory}: the log ends at {end}, before its start {start}: it begins anew there")
+        opening.begin_anew(start)
+        end = start
+    opening.epochs.truncate_end(end)
+    opening.epochs.truncate_start(start)
+    opening.producers.expire(now_ms, PRODUCER_IDLE_MS_MAX)
+    log = Log(
+        partition,
+        directory,
+        files,
+        settings,
+        points,
+        SegmentList(opening.segments),
+        log_start=start,
+        producers=opening.producers,
+        epochs=opening.epochs,
+        recovery_point=opening.recovery_point,
+        topic_id=opening.topic_id(),
+        is_clean=clean,
+    )
+    return log, opening.report
+
+
+@dataclass
+class _Opening:
+    """The state of one `open_log`."""
+
+    directory: str
+    files: OpenFiles
+    settings: LogSettings
+    report: Report
+    is_our_point: bool
+    now_ms: TimestampMs
+    segments: list[Segment] = field(default_factory=list)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    producers: Producers = field(default_factory=Producers)
+    recovery_point: RecoveryPoint = RecoveryPoint(0, 0, 0)
+
+    @property
+    def vfs(self) -> Vfs:
+        return self.files.vfs
+
+    # -- what is there ---------------------------------------------------------------------------------
+
+    def tidy(self, log_start: Offset | None) -> None:
+        """Finish deletions and swaps that were cut short; drop what is left of abandoned ones."""
+        listed = [names.parse_segment_file(entry.name) for entry in self.vfs.list_dir(self.directory)]
+        kinds = {(each.kind, each.state) for each in listed if each}
+        if any(kind == names.TOMB for kind, _ in kinds):
+            finish_burials(self.vfs, self.directory, log_start or 0)
+        if any(state for _, state in kinds):
+            finish_swaps(self.vfs, self.directory)
+
+    def load_segments(self, log_start: Offset | None) -> None:
+        sizes: dict[Offset, int] = {}
+        others: list[tuple[Offset, str]] = []
+        for entry in self.vfs.list_dir(self.directory):
+            parsed = names.parse_segment_file(entry.name)
+            if parsed is None or parsed.state:
+                continue
+            if parsed.kind == names.LOG:
+                sizes[parsed.base_offset] = entry.size
+            elif parsed.kind in names.SEGMENT_KINDS:
+                others.append((parsed.base_offset, entry.name))
+        for base_offset, name in others:
+            if base_offset not in sizes:
+                self.vfs.remove(f"{self.directory}/{name}")
+        self.segments = [self._segment(base, size) for base, size in sorted(sizes.items())]
+        if not self.segments:
+            self.segments = [self._new_segment(log_start or 0)]
+
+    def _segment(self, base_offset: Offset, size: int) -> Segment:
+        interval = self.settings.index_interval_bytes
+        return Segment(
+            self.files, self.directory, base_offset, interval_bytes=interval, size=size, created_ms=self.now_ms
+        )
+
+    def _new_segment(self, base_offset: Offset) -> Segment:
+        segment = self._segment(base_offset, 0)
+        segment.create()
+        self.vfs.sync_dir(self.directory)
+        return segment
+
+    def begin_anew(self, offset: Offset) -> None:
+        for segment in reversed(self.segments):
+            self._set_aside(segment)
+        self.segments = [self._new_segment(offset)]
+        self.producers = Producers(offset)
+        self.recovery_point = RecoveryPoint(offset, offset, 0)
+
+    def topic_id(self) -> bytes | None:
+        path = f"{self.directory}/{names.PARTITION_METADATA}"
+        try:
+            return decode_partition_metadata(read_file(self.vfs, path), path)
+        except FileNotFoundError:
+            return None
+        except BadCheckpoint as error:
+            self.report.say(str(error))
+            return None
+
+    def load_epochs(self) -> bool:
+        """Read the epoch checkpoint; True if it is lost and must be worked out from the log."""
+        path = f"{self.directory}/{names.LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochs.decode(read_file(self.vfs, path), path)
+        except FileNotFoundError:
+            return True
+        except BadCheckpoint as error:
+            self.report.say(str(error))
+            return True
+        return False
+
+    def rebuild_epochs(self) -> None:
+        self.epochs = LeaderEpochs()
+        for segment in self.segments:
+            try:
+                for _, batch in scan_batches(segment.file(), 0, segment.size):
+                    self._note_epoch(batch)
+            except CorruptLog:
+                pass  # reported where it was found
+
+    def _note_epoch(self, batch: RecordBatch) -> None:
+        if batch.leader_epoch > self.epochs.latest:
+            self.epochs.assign(batch.leader_epoch, batch.base_offset)
+
+    # -- after a clean stop ----------------------------------------------------------------------------
+
+    def believe(self, point: RecoveryPoint) -> None:
+        active = self.segments[-1]
+        active.resume(below=2**63 - 1)
+        end = active.next_offset
+        if point.segment == active.base_offset and point.position == active.size:
+            # The offset that the log stopped at, which may lie past its last batch.
+            end = active.next_offset = max(end, point.offset)
+        elif active.size == 0:
+            end = active.next_offset = max(end, active.base_offset)
+        self.recovery_point = RecoveryPoint(end, active.base_offset, active.size)
+        self._load_producers(end)
+        for batch in self._batches_between(self.producers.end_offset, end):
+            self.producers.apply(batch)
+        self.producers.end_offset = end
+
+    def _load_producers(self, at_most: Offset) -> None:
+        """The latest sound snapshot at or below an offset; the beginning of the log where there is none."""
+        for offset in reversed(snapshot_offsets(self.vfs, self.directory)):
+            if offset <= at_most and load_snapshot(self.vfs, self.directory, offset, self.producers):
+                return
+        self.producers = Producers(self.segments[0].base_offset)
+
+    def _batches_between(self, start: Offset, end: Offset) -> Iterator[RecordBatch]:
+        for segment, behind in zip(self.segments, [*self.segments[1:], None], strict=True):
+            if behind is not None and behind.base_offset <= start:
+                continue
+            if segment.base_offset >= end or not segment.size:
+                continue
+            spot = segment.find(start)
+            if spot is None:
+                continue
+            for _, batch in scan_batches(segment.file(), spot.position, segment.size):
+                if batch.base_offset >= end:
+                    return
+                if batch.base_offset >= start:
+                    yield batch
+
+    # -- after a crash ---------------------------------------------------------------------------------
+
+    def scan_from(self, point: RecoveryPoint) -> None:
+        """Go through everything past the recovery point."""
+        index = self._index_of(point.offset)
+        segment = self.segments[index]
+        position = self._position_of(point, segment)
+        offset = point.offset if position else segment.base_offset
+        self.recovery_point = RecoveryPoint(offset, segment.base_offset, position)
+        remove_snapshots(self.vfs, self.directory, above=offset)
+
+        size, segment.size = segment.size, position
+        segment.flushed_bytes = position
+        segment.resume(below=offset)
+        segment.next_offset = max(segment.next_offset, offset)
+        self._load_producers(offset)
+        for batch in self._batches_between(self.producers.end_offset, offset):
+            self.producers.apply(batch)
+        self.producers.end_offset = offset
+        segment.size = size
+
+        while True:
+            intact = self._scan(index, position)
+            following = self.segments[index + 1] if index + 1 < len(self.segments) else None
+            if following is None:
+                return
+            end = segment.next_offset
+            if not intact:
+                self._drop_from(index + 1, f"written after the torn end of {segment.ref.path}")
+                return
+            if following.base_offset != end and (self.is_our_point or following.base_offset < end):
+                # Rolling names a segment by the log end, so this one lost its end at a batch's border.
+                self._drop_from(index + 1, f"{segment.ref.path} ends at offset {end}")
+                return
+            segment.seal()
+            segment.release_indexes()
+            index, segment, position = index + 1, following, 0
+            segment.flushed_bytes = 0
+            segment.start_indexes()
+
+    def _index_of(self, offset: Offset) -> int:
+        return SegmentList(self.segments).index_of(offset)
+
+    def _position_of(self, point: RecoveryPoint, segment: Segment) -> int:
+        """The byte that a recovery point stands for; 0, the segment's start, where that is in doubt."""
+        if point.segment == segment.base_offset and point.position <= segment.size:
+            if point.position == segment.size:
+                return point.position
+            header = segment.file().pread(HEADER_BYTES, point.position)
+            if len(header) == HEADER_BYTES and int.from_bytes(header[:8], "big") >= point.offset:
+                return point.position
+        if point.offset <= segment.base_offset:
+            return 0
+        try:
+            spot = segment.find(point.offset)
+        except CorruptLog:
+            return 0
+        if spot is not None and spot.base_offset >= point.offset:
+            return spot.position
+        return segment.size if spot is None else 0
+
+    def _scan(self, index: int, position: int) -> bool:
+        """Check one segment from a position on; False if its end was torn and is cut off now."""
+        segment = self.segments[index]
+        size, file = segment.size, segment.file()
+        while position < size:
+            try:
+                for at, batch in scan_batches(file, position, size):
+                    position = at
+                    if batch.base_offset < segment.next_offset:
+                        raise CorruptLog(
+                            file.path, at, f"offset {batch.base_offset}, expected {segment.next_offset} or more"
+                        )
+                    if not batch.crc_valid():
+                        raise CorruptLog(file.path, at, "the CRC does not fit the batch")
+                    self._take(segment, at, batch)
+                    position = at + batch.size
+            except CorruptLog as error:
+                sound = _next_sound(file, error.position + 1, size, segment.next_offset)
+                has_sound_behind = sound is not None or self._is_sound(index + 1)
+                hole = _has_hole(file, error.position, size if sound is None else sound)
+                if not has_sound_behind or hole or sound is None:
+                    self._cut(segment, error, keep=has_sound_behind)
+                    return False
+                segment.damaged[error.position] = error.problem
+                self.report.damage.append(error)
+                self.report.say(f"{error}; {sound - error.position} bytes are damaged, sound batches follow")
+                position = sound
+        return True
+
+    def _take(self, segment: Segment, position: int, batch: RecordBatch) -> None:
+        segment.note(Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp))
+        self._note_epoch(batch)
+        aborted = self.producers.apply(batch)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+        self.report.bytes_scanned += batch.size
+
+    def _is_sound(self, index: int) -> bool:
+        """Whether a later segment begins with a sound batch."""
+        for segment in self.segments[index:]:
+            if segment.size:
+                try:
+                    _, batch = next(scan_batches(segment.file(), 0, segment.size))
+                    return batch.crc_valid()
+                except CorruptLog:
+                    return False
+        return False
+
+    def _cut(self, segment: Segment, error: CorruptLog, *, keep: bool) -> None:
+        """Cut a torn end off a segment; with `keep`, set its bytes aside first."""
+        file, size = segment.file(), segment.size
+        cut = size - error.position
+        if keep:
+            aside = segment.path_of(names.LOG) + f".{error.position}.cut"
+            replace_file(self.vfs, aside, file.pread(cut, error.position))
+        file.truncate(error.position)
+        file.sync()
+        segment.size = error.position
+        self.report.bytes_cut += cut
+        kept = "; the bytes are set aside in a .cut file" if keep else ""
+        self.report.say(f"{error}; cut a torn end of {cut} bytes, the log ends at {segment.next_offset}{kept}")
+
+    def _drop_from(self, index: int, reason: str) -> None:
+        for segment in reversed(self.segments[index:]):
+            self.report.bytes_cut += segment.size
+            self.report.say(f"{segment.ref.path}: {segment.size} bytes set aside, {reason}")
+            self._set_aside(segment)
+        del self.segments[index:]
+        self.vfs.sync_dir(self.directory)
+
+    def _set_aside(self, segment: Segment) -> None:
+        segment.forget_files()
+        path = segment.path_of(names.LOG)
+        if segment.size:
+            self.vfs.rename(path, path + ".cut")
+        else:
+            self.vfs.remove(path)
+        for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            if self.vfs.stat(segment.path_of(kind)) is not None:
+                self.vfs.remove(segment.path_of(kind))
+
+
+def _next_sound(file: File, start: int, end: int, offset: Offset) -> int | None:
+    """Position of the first batch at or after start that is sound and does not go back in offsets.
+
+    A batch has its magic, 2, as its 17th byte: each such byte is tried.
+    """
+    step = 1 << 20
+    while start + HEADER_BYTES <= end:
+        block = file.pread(min(step, end - start), start)
+        at = block.find(2, 16)
+        while at >= 0 and at - 16 + HEADER_BYTES <= len(block):
+            position = start + at - 16
+            length = int.from_bytes(block[at - 8 : at - 4], "big", signed=True)
+            base_offset = int.from_bytes(block[at - 16 : at - 8], "big", signed=True)
+            if HEADER_BYTES - 12 <= length <= end - position - 12 and base_offset >= offset:
+                try:
+                    if RecordBatch.parse(file.pread(12 + length, position)).crc_valid():
+                        return position
+                except KafkaError:
+                    pass
+            at = block.find(2, at + 1)
+        start += max(len(block) - HEADER_BYTES + 1, 1)
+    return None
+
+
+def _has_hole(file: File, start: int, end: int) -> bool:
+    """Whether a stretch has a sector of zeros, or begins with zeros up to a sector's border."""
+    position = start
+    while position < end:
+        border = min((position // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
+        # Fewer than 17 zeros prove nothing: a sound header may begin with so many, up to its magic.
+        if border - position >= 17 and not any(file.pread(border - position, position)):
+            return True
+        position = border
+    return False

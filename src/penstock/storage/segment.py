@@ -1,0 +1,322 @@
+"""One segment: a stretch of the log in a file, with its indexes.
+
+    base_offset                             next_offset
+    | batch | batch | batch | batch | batch |
+      0       ^ sparse index entries  ^     size (bytes)
+
+The last segment of a log is active: it grows, and its indexes are in memory. The others are sealed and never
+change, except that the cleaner or a deletion replaces them: then `gone` is set first, and a reader that still
+holds the object looks again in the current list.
+
+The file is the truth. An index entry is checked against the batch that it points at whenever it is used, and
+an index that is missing or wrong is built anew from the file, in memory; the writer saves it at the next
+checkpoint.
+"""
+
+from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
+from penstock.base.settings import LogSettings
+from penstock.storage import names
+from penstock.storage.aborted import TxnIndex
+from penstock.storage.errors import CorruptLog
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TimeEntry, TimeIndex
+from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.scan import Spot, walk_headers
+from penstock.vfs import File
+
+NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
+_REBUILD_STEP_BYTES = 1 << 18
+
+
+class Segment:
+    __slots__ = (
+        "_files",
+        "_first_timestamp",
+        "_indexed_to",
+        "_largest",
+        "base_offset",
+        "created_ms",
+        "damaged",
+        "directory",
+        "flushed_bytes",
+        "gone",
+        "index",
+        "interval_bytes",
+        "next_offset",
+        "ref",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        base_offset: Offset,
+        *,
+        interval_bytes: int,
+        size: int = 0,
+        created_ms: TimestampMs = 0,
+        state: str = "",
+    ) -> None:
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.ref = FileRef(self.path_of(names.LOG, state))
+        self.index = OffsetIndex(files, FileRef(self.path_of(names.INDEX, state)), base_offset)
+        self.time_index = TimeIndex(files, FileRef(self.path_of(names.TIME_INDEX, state)), base_offset)
+        self.txn_index = TxnIndex(files, FileRef(self.path_of(names.TXN_INDEX, state)))
+        self.size = size
+        """Bytes that readers may see. Moves after a write has succeeded, so that a torn one is never read."""
+        self.flushed_bytes = size
+        """Bytes known to be on disk; at most `size`."""
+        self.next_offset: Offset = base_offset
+        """Kept up to date while the segment is active; of a sealed one only the next segment's base counts."""
+        self.created_ms = created_ms
+        self.interval_bytes = interval_bytes
+        """`index.interval.bytes` when the segment was made or opened."""
+        self.damaged: dict[int, str] = {}
+        """Positions of batches that recovery found corrupt with sound ones behind them, and what was wrong."""
+        self.gone = False
+        self._indexed_to = 0
+        """Position of the batch that has the last index entry, or 0."""
+        self._largest: TimeEntry | None = None
+        self._first_timestamp: TimestampMs | None = None
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.ref.path} {self.size} bytes>"
+
+    def path_of(self, kind: str, state: str = "") -> str:
+        return f"{self.directory}/{names.segment_file(self.base_offset, kind, state)}"
+
+    def file(self) -> File:
+        return self._files.open(self.ref)
+
+    # -- appending (active segment, writer only) ------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the file, empty whatever was under its name before, and begin empty indexes."""
+        file = self._files.open(self.ref, create=True)
+        if file.size():
+            file.truncate(0)
+        self.start_indexes()
+
+    def start_indexes(self) -> None:
+        self.index.start()
+        self.time_index.start()
+        self.txn_index.start()
+        self._largest, self._indexed_to, self._first_timestamp = NO_TIME, 0, None
+
+    def note(self, spot: Spot) -> None:
+        """Take a batch into the indexes. The order of the steps is Kafka's, so the files are too."""
+        largest = self._largest or NO_TIME
+        if spot.max_timestamp > largest.timestamp:
+            largest = self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
+        if spot.position - self._indexed_to > self.interval_bytes:
+            self.index.append(spot.last_offset, spot.position)
+            self.time_index.append(*largest)
+            self._indexed_to = spot.position
+        if self._first_timestamp is None:
+            self._first_timestamp = spot.max_timestamp
+        self.next_offset = spot.last_offset + 1
+
+    def is_full(
+        self,
+        end_position: int,
+        last_offset: Offset,
+        timestamp: TimestampMs,
+        now_ms: TimestampMs,
+        settings: LogSettings,
+    ) -> bool:
+        """Whether a batch that would end at a position must go to a new segment instead.
+
+        By size, index fullness, range of offsets, or age.
+        """
+        if self.next_offset == self.base_offset:
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        return (
+            end_position > settings.segment_bytes
+            or self.index.size_bytes() + 8 > settings.segment_index_bytes
+            or self.time_index.size_bytes() + 12 > settings.segment_index_bytes
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.waited_ms(timestamp, now_ms) > settings.segment_ms - self._jitter_ms(settings)
+        )
+
+    def waited_ms(self, timestamp: TimestampMs, now_ms: TimestampMs) -> int:
+        """How old the segment is: by its records' time where they have one, else by the clock."""
+        first = self.first_timestamp()
+        return timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def _jitter_ms(self, settings: LogSettings) -> int:
+        """Spreads rolls by age over partitions: derived from the base offset and path, so that it is steady."""
+        jitter = min(settings.segment_jitter_ms, settings.segment_ms)
+        return hash_text(self.ref.path) % jitter if jitter else 0
+
+    def seal(self) -> None:
+        """Give the time index its last entry, the largest timestamp, and bring all indexes to their files."""
+        largest = self.largest()
+        if largest is not NO_TIME:
+            self.time_index.append(*largest)
+        self.save_indexes()
+
+    def save_indexes(self) -> list[FileRef]:
+        """Write what is only in memory; return the files that changed, for the caller to sync."""
+        return [index.ref for index in (self.index, self.time_index, self.txn_index) if index.write()]
+
+    def release_indexes(self) -> None:
+        self.index.release()
+        self.time_index.release()
+        self.txn_index.release()
+
+    def resume(self, *, below: Offset) -> None:
+        """Make ready to append after the last batch below an offset, believing the indexes up to there."""
+        self.index.load(below=below)
+        self.time_index.load(below=below)
+        self.txn_index.load(below=below)
+        last = self.index.last()
+        self._indexed_to = last.position if last else 0
+        self._largest = self.time_index.last() or NO_TIME
+        self._first_timestamp = None
+        try:
+            self._index_tail()
+        except CorruptLog:
+            # The index does not fit the file; should the file itself be at fault, the same error comes again.
+            self.rebuild_indexes()
+
+    def _index_tail(self) -> None:
+        """Look at the batches behind the last index entry for the largest timestamp and the next offset."""
+        self.next_offset = self.base_offset
+        last = self.index.last()
+        for spot in walk_headers(self.file(), self._indexed_to, self.size):
+            if last is not None and spot.position == last.position:
+                if spot.last_offset != last.offset:
+                    raise CorruptLog(self.index.ref.path, 0, f"entry {last} does not fit the log")
+                if spot.max_timestamp > (self._largest or NO_TIME).timestamp:
+                    self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
+                self.next_offset = spot.last_offset + 1
+                continue
+            self.note(spot)
+        if self.size:
+            self._first_timestamp = next(walk_headers(self.file(), 0, self.size)).max_timestamp
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    def find(self, offset: Offset) -> Spot | None:
+        """The first batch that ends at or after offset; None where the segment ends before it."""
+        try:
+            entry = self.index.lookup(offset)
+            return self._walk_from(entry.position, entry.offset, offset)
+        except (FileNotFoundError, _BadIndex):
+            self.rebuild_indexes()
+            return self._walk_from(self.index.lookup(offset).position, None, offset)
+
+    def _walk_from(self, position: int, indexed: Offset | None, offset: Offset) -> Spot | None:
+        size = self.size
+        if position and position >= size:
+            raise _BadIndex
+        try:
+            for spot in walk_headers(self.file(), position, size):
+                if indexed is not None and position and spot.last_offset != indexed:
+                    raise _BadIndex
+                indexed = None
+                if spot.last_offset >= offset:
+                    return spot
+        except CorruptLog as error:
+            if position and error.position == position:
+                raise _BadIndex from error
+            raise
+        return None
+
+    def largest(self) -> TimeEntry:
+        """The largest timestamp of the segment, and the last offset of the first batch that has it."""
+        if self._largest is None:
+            entry = self._last_time_entry()
+            if entry is None and self.size:
+                self.rebuild_indexes()
+                entry = self.time_index.last()
+            self._largest = entry or NO_TIME
+        return self._largest
+
+    def _last_time_entry(self) -> TimeEntry | None:
+        """The time index's last entry, if the log confirms it."""
+        try:
+            entry = self.time_index.last()
+        except FileNotFoundError:
+            return None
+        if entry is None:
+            return None
+        spot = self.find(entry.offset)
+        fits = spot is not None and spot.last_offset == entry.offset and spot.max_timestamp == entry.timestamp
+        return entry if fits else None
+
+    def find_timestamp(self, timestamp: TimestampMs, position: int = 0) -> Spot | None:
+        """The first batch at or after a position that has a record at or after a time."""
+        if self.largest().timestamp < timestamp:
+            return None
+        entry = self.time_index.lookup(timestamp)
+        start = self.find(entry.offset) if entry else None
+        if entry is not None and (start is None or start.max_timestamp != entry.timestamp):
+            self.rebuild_indexes()
+            start = None
+        position = max(position, start.position if start else 0)
+        for spot in walk_headers(self.file(), position, self.size):
+            if spot.max_timestamp >= timestamp:
+                return spot
+        return None
+
+    def first_timestamp(self) -> TimestampMs:
+        """The first batch's largest timestamp; -1 where there is none."""
+        if self._first_timestamp is None:
+            spot = next(walk_headers(self.file(), 0, self.size), None) if self.size else None
+            if spot is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = spot.max_timestamp
+        return self._first_timestamp
+
+    # -- rebuilding ------------------------------------------------------------------------------------
+
+    def rebuild_indexes(self) -> None:
+        """Build the offset and time index anew from the log, in memory, as far as the log can be read."""
+        fresh = Segment(
+            self._files, self.directory, self.base_offset, interval_bytes=self.interval_bytes, size=self.size
+        )
+        fresh.ref = self.ref
+        fresh.start_indexes()
+        try:
+            for spot in walk_headers(self.file(), 0, self.size, step=_REBUILD_STEP_BYTES):
+                fresh.note(spot)
+        except CorruptLog:
+            pass  # whoever reads on from here is told so
+        if fresh._largest is not NO_TIME and fresh._largest is not None:
+            fresh.time_index.append(*fresh._largest)
+        fresh.index.ref, fresh.time_index.ref = self.index.ref, self.time_index.ref
+        self.index, self.time_index = fresh.index, fresh.time_index
+        self._largest, self._indexed_to = fresh._largest, fresh._indexed_to
+        self._first_timestamp, self.next_offset = fresh._first_timestamp, fresh.next_offset
+
+    @property
+    def refs(self) -> dict[str, FileRef]:
+        """The segment's files by kind."""
+        return {
+            names.LOG: self.ref,
+            names.INDEX: self.index.ref,
+            names.TIME_INDEX: self.time_index.ref,
+            names.TXN_INDEX: self.txn_index.ref,
+        }
+
+    def forget_files(self) -> None:
+        """Let go of open files, after `gone` was set."""
+        for ref in self.refs.values():
+            self._files.forget(ref)
+
+
+class _BadIndex(Exception):
+    """An index entry that the log contradicts."""
+
+
+def hash_text(text: str) -> int:
+    """A small steady hash: the same in every process, unlike `hash`."""
+    value = 0
+    for character in text.encode():
+        value = (value * 31 + character) & 0x7FFFFFFF
+    return value

@@ -1,0 +1,169 @@
+"""The segments of a log as its readers see them: a list that never changes.
+
+The writer replaces the whole list when it rolls, deletes, truncates or swaps in cleaned segments. A reader
+keeps the list that it took; a segment that has left the log meanwhile says so (`gone`), which makes the
+result worthless, and the reader takes the current list and tries again.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
+from penstock.records import RecordBatch
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.errors import CorruptLog, SegmentGone
+from penstock.storage.scan import Spot
+from penstock.storage.segment import Segment
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time."""
+
+    timestamp: TimestampMs
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class SegmentList(Sequence[Segment]):
+    """Sorted by base offset, never empty; the last one is active."""
+
+    __slots__ = ("_bases", "_largest_so_far", "_segments")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._largest_so_far: list[TimestampMs] | None = None
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # int or slice, as tuple has it
+        return self._segments[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    def index_of(self, offset: Offset) -> int:
+        """The segment in which offset lies, or would."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def end_of(self, index: int) -> Offset:
+        """First offset that is not in a segment any more."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else self._segments[index].next_offset
+
+    def find(self, offset: Offset) -> tuple[Segment, Spot] | None:
+        """The first batch that ends at or after offset, looking on where a segment has a gap at its end."""
+        for index in range(self.index_of(offset), len(self._segments)):
+            segment = self._segments[index]
+            spot = segment.find(offset) if segment.size else None
+            _check(segment)
+            if spot is not None:
+                return segment, spot
+        return None
+
+    def read(self, offset: Offset, bytes_max: int, visible: Offset, *, whole_first: bool) -> bytes:
+        """Batches from the one that holds offset on, from one segment, up to a visible offset.
+
+        At most `bytes_max`, which may cut the last batch, as a Kafka fetch does. With `whole_first` the first
+        batch comes whole even if it alone is larger: a reader must be able to make progress.
+        """
+        found = self.find(offset)
+        if found is None:
+            return b""
+        segment, spot = found
+        if spot.last_offset >= visible:
+            return b""
+        if bytes_max < spot.size:
+            if not whole_first:
+                return b""
+            bytes_max = spot.size
+        # Only a visible offset inside this segment cuts it short; reading the size first keeps to what
+        # was visible when the end was looked up.
+        end = segment.size
+        if visible < segment.next_offset and self.end_of(self.index_of(segment.base_offset)) > visible:
+            hidden = segment.find(visible)
+            if hidden is not None:
+                end = min(end, hidden.position)
+        if segment.damaged:
+            if spot.position in segment.damaged:
+                raise CorruptLog(segment.ref.path, spot.position, segment.damaged[spot.position])
+            end = min([end, *(position for position in segment.damaged if position > spot.position)])
+        data = segment.file().pread(min(bytes_max, end - spot.position), spot.position)
+        _check(segment)
+        return data
+
+    def find_timestamp(self, timestamp: TimestampMs, start: Offset) -> TimestampOffset | None:
+        """The first record at or after a time, at or after a start offset."""
+        first = bisect_left(self._largest_timestamps(), timestamp)
+        for index in range(first, len(self._segments)):
+            segment = self._segments[index]
+            position = 0
+            while segment.size and self.end_of(index) > start:
+                spot = segment.find_timestamp(timestamp, position)
+                if spot is None:
+                    break
+                found = _first_record(segment, spot, timestamp, start)
+                _check(segment)
+                if found is not None:
+                    return found
+                position = spot.position + spot.size
+        return None
+
+    def latest_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp; of several the first."""
+        best = max(self._segments, key=lambda segment: segment.largest().timestamp)
+        largest = best.largest()
+        if largest.timestamp < 0:
+            return None
+        spot = best.find(largest.offset)
+        found = _first_record(best, spot, largest.timestamp, 0) if spot else None
+        _check(best)
+        return found
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """Aborted transactions that have records in a range."""
+        found: list[AbortedTxn] = []
+        for index in range(self.index_of(start), len(self._segments)):
+            segment = self._segments[index]
+            for entry in segment.txn_index.entries():
+                if entry.last_offset >= start and entry.first_offset < end:
+                    found.append(entry)
+                if entry.last_stable_offset >= end:
+                    # Everything below was decided by then: what aborts later began later.
+                    return found
+            _check(segment)
+        return found
+
+    def _largest_timestamps(self) -> list[TimestampMs]:
+        """For each segment the largest timestamp in it or before it, so that the first segment that has a
+        time is found by bisection although timestamps need not be in order.
+
+        The sealed segments' part is worked out once for each list.
+        """
+        sealed = self._largest_so_far
+        if sealed is None:
+            sealed, so_far = [], NO_TIMESTAMP
+            for segment in self._segments[:-1]:
+                so_far = max(so_far, segment.largest().timestamp)
+                _check(segment)
+                sealed.append(so_far)
+            self._largest_so_far = sealed
+        return sealed
+
+
+def _first_record(segment: Segment, spot: Spot, timestamp: TimestampMs, start: Offset) -> TimestampOffset | None:
+    batch = RecordBatch.parse(segment.file().pread(spot.size, spot.position))
+    for record in batch.records():
+        if record.timestamp >= timestamp and record.offset >= start:
+            return TimestampOffset(record.timestamp, record.offset, batch.leader_epoch)
+    return None
+
+
+def _check(segment: Segment) -> None:
+    if segment.gone:
+        raise SegmentGone

@@ -1,0 +1,155 @@
+"""Producer state on disk: what `producers` knew at an offset.
+
+Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
+beside it has the other four, and is believed only where it fits the snapshot. Both carry a CRC, and one that
+is damaged is as good as missing.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+
+from crc32c import crc32c
+
+from penstock.base.ids import NO_SEQUENCE, Offset, ProducerId
+from penstock.storage import names
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.openfiles import FileRef
+from penstock.storage.producers import KeptBatch, Producer, Producers
+from penstock.vfs import Vfs, read_file
+
+_SNAPSHOT_HEAD = Struct(">hI")
+_SNAPSHOT_COUNT = Struct(">i")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_SEQUENCES_HEAD = Struct(">hIi")
+_SEQUENCES_ENTRY = Struct(">qhiiqiq")
+
+
+def encode_snapshot(producers: dict[ProducerId, Producer]) -> bytes:
+    """Kafka's producer snapshot, version 1: int16 version, CRC-32C of the rest, then an array of entries."""
+    body = bytearray(_SNAPSHOT_COUNT.pack(len(producers)))
+    for producer_id, producer in producers.items():
+        last = producer.batches[-1] if producer.batches else None
+        body += _SNAPSHOT_ENTRY.pack(
+            producer_id,
+            producer.epoch,
+            last.last_sequence if last else NO_SEQUENCE,
+            last.last_offset if last else -1,
+            last.offset_delta if last else 0,
+            producer.timestamp,
+            producer.coordinator_epoch,
+            -1 if producer.txn_first_offset is None else producer.txn_first_offset,
+        )
+    return _SNAPSHOT_HEAD.pack(1, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
+    try:
+        version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+        (count,) = _SNAPSHOT_COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
+    except StructError as error:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes are too few for a producer snapshot") from error
+    if version != 1:
+        raise BadCheckpoint(f"{path}: version {version}, expected 1")
+    body = data[_SNAPSHOT_HEAD.size :]
+    if crc32c(body) != crc:
+        raise BadCheckpoint(f"{path}: CRC {crc32c(body)}, expected {crc}")
+    if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold {count} entries")
+    producers = {}
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn = fields
+        batches: tuple[KeptBatch, ...] = ()
+        if last_offset >= 0:
+            first_sequence = (last_sequence - delta) % 2**31
+            batches = (KeptBatch(first_sequence, last_sequence, last_offset, delta, timestamp),)
+        producers[producer_id] = Producer(epoch, batches, timestamp, coordinator_epoch, None if txn < 0 else txn)
+    return producers
+
+
+def encode_sequences(producers: dict[ProducerId, Producer]) -> bytes:
+    """Our companion to the snapshot: every kept batch of every producer, oldest first."""
+    body = bytearray()
+    count = 0
+    for producer_id, producer in producers.items():
+        for batch in producer.batches:
+            body += _SEQUENCES_ENTRY.pack(producer_id, producer.epoch, *batch)
+            count += 1
+    return _SEQUENCES_HEAD.pack(1, crc32c(body), count) + body
+
+
+def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[ProducerId, Producer]:
+    """Give each producer of a snapshot the batches that the companion file has for it.
+
+    The snapshot is Kafka's and may be newer than the companion (or of another broker): where the last batch
+    of the two differs, or the file is damaged, the snapshot's single batch stands.
+    """
+    try:
+        version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
+    except StructError:
+        return producers
+    body = data[_SEQUENCES_HEAD.size :]
+    if version != 1 or len(body) != count * _SEQUENCES_ENTRY.size or crc32c(body) != crc:
+        return producers
+    found: dict[tuple[ProducerId, int], list[KeptBatch]] = {}
+    for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body):
+        found.setdefault((producer_id, epoch), []).append(KeptBatch(*fields))
+    merged = {}
+    for producer_id, producer in producers.items():
+        batches = tuple(found.get((producer_id, producer.epoch), ()))
+        if batches and producer.batches and batches[-1][1:4] == producer.batches[-1][1:4]:
+            producer = producer._replace(batches=batches)
+        merged[producer_id] = producer
+    return merged
+
+
+# -- files --------------------------------------------------------------------------------------------
+
+
+def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileRef]:
+    """Save the state under its offset; not synced: the caller gets the files to sync."""
+    written = []
+    for kind, data in (
+        (names.SNAPSHOT, encode_snapshot(producers.by_id)),
+        (names.SEQUENCES, encode_sequences(producers.by_id)),
+    ):
+        ref = FileRef(f"{directory}/{names.segment_file(producers.end_offset, kind)}")
+        file = vfs.open(ref.path, write=True, create=True)
+        file.truncate(len(data))
+        file.pwrite([data], 0)
+        file.close()
+        written.append(ref)
+    return written
+
+
+def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers) -> bool:
+    """Fill in the state as of an offset; False where no sound snapshot of it is there."""
+    path = f"{directory}/{names.segment_file(offset, names.SNAPSHOT)}"
+    try:
+        entries = decode_snapshot(read_file(vfs, path), path)
+    except (FileNotFoundError, BadCheckpoint):
+        return False
+    try:
+        sequences = read_file(vfs, f"{directory}/{names.segment_file(offset, names.SEQUENCES)}")
+    except FileNotFoundError:
+        sequences = b""
+    producers.load(merge_sequences(entries, sequences), offset)
+    return True
+
+
+def snapshot_offsets(vfs: Vfs, directory: str) -> list[Offset]:
+    parsed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
+    return sorted({each.base_offset for each in parsed if each and each.kind == names.SNAPSHOT and not each.state})
+
+
+def remove_snapshots(
+    vfs: Vfs, directory: str, offsets: Iterable[Offset] = (), *, above: Offset | None = None
+) -> None:
+    """Remove the snapshots at some offsets, or all those above one."""
+    doomed = set(offsets)
+    for entry in vfs.list_dir(directory):
+        parsed = names.parse_segment_file(entry.name)
+        if parsed is None or parsed.kind not in (names.SNAPSHOT, names.SEQUENCES):
+            continue
+        if parsed.base_offset in doomed or (above is not None and parsed.base_offset > above):
+            vfs.remove(f"{directory}/{entry.name}")

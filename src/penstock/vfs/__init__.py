@@ -1,0 +1,40 @@
+"""The disk behind an interface: the real one, one in memory that can lose power, one that fails on demand."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.vfs.files import join, parent, read_file, remove_tree, replace_file
+from penstock.vfs.interface import Entry, File, Lock, Stat, Vfs
+from penstock.vfs.real import RealDisk
+
+if TYPE_CHECKING:
+    from penstock.vfs.faulty import FaultyDisk
+    from penstock.vfs.memory import MemoryDisk
+
+__all__ = [
+    "Entry",
+    "FaultyDisk",
+    "File",
+    "Lock",
+    "MemoryDisk",
+    "RealDisk",
+    "Stat",
+    "Vfs",
+    "join",
+    "parent",
+    "read_file",
+    "remove_tree",
+    "replace_file",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the disks for tests when they are first asked for: a node that serves never pays for them."""
+    if name == "MemoryDisk":
+        from penstock.vfs.memory import MemoryDisk  # noqa: PLC0415
+
+        return MemoryDisk
+    if name == "FaultyDisk":
+        from penstock.vfs.faulty import FaultyDisk  # noqa: PLC0415
+
+        return FaultyDisk
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""What is done with whole files and trees, on any disk."""
+
+import errno
+
+from penstock.vfs.interface import Vfs
+
+
+def join(*parts: str) -> str:
+    """Put parts together with one `/` between each two; empty ones are left out."""
+    path = "/".join(part.rstrip("/") or "/" for part in parts if part)
+    return path.replace("//", "/")
+
+
+def parent(path: str) -> str:
+    """The directory that holds the name: `/` for what is at the top, `.` for a bare name."""
+    head, slash, _ = path.rstrip("/").rpartition("/")
+    return head.rstrip("/") or slash or ("/" if path.startswith("/") else ".")
+
+
+def read_file(vfs: Vfs, path: str) -> bytes:
+    file = vfs.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(vfs: Vfs, path: str, data: bytes) -> None:
+    """Give the file this content, durably: after a crash there is the old content or the new, never a mix.
+
+    The content goes to `<path>.tmp` first. One that a crash or a full disk left behind is written over by
+    the next call, whole: so a sync that failed on it puts nothing in doubt.
+    """
+    draft = path + ".tmp"
+    file = vfs.open(draft, write=True, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite([data], 0)
+        file.sync()
+    finally:
+        file.close()
+    vfs.rename(draft, path)
+    vfs.sync_dir(parent(path))
+
+
+def remove_tree(vfs: Vfs, path: str) -> None:
+    """Remove a file or a directory with all that is in it; what is gone already is fine.
+
+    Durable only after `sync_dir` of the parent. A symbolic link to a directory is removed as a link: what
+    it points to is left alone.
+    """
+    try:
+        vfs.remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        # Linux says EISDIR of a directory, macOS EPERM.
+        if error.errno not in (errno.EISDIR, errno.EPERM):
+            raise
+        for entry in vfs.list_dir(path):
+            remove_tree(vfs, join(path, entry.name))
+        vfs.remove_dir(path)
