@@ -19,7 +19,9 @@ class BadSetting(KafkaError):
     code = ErrorCode.INVALID_CONFIG
 
 
-def _setting(default: Any, name: str, low: int = 0, high: int = _INT64_MAX, choices: tuple[str, ...] = ()) -> Any:
+def _setting(
+    default: Any, name: str, low: int = 0, high: int = _INT64_MAX, choices: tuple[str, ...] = ()
+) -> Any:
     return field(default=default, metadata={"name": name, "low": low, "high": high, "choices": choices})
 
 
@@ -88,5 +90,7 @@ def _parse(name: str, text: str, setting: Any) -> Any:
     except ValueError as error:
         raise BadSetting(f"{name} is {text!r}, expected a number") from error
     if not setting.metadata["low"] <= value <= setting.metadata["high"]:
-        raise BadSetting(f"{name} is {text}, expected {setting.metadata['low']} to {setting.metadata['high']}")
+        raise BadSetting(
+            f"{name} is {text}, expected {setting.metadata['low']} to {setting.metadata['high']}"
+        )
     return value

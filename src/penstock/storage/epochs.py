@@ -84,12 +84,19 @@ class LeaderEpochs:
         entries = [EpochStart(int(epoch), int(offset)) for epoch, offset in rows]
         for before, after in zip(entries, entries[1:], strict=False):
             if after.epoch <= before.epoch or after.offset < before.offset:
-                raise BadCheckpoint(f"{path}: epoch {after.epoch} at {after.offset} follows {before}: out of order")
+                raise BadCheckpoint(
+                    f"{path}: epoch {after.epoch} at {after.offset} follows {before}: out of order"
+                )
         return cls(entries)
 
 
 def parse_checkpoint(data: bytes, path: str, columns: int) -> list[list[str]]:
-    """The rows of a Kafka checkpoint file: a version line, a count line, then that many rows."""
+    """The rows of a Kafka checkpoint file: a version line, a count line, then that many rows.
+
+    An empty file has none: Kafka makes the file before it has anything to say.
+    """
+    if not data:
+        return []
     try:
         lines = data.decode("utf-8").splitlines()
         version, count = int(lines[0]), int(lines[1])

@@ -105,7 +105,9 @@ class _SparseIndex(Generic[Entry]):
     def entries(self) -> list[Entry]:
         data = bytes(self._entries) if self._entries is not None else self._read_all()
         if len(data) % self._ENTRY.size:
-            raise BadCheckpoint(f"{self.ref.path}: {len(data)} bytes, expected a multiple of {self._ENTRY.size}")
+            raise BadCheckpoint(
+                f"{self.ref.path}: {len(data)} bytes, expected a multiple of {self._ENTRY.size}"
+            )
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
 
     def last(self) -> Entry | None:

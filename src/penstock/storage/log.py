@@ -136,7 +136,9 @@ class Log:
         self._staged_bytes = 0
         self._staged_end = self.log_end
         self._dirty: list[Segment] = [
-            segment for segment in segments if segment.flushed_bytes < segment.size or segment is segments.active
+            segment
+            for segment in segments
+            if segment.flushed_bytes < segment.size or segment is segments.active
         ]
         """Segments with bytes that are not flushed, oldest first; the active one is always among them."""
         # After a crash nothing is known of the names, nor of what recovery found out about epochs.
@@ -370,14 +372,17 @@ class Log:
             self.finish_flush(work, error)
         self.finish_flush(work)
 
-    def checkpoint(self) -> RecoveryPoint:
+    def checkpoint(self, *, is_last: bool = False) -> RecoveryPoint:
         """Make log, indexes, epochs and producer state durable: recovery will start from here.
 
-        The caller saves the point that this returns.
+        The caller saves the point that this returns. With `is_last`, before a clean stop, the time index is
+        finished as for a sealed segment: Kafka believes its last entry.
         """
         self.flush()
         active = self.segments.active
         try:
+            if is_last:
+                active.finish_time_index()
             for segment in self.segments:
                 self._unsynced += segment.save_indexes()
                 if segment is not active:
@@ -402,7 +407,10 @@ class Log:
 
     def _forget_snapshot(self, offset: Offset) -> None:
         """Remove a checkpoint's snapshot, unless a segment begins there: those stay, as Kafka keeps them."""
-        if offset not in self._snapshots[1:] and self.segments[self.segments.index_of(offset)].base_offset != offset:
+        if (
+            offset not in self._snapshots[1:]
+            and self.segments[self.segments.index_of(offset)].base_offset != offset
+        ):
             remove_snapshots(self.vfs, self.directory, [offset])
 
     def _write_epochs(self) -> None:
@@ -416,14 +424,18 @@ class Log:
             try:
                 active.file().truncate(active.size)
             except OSError as error:
-                raise StorageError(f"cannot cut a torn write off {active.ref.path}: {error.strerror}") from error
+                raise StorageError(
+                    f"cannot cut a torn write off {active.ref.path}: {error.strerror}"
+                ) from error
             self._has_torn_tail = False
         if self._is_suspect:
             try:
                 for segment in self._dirty:
                     self._write_again(segment)
             except OSError as error:
-                raise StorageError(f"cannot write {self.directory} again: {error.strerror or error}") from error
+                raise StorageError(
+                    f"cannot write {self.directory} again: {error.strerror or error}"
+                ) from error
             self._generation += 1
             self._is_suspect = False
 
@@ -513,7 +525,9 @@ class Log:
         """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
         producers = Producers()
         first = index
-        while first > 0 and not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers):
+        while first > 0 and not load_snapshot(
+            self.vfs, self.directory, segments[first].base_offset, producers
+        ):
             first -= 1
         for segment in segments[first:index]:
             for _, batch in scan_batches(segment.file(), 0, segment.size):
@@ -539,7 +553,9 @@ class Log:
         keep = self.segments.index_of(offset)
         segment = self.segments[keep]
         spot = segment.find(offset)
-        position, end = (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
+        position, end = (
+            (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
+        )
         if self.recovery_point.offset > end:
             self.recovery_point = RecoveryPoint(end, segment.base_offset, position)
             self.points.save_recovery_point(self.partition, self.recovery_point)
@@ -549,7 +565,9 @@ class Log:
         try:
             self._cut(segment, position, end, self.segments[keep:])
         except OSError as error:
-            raise StorageError(f"cannot truncate {self.directory} to {end}: {error.strerror or error}") from error
+            raise StorageError(
+                f"cannot truncate {self.directory} to {end}: {error.strerror or error}"
+            ) from error
         return end
 
     def _cut(self, segment: Segment, position: int, end: Offset, dropped: tuple[Segment, ...]) -> None:

@@ -87,7 +87,9 @@ class Producers:
         """First offset of each open transaction."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Producers) and self.by_id == other.by_id and self.end_offset == other.end_offset
+        return (
+            isinstance(other, Producers) and self.by_id == other.by_id and self.end_offset == other.end_offset
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -122,7 +124,8 @@ class Producers:
             )
         if producer.txn_first_offset is not None and not batch.is_transactional:
             raise KafkaError(
-                f"producer {batch.producer_id} sent a batch outside its open transaction", ErrorCode.INVALID_TXN_STATE
+                f"producer {batch.producer_id} sent a batch outside its open transaction",
+                ErrorCode.INVALID_TXN_STATE,
             )
         return None
 
@@ -158,9 +161,15 @@ class Producers:
     def _after_data(self, batch: RecordBatch, before: Producer) -> Producer:
         base_offset, last_offset = batch.base_offset, batch.last_offset
         kept = KeptBatch(
-            batch.base_sequence, batch.last_sequence, last_offset, last_offset - base_offset, batch.max_timestamp
+            batch.base_sequence,
+            batch.last_sequence,
+            last_offset,
+            last_offset - base_offset,
+            batch.max_timestamp,
         )
-        batches = (*before.batches[1 - BATCHES_KEPT :], kept) if before.epoch == batch.producer_epoch else (kept,)
+        batches = (
+            (*before.batches[1 - BATCHES_KEPT :], kept) if before.epoch == batch.producer_epoch else (kept,)
+        )
         txn_first_offset = before.txn_first_offset
         if txn_first_offset is None and batch.is_transactional:
             txn_first_offset = base_offset

@@ -70,10 +70,10 @@ def create_log(
     """Make the directory of a new partition, durably, and its empty log."""
     files.vfs.make_dirs(directory)
     if topic_id is not None:
-        replace_file(files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
-    segment = Segment(
-        files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms
-    )
+        replace_file(
+            files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id)
+        )
+    segment = Segment(files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms)
     segment.create()
     files.vfs.sync_dir(directory)
     files.vfs.sync_dir(directory.rpartition("/")[0])
@@ -120,7 +120,9 @@ def open_log(
         opening.rebuild_epochs()
     end = opening.segments[-1].next_offset
     if end < start:
-        opening.report.say(f"{directory}: the log ends at {end}, before its start {start}: it begins anew there")
+        opening.report.say(
+            f"{directory}: the log ends at {end}, before its start {start}: it begins anew there"
+        )
         opening.begin_anew(start)
         end = start
     opening.epochs.truncate_end(end)
@@ -194,7 +196,12 @@ class _Opening:
     def _segment(self, base_offset: Offset, size: int) -> Segment:
         interval = self.settings.index_interval_bytes
         return Segment(
-            self.files, self.directory, base_offset, interval_bytes=interval, size=size, created_ms=self.now_ms
+            self.files,
+            self.directory,
+            base_offset,
+            interval_bytes=interval,
+            size=size,
+            created_ms=self.now_ms,
         )
 
     def _new_segment(self, base_offset: Offset) -> Segment:
@@ -355,7 +362,9 @@ class _Opening:
                     position = at
                     if batch.base_offset < segment.next_offset:
                         raise CorruptLog(
-                            file.path, at, f"offset {batch.base_offset}, expected {segment.next_offset} or more"
+                            file.path,
+                            at,
+                            f"offset {batch.base_offset}, expected {segment.next_offset} or more",
                         )
                     if not batch.crc_valid():
                         raise CorruptLog(file.path, at, "the CRC does not fit the batch")
@@ -405,7 +414,9 @@ class _Opening:
         segment.size = error.position
         self.report.bytes_cut += cut
         kept = "; the bytes are set aside in a .cut file" if keep else ""
-        self.report.say(f"{error}; cut a torn end of {cut} bytes, the log ends at {segment.next_offset}{kept}")
+        self.report.say(
+            f"{error}; cut a torn end of {cut} bytes, the log ends at {segment.next_offset}{kept}"
+        )
 
     def _drop_from(self, index: int, reason: str) -> None:
         for segment in reversed(self.segments[index:]):

@@ -35,7 +35,9 @@ class Spot(NamedTuple):
     max_timestamp: int
 
 
-def scan_batches(file: File, start: int, end: int, *, step: int = STEP_BYTES) -> Iterator[tuple[int, RecordBatch]]:
+def scan_batches(
+    file: File, start: int, end: int, *, step: int = STEP_BYTES
+) -> Iterator[tuple[int, RecordBatch]]:
     """Each batch between two positions, with its position; its CRC is for the caller to check."""
     buffer = bytearray(min(step, max(end - start, 0)))
     while start < end:
@@ -57,9 +59,13 @@ def scan_batches(file: File, start: int, end: int, *, step: int = STEP_BYTES) ->
         if consumed == 0:
             if end - start < HEADER_BYTES:
                 raise CorruptLog(
-                    file.path, start, f"{end - start} bytes are left, expected a batch of at least {HEADER_BYTES}"
+                    file.path,
+                    start,
+                    f"{end - start} bytes are left, expected a batch of at least {HEADER_BYTES}",
                 )
-            buffer = bytearray(max(size, 2 * len(buffer)) if filled >= HEADER_BYTES else max(want, HEADER_BYTES))
+            buffer = bytearray(
+                max(size, 2 * len(buffer)) if filled >= HEADER_BYTES else max(want, HEADER_BYTES)
+            )
         start += consumed
 
 
@@ -85,5 +91,7 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
             yield Spot(position, size, base, base + last_delta, max_timestamp)
             consumed += size
         if consumed == 0:
-            raise CorruptLog(file.path, start, f"{end - start} bytes are left, expected at least {HEADER_BYTES}")
+            raise CorruptLog(
+                file.path, start, f"{end - start} bytes are left, expected at least {HEADER_BYTES}"
+            )
         start += consumed

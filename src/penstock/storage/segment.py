@@ -153,11 +153,15 @@ class Segment:
         return hash_text(self.ref.path) % jitter if jitter else 0
 
     def seal(self) -> None:
-        """Give the time index its last entry, the largest timestamp, and bring all indexes to their files."""
+        """Finish the indexes and bring them to their files."""
+        self.finish_time_index()
+        self.save_indexes()
+
+    def finish_time_index(self) -> None:
+        """Give the time index its last entry: the largest timestamp of the segment."""
         largest = self.largest()
         if largest is not NO_TIME:
             self.time_index.append(*largest)
-        self.save_indexes()
 
     def save_indexes(self) -> list[FileRef]:
         """Write what is only in memory; return the files that changed, for the caller to sync."""

@@ -156,7 +156,9 @@ class SegmentList(Sequence[Segment]):
         return sealed
 
 
-def _first_record(segment: Segment, spot: Spot, timestamp: TimestampMs, start: Offset) -> TimestampOffset | None:
+def _first_record(
+    segment: Segment, spot: Spot, timestamp: TimestampMs, start: Offset
+) -> TimestampOffset | None:
     batch = RecordBatch.parse(segment.file().pread(spot.size, spot.position))
     for record in batch.records():
         if record.timestamp >= timestamp and record.offset >= start:

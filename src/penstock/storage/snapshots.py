@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 
-from crc32c import crc32c
-
 from penstock.base.ids import NO_SEQUENCE, Offset, ProducerId
+from penstock.records.checksum import crc32c
 from penstock.storage import names
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.openfiles import FileRef
@@ -63,7 +62,9 @@ def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
         if last_offset >= 0:
             first_sequence = (last_sequence - delta) % 2**31
             batches = (KeptBatch(first_sequence, last_sequence, last_offset, delta, timestamp),)
-        producers[producer_id] = Producer(epoch, batches, timestamp, coordinator_epoch, None if txn < 0 else txn)
+        producers[producer_id] = Producer(
+            epoch, batches, timestamp, coordinator_epoch, None if txn < 0 else txn
+        )
     return producers
 
 
@@ -139,7 +140,9 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
 
 def snapshot_offsets(vfs: Vfs, directory: str) -> list[Offset]:
     parsed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
-    return sorted({each.base_offset for each in parsed if each and each.kind == names.SNAPSHOT and not each.state})
+    return sorted(
+        {each.base_offset for each in parsed if each and each.kind == names.SNAPSHOT and not each.state}
+    )
 
 
 def remove_snapshots(

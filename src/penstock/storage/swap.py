@@ -58,7 +58,9 @@ def install(vfs: Vfs, directory: str, base_offset: Offset) -> None:
 def finish_swaps(vfs: Vfs, directory: str) -> None:
     """At a start: complete promised swaps, throw unfinished ones away, remove what was deleted."""
     entries = [(names.parse_segment_file(entry.name), entry) for entry in vfs.list_dir(directory)]
-    cleaned_from = min((each.base_offset for each, _ in entries if each and each.state == names.CLEANED), default=None)
+    cleaned_from = min(
+        (each.base_offset for each, _ in entries if each and each.state == names.CLEANED), default=None
+    )
     swaps: dict[Offset, Offset] = {}
     """Base offset of each promised segment, and its end."""
     for parsed, entry in entries:

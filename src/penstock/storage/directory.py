@@ -1,0 +1,386 @@
+"""A data directory: all partitions of a node, and the small files that tie them together.
+
+    DIR/meta/   broker.id, checkpoint.json, lock            ours
+    DIR/logs/   a Kafka log directory in every detail       meta.properties, checkpoints, partitions
+
+A directory that has `meta.properties` at its top is a Kafka log directory itself: then `logs/` is that
+directory, and ours stands beside it as `<name>.meta`.
+
+Kafka's files win where both say something: its clean-shutdown file decides whether the stop was clean, and
+of two recovery points the lower counts, because whoever lowered one had a reason.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.storage import checkpoints as ck
+from penstock.storage import names
+from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.deletion import Removal
+from penstock.storage.errors import BadCheckpoint, StorageError
+from penstock.storage.log import Log
+from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
+from penstock.storage.recovery import Report, create_log, open_log
+from penstock.storage.retention import delete_segments, expired
+from penstock.vfs import Lock, Vfs, read_file, remove_tree, replace_file
+
+if TYPE_CHECKING:
+    from random import Random
+
+logger = logging.getLogger(__name__)
+
+METADATA_TOPIC = "__cluster_metadata"
+"""The controllers' log lies in the same directory, but is theirs to open."""
+
+
+class DirectoryRefused(StorageError):
+    """The data directory cannot be used; the message says why."""
+
+
+class Layout(NamedTuple):
+    logs: str
+    meta: str
+
+
+def layout_of(vfs: Vfs, path: str) -> Layout:
+    """Where logs and our own files lie under a data directory."""
+    path = path.rstrip("/") or "/"
+    if vfs.stat(f"{path}/{ck.META_PROPERTIES}") is not None:
+        return Layout(path, f"{path}.meta")
+    return Layout(f"{path}/logs", f"{path}/meta")
+
+
+class DirectoryRemoval(NamedTuple):
+    """A deleted partition's directory, which has its last name already."""
+
+    vfs: Vfs
+    path: str
+
+    def run(self) -> None:
+        remove_tree(self.vfs, self.path)
+
+
+class LogDirectory:
+    """Made by `open_directory`. Implements `Points` for its logs."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        identity: MetaProperties,
+        settings_of: "SettingsOf",
+        open_files_max: int,
+    ) -> None:
+        self.vfs = vfs
+        self.layout = layout
+        self.identity = identity
+        self.files = OpenFiles(vfs, open_files_max)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        """Kept by whoever decides them, saved with each checkpoint."""
+        self.reports: dict[TopicPartition, Report] = {}
+        """What opening found, for each partition that it had something to say about."""
+        self.leftovers: list[DirectoryRemoval] = []
+        """Deleted partitions whose files are still there."""
+        self._settings_of = settings_of
+        self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
+        self._log_starts: dict[TopicPartition, Offset] = {}
+        self._cleaner_points: dict[TopicPartition, Offset] = {}
+        self._locks: list[Lock] = []
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.layout.logs} {len(self.logs)} partitions>"
+
+    # -- partitions ------------------------------------------------------------------------------------
+
+    def create(self, partition: TopicPartition, *, now_ms: TimestampMs, topic_id: bytes | None = None) -> Log:
+        """A new, empty partition; durable when this returns."""
+        if partition in self.logs:
+            raise StorageError(f"{partition} is in {self.layout.logs} already")
+        log = create_log(
+            partition,
+            self.path_of(partition),
+            self.files,
+            self._settings_of(partition.topic),
+            self,
+            now_ms=now_ms,
+            topic_id=topic_id,
+        )
+        self.logs[partition] = log
+        self._recovery_points[partition] = log.recovery_point
+        self._log_starts[partition] = log.log_start
+        return log
+
+    def delete(self, partition: TopicPartition, rng: "Random") -> DirectoryRemoval:
+        """Take a partition out, durably: its directory is renamed, and emptied later."""
+        log = self.logs.pop(partition)
+        target = f"{self.layout.logs}/{names.deleted_partition_dir(partition, rng.randbytes(16).hex())}"
+        for segment in log.segments:
+            segment.gone = True
+        for segment in log.segments:
+            segment.forget_files()
+        try:
+            self.vfs.rename(log.directory, target)
+            self.vfs.sync_dir(self.layout.logs)
+        except OSError as error:
+            raise StorageError(f"cannot delete {log.directory}: {error.strerror or error}") from error
+        for offsets in (self._recovery_points, self._log_starts, self._cleaner_points, self.high_watermarks):
+            offsets.pop(partition, None)
+        self._write_offsets()
+        return DirectoryRemoval(self.vfs, target)
+
+    def path_of(self, partition: TopicPartition) -> str:
+        return f"{self.layout.logs}/{names.partition_dir(partition)}"
+
+    # -- checkpoints -----------------------------------------------------------------------------------
+
+    def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None:
+        self._recovery_points[partition] = point
+        self._write_recovery_points(clean=False)
+
+    def save_log_start(self, partition: TopicPartition, offset: Offset) -> None:
+        self._log_starts[partition] = offset
+        self._write(ck.LOG_STARTS, ck.encode_offsets(self._log_starts))
+
+    def save_clean_to(self, log: Log) -> None:
+        """Note how far compaction has come."""
+        self._cleaner_points[log.partition] = log.clean_to
+        self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
+
+    def checkpoint(self) -> None:
+        """Make everything durable and note how far: a crash after this costs a scan from here only.
+
+        A log whose disk fails keeps its old point; the others go on, and the first error is raised at the end.
+        """
+        failed = self._checkpoint_logs()
+        self._write_recovery_points(clean=False)
+        self._write_offsets()
+        if failed is not None:
+            raise failed
+
+    def _checkpoint_logs(self, *, is_last: bool = False) -> StorageError | None:
+        failed = None
+        for partition, log in self.logs.items():
+            try:
+                if is_last or log.recovery_point.offset != log.log_end or not log.is_flushed:
+                    log.checkpoint(is_last=is_last)
+                self._recovery_points[partition] = log.recovery_point
+            except StorageError as error:
+                logger.error("%s", error)
+                failed = failed or error
+        return failed
+
+    def _write_offsets(self) -> None:
+        self._write(ck.LOG_STARTS, ck.encode_offsets(self._log_starts))
+        self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
+        self._write(ck.HIGH_WATERMARKS, ck.encode_offsets(self.high_watermarks))
+
+    def _write_recovery_points(self, *, clean: bool) -> None:
+        offsets = {partition: point.offset for partition, point in self._recovery_points.items()}
+        self._write(ck.RECOVERY_POINTS, ck.encode_offsets(offsets))
+        checkpoint = Checkpoint(
+            clean=clean, recovery_points={str(each): point for each, point in self._recovery_points.items()}
+        )
+        self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", checkpoint.encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        self._replace(f"{self.layout.logs}/{name}", data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        try:
+            replace_file(self.vfs, path, data)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+    # -- housekeeping ----------------------------------------------------------------------------------
+
+    def retain(self, now_ms: TimestampMs) -> Iterator[Removal]:
+        """Delete what has outlived its settings; what is yielded removes the files, at any later time."""
+        for partition, log in list(self.logs.items()):
+            segments = expired(log, now_ms, self.high_watermarks.get(partition, log.log_end))
+            if segments:
+                yield delete_segments(log, segments, now_ms)
+
+    def close(self) -> None:
+        """Stop cleanly: the next start believes the files and scans nothing."""
+        try:
+            failed = self._checkpoint_logs(is_last=True)
+            self._write_offsets()
+            self._write_recovery_points(clean=failed is None)
+            if failed is not None:
+                raise failed
+            self._write(ck.CLEAN_SHUTDOWN, ck.encode_clean_shutdown())
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of files and locks, as a crash would."""
+        self.files.close()
+        for lock in self._locks:
+            lock.release()
+        self._locks = []
+
+
+SettingsOf = Callable[[str], LogSettings]
+
+
+def open_directory(
+    vfs: Vfs,
+    path: str,
+    *,
+    now_ms: TimestampMs,
+    rng: "Random",
+    settings_of: SettingsOf = lambda _: LogSettings(),
+    node_id: int = 1,
+    open_files_max: int = OPEN_FILES_MAX,
+) -> LogDirectory:
+    """Open a data directory, making it where there is none, and every partition in it."""
+    layout = layout_of(vfs, path)
+    try:
+        return _open(vfs, layout, now_ms, rng, settings_of, node_id, open_files_max)
+    except OSError as error:
+        raise DirectoryRefused(f"cannot open {path}: {error.strerror or error}") from error
+
+
+def _open(
+    vfs: Vfs,
+    layout: Layout,
+    now_ms: TimestampMs,
+    rng: "Random",
+    settings_of: SettingsOf,
+    node_id: int,
+    open_files_max: int,
+) -> LogDirectory:
+    vfs.make_dirs(layout.logs)
+    vfs.make_dirs(layout.meta)
+    locks = _lock(vfs, layout)
+    try:
+        identity = _identify(vfs, layout, node_id, rng)
+        directory = LogDirectory(vfs, layout, identity, settings_of, open_files_max)
+        directory._locks = locks
+        _load(directory, now_ms)
+    except BaseException:
+        for lock in locks:
+            lock.release()
+        raise
+    return directory
+
+
+def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
+    """Ours, and the one that Kafka takes: nobody else may write here."""
+    locks: list[Lock] = []
+    try:
+        for path in (f"{layout.meta}/lock", f"{layout.logs}/.lock"):
+            locks.append(vfs.lock(path))  # noqa: PERF401  # what is taken must be released if the next is not
+    except BlockingIOError as error:
+        for lock in locks:
+            lock.release()
+        raise DirectoryRefused(f"{layout.logs} is in use by another process, which holds {path}") from error
+    return locks
+
+
+def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProperties:
+    """Whose directory this is; a new one gets its ids now."""
+    properties, broker_id = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{ck.BROKER_ID}"
+    try:
+        if vfs.stat(properties) is None:
+            identity = MetaProperties(
+                ck.encode_uuid(rng.randbytes(16)), node_id, ck.encode_uuid(rng.randbytes(16))
+            )
+            replace_file(vfs, properties, identity.encode())
+        else:
+            identity = MetaProperties.decode(read_file(vfs, properties), properties)
+    except BadCheckpoint as error:
+        raise DirectoryRefused(str(error)) from error
+    if vfs.stat(broker_id) is None:
+        replace_file(vfs, broker_id, b"%d\n" % identity.node_id)
+    found = read_file(vfs, broker_id).decode("ascii", "replace").strip()
+    if found != str(identity.node_id):
+        raise DirectoryRefused(f"{broker_id} says {found}, but node.id in {properties} is {identity.node_id}")
+    return identity
+
+
+def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
+    vfs, layout = directory.vfs, directory.layout
+    clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
+    points = _read_points(directory)
+    if clean:
+        # From here on a crash is a crash.
+        vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
+        vfs.sync_dir(layout.logs)
+    log_starts = _read_offsets(directory, ck.LOG_STARTS)
+    cleaner_points = _read_offsets(directory, ck.CLEANER_POINTS)
+    directory.high_watermarks = _read_offsets(directory, ck.HIGH_WATERMARKS)
+    for entry in vfs.list_dir(layout.logs):
+        if not entry.is_dir:
+            continue
+        path = f"{layout.logs}/{entry.name}"
+        if names.is_deleted_partition_dir(entry.name):
+            directory.leftovers.append(DirectoryRemoval(vfs, path))
+            continue
+        partition = names.parse_partition_dir(entry.name)
+        if partition is None or partition.topic == METADATA_TOPIC:
+            continue
+        point, is_ours = points.get(partition, (RecoveryPoint(0, 0, 0), False))
+        log, report = open_log(
+            partition,
+            path,
+            directory.files,
+            directory._settings_of(partition.topic),
+            directory,
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=point,
+            is_our_point=is_ours,
+            log_start=log_starts.get(partition),
+        )
+        directory.logs[partition] = log
+        if report.notes or report.bytes_scanned:
+            directory.reports[partition] = report
+        log.clean_to = min(max(cleaner_points.get(partition, log.log_start), log.log_start), log.log_end)
+        directory._recovery_points[partition] = log.recovery_point
+        directory._log_starts[partition] = log.log_start
+        directory._cleaner_points[partition] = log.clean_to
+    known = directory.high_watermarks
+    directory.high_watermarks = {
+        each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
+    }
+
+
+def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset]:
+    """A Kafka checkpoint file; one that is missing or damaged says nothing."""
+    path = f"{directory.layout.logs}/{name}"
+    try:
+        return ck.decode_offsets(read_file(directory.vfs, path), path)
+    except FileNotFoundError:
+        return {}
+    except BadCheckpoint as error:
+        logger.warning("%s; it is made anew", error)
+        return {}
+
+
+def _read_points(directory: LogDirectory) -> dict[TopicPartition, tuple[RecoveryPoint, bool]]:
+    """Each partition's recovery point, and whether it is ours and nobody else has written since.
+
+    Kafka's file decides that there is one at all. Ours adds the byte position, where the two agree; where
+    they do not, Kafka ran since, and the lower counts.
+    """
+    path = f"{directory.layout.meta}/{ck.CHECKPOINT}"
+    try:
+        ours = Checkpoint.decode(read_file(directory.vfs, path), path).recovery_points
+    except FileNotFoundError:
+        ours = {}
+    except BadCheckpoint as error:
+        logger.warning("%s; it is made anew", error)
+        ours = {}
+    points = {}
+    for partition, offset in _read_offsets(directory, ck.RECOVERY_POINTS).items():
+        point = ours.get(str(partition))
+        if point is None or offset < point.offset:
+            points[partition] = RecoveryPoint(offset, -1, 0), False
+        else:
+            points[partition] = point, offset == point.offset
+    return points

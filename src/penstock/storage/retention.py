@@ -1,0 +1,68 @@
+"""Which segments have outlived their topic's settings, and taking them out of the log.
+
+Only whole segments go, only from the front, and never past the high watermark: what is not replicated yet
+must not be deleted yet. When even the active segment has outlived its time, it is rolled first.
+"""
+
+from collections.abc import Iterator
+
+from penstock.base.ids import Offset, TimestampMs
+from penstock.storage.deletion import Removal, bury
+from penstock.storage.log import Log
+from penstock.storage.segment import Segment
+
+
+def expired(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> list[Segment]:
+    """The segments at the front that may be deleted now, for any reason."""
+    by_start = list(_below_start(log))
+    if not log.settings.is_deleted:
+        return by_start
+    reasons = (by_start, list(_too_old(log, now_ms)), list(_too_much(log)))
+    longest = max(reasons, key=len)
+    ends = (log.segments.end_of(index) for index in range(len(longest)))
+    return [segment for segment, end in zip(longest, ends, strict=True) if end <= high_watermark]
+
+
+def _below_start(log: Log) -> Iterator[Segment]:
+    """Segments that DeleteRecords has hidden altogether. The active one stays, or there would be no log."""
+    for index, segment in enumerate(log.segments[:-1]):
+        if log.segments.end_of(index) > log.log_start:
+            return
+        yield segment
+
+
+def _too_old(log: Log, now_ms: TimestampMs) -> Iterator[Segment]:
+    """By `retention.ms`: the youngest record decides; records without a time never age."""
+    if log.settings.retention_ms < 0:
+        return
+    for segment in log.segments:
+        youngest = segment.largest().timestamp if segment.size else now_ms
+        if segment is log.segments.active and not segment.size:
+            return
+        if segment.size and (youngest < 0 or now_ms - youngest <= log.settings.retention_ms):
+            return
+        yield segment
+
+
+def _too_much(log: Log) -> Iterator[Segment]:
+    """By `retention.bytes`: as much from the front as still leaves at least that many bytes."""
+    if log.settings.retention_bytes < 0:
+        return
+    excess = log.size_bytes - log.settings.retention_bytes
+    for segment in log.segments[:-1]:
+        excess -= segment.size
+        if excess < 0:
+            return
+        yield segment
+
+
+def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> Removal:
+    """Take segments from the front out of the log, in the crash-safe order; the files are removed later."""
+    if segments and segments[-1] is log.segments.active:
+        log.roll(now_ms)
+    leaving = [(segment, log.segments.end_of(index)) for index, segment in enumerate(segments)]
+    if not leaving:
+        return Removal(log.vfs, ())
+    log.advance_start(max(log.log_start, leaving[-1][1]))
+    log.detach(segments)
+    return bury(log.vfs, log.directory, leaving, log.log_start)
