@@ -19,6 +19,7 @@ from penstock.base.settings import LogSettings
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import BadCheckpoint, StorageError
 from penstock.storage.log import Log
@@ -203,6 +204,16 @@ class LogDirectory:
             segments = expired(log, now_ms, self.high_watermarks.get(partition, log.log_end))
             if segments:
                 yield delete_segments(log, segments, now_ms)
+
+    def compact(self, now_ms: TimestampMs) -> Iterator[Removal]:
+        """Clean the logs that are due, one after the other, here and now; for the rest see `retain`."""
+        for partition, log in list(self.logs.items()):
+            high_watermark = self.high_watermarks.get(partition, log.log_end)
+            if is_due(log, now_ms, high_watermark):
+                done = compact(log, now_ms, high_watermark)
+                if done is not None:
+                    self.save_clean_to(log)
+                    yield done[1]
 
     def close(self) -> None:
         """Stop cleanly: the next start believes the files and scans nothing."""

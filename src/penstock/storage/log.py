@@ -131,6 +131,8 @@ class Log:
         """Everything below is on disk."""
         self.clean_to: Offset = log_start
         """Compaction has come this far: below, each key is there once."""
+        self.tombstones_until: TimestampMs | None = None
+        """When the next kept tombstone or marker may go; known since the last round of compaction."""
         self.configure(settings)
         self._staged: list[_Staged] = []
         self._staged_bytes = 0
@@ -154,7 +156,7 @@ class Log:
         """A sync failed: what is not flushed must be written again before it can be synced."""
         self._snapshots: tuple[Offset, Offset] = (recovery_point.offset, recovery_point.offset)
         """Where the last two checkpoints left a snapshot: the older one counts until the newer is saved."""
-        self._generation = 0
+        self.generation = 0
         """Counts truncations: a flush that began before one proves nothing after it."""
 
     def __repr__(self) -> str:
@@ -337,7 +339,7 @@ class Log:
         self._mend()
         return FlushWork(
             self.log_end,
-            self._generation,
+            self.generation,
             tuple((segment, segment.size) for segment in self._dirty if segment.size > segment.flushed_bytes),
             self._names_changed,
             self.directory if self._names_synced != self._names_changed else None,
@@ -352,7 +354,7 @@ class Log:
                 f"cannot sync {self.directory}: {error.strerror or error}; "
                 f"offsets {self.flushed} to {work.log_end} are not on disk"
             ) from error
-        if work.generation != self._generation or self._is_suspect:
+        if work.generation != self.generation or self._is_suspect:
             return
         for segment, size in work.segments:
             segment.flushed_bytes = size
@@ -436,7 +438,7 @@ class Log:
                 raise StorageError(
                     f"cannot write {self.directory} again: {error.strerror or error}"
                 ) from error
-            self._generation += 1
+            self.generation += 1
             self._is_suspect = False
 
     def _write_again(self, segment: Segment) -> None:
@@ -582,7 +584,7 @@ class Log:
         fresh.flushed_bytes = min(segment.flushed_bytes, position)
         fresh.resume(below=end)
         fresh.next_offset = end
-        self._generation += 1
+        self.generation += 1
         self._has_torn_tail = True
         self.detach(dropped, [fresh])
         self.log_end = self._staged_end = end
@@ -632,7 +634,7 @@ class Log:
         self._dirty = [fresh]
         self._unsynced = []
         self._snapshots = (offset, offset)
-        self._generation += 1
+        self.generation += 1
         self.producers = Producers(offset)
         self._epochs_dirty |= self.epochs.truncate_end(-1)
 

@@ -1,0 +1,499 @@
+"""Compaction: writing segments anew with only the latest record of each key.
+
+    before   A0 B1 | A2 C3 | B4 A5 B6=null |  active
+    after    C3 A5 B6=null                 |  active      and later, without B6
+
+Two passes. The first reads the dirty part (what came since the last round) and notes each key's latest offset
+(`latest`). The second reads everything up to there and keeps a record if no later one has its key. Segments
+that have become small are merged.
+
+Offsets never change, and a batch keeps its first and last offset, sequence and producer, however many of its
+records are left: so consumers, producer state and replicas go on as if nothing had happened. What else stays,
+as in Kafka's cleaner (KIP-534 for the horizon):
+
+- a tombstone (null value), for `delete.retention.ms` after the round that first met it; that time is noted in
+  the batch as its delete horizon;
+- a transaction's marker, until its records are gone, and then for as long as a tombstone;
+- an empty batch, where it carries the last sequence of a live producer, or the end of the cleaned range.
+
+This module does the work on files alone and touches no state of the log: it can run in another process while
+the writer goes on. `compaction` plans a round, and puts the result in place.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import md5
+from typing import NamedTuple
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset, ProducerId, TimestampMs
+from penstock.records import (
+    BatchBuilder,
+    Codec,
+    ControlType,
+    Record,
+    RecordBatch,
+    compress,
+    empty_batch,
+    parse_control,
+    seal,
+)
+from penstock.records.batch import COUNT_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
+from penstock.records.varint import decode_varint, decode_varlong
+from penstock.storage import names
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.errors import CorruptLog
+from penstock.storage.latest import DIGEST_BYTES, LatestOffsets
+from penstock.storage.openfiles import OpenFiles
+from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.segment import Segment
+from penstock.vfs import Vfs
+
+IO_BYTES = 1 << 20
+"""Read and write in steps of this size."""
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class OldSegment(NamedTuple):
+    base_offset: Offset
+    end_offset: Offset
+    size: int
+    index_bytes: int
+
+
+class LastOfProducer(NamedTuple):
+    """What must stay of a live producer: the batch with its last record, or the marker with its last epoch."""
+
+    last_offset: Offset | None
+    epoch: int
+
+
+@dataclass(frozen=True)
+class CleaningPlan:
+    """All that a round needs to know; it can be sent to another process."""
+
+    directory: str
+    segments: tuple[OldSegment, ...]
+    """From the first one up to the first offset that may not be cleaned yet."""
+    first_dirty: Offset
+    end: Offset
+    """First offset that may not be cleaned yet."""
+    segment_bytes: int
+    index_bytes_max: int
+    interval_bytes: int
+    delete_retention_ms: int
+    memory_bytes: int
+    now_ms: TimestampMs
+    aborted: tuple[AbortedTxn, ...]
+    producers: dict[ProducerId, LastOfProducer]
+    generation: int = 0
+    """Of the log, when it was planned: after a truncation the result is worthless."""
+
+
+class CleanedSegment(NamedTuple):
+    """A `.cleaned` family of files, synced, and the segments whose place it takes."""
+
+    base_offset: Offset
+    size: int
+    replaces: tuple[Offset, ...]
+
+
+class Cleaned(NamedTuple):
+    segments: tuple[CleanedSegment, ...]
+    clean_to: Offset
+    records_read: int
+    records_kept: int
+    bytes_read: int
+    bytes_kept: int
+    next_horizon_ms: TimestampMs | None
+    """When the first of the kept tombstones or markers may go."""
+
+
+def clean(vfs: Vfs, plan: CleaningPlan) -> Cleaned:
+    """Run one round; leaves `.cleaned` files beside the old ones."""
+    files = OpenFiles(vfs, open_max=16)
+    try:
+        latest = _map_keys(files, plan)
+        return _Round(files, plan, latest).run()
+    finally:
+        files.close()
+
+
+def _segment(files: OpenFiles, plan: CleaningPlan, old: OldSegment) -> Segment:
+    return Segment(files, plan.directory, old.base_offset, interval_bytes=plan.interval_bytes, size=old.size)
+
+
+# -- first pass ---------------------------------------------------------------------------------------
+
+
+def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
+    """Note the latest offset of each key in the dirty part, as far as memory reaches."""
+    latest = LatestOffsets(plan.memory_bytes - 4 * IO_BYTES)
+    latest.mapped_to = plan.first_dirty
+    transactions = _Transactions(entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty)
+    for old in plan.segments:
+        if old.end_offset <= plan.first_dirty or not old.size:
+            continue
+        segment = _segment(files, plan, old)
+        first = segment.find(plan.first_dirty)
+        for position, batch in scan_batches(segment.file(), first.position if first else old.size, old.size):
+            if batch.is_control:
+                transactions.meet_marker(batch)
+            elif not transactions.meet_data(batch):
+                if not latest.has_room(batch.count):
+                    return latest
+                data = _check(segment, position, batch)
+                try:
+                    latest.add(data, batch.count, batch.base_offset, plan.first_dirty)
+                except (IndexError, KafkaError) as error:
+                    raise CorruptLog(segment.ref.path, position, f"malformed records: {error}") from error
+            latest.mapped_to = batch.next_offset
+        latest.mapped_to = min(old.end_offset, plan.end)
+    return latest
+
+
+def _check(segment: Segment, position: int, batch: RecordBatch) -> bytes:
+    """A batch's records, uncompressed; what the CRC does not bear out must not be copied as if it were sound."""
+    if not batch.crc_valid():
+        raise CorruptLog(segment.ref.path, position, "the CRC does not fit the batch")
+    return bytes(batch.decompressed() if batch.is_compressed else batch.payload)
+
+
+# -- second pass --------------------------------------------------------------------------------------
+
+
+class _Round:
+    def __init__(self, files: OpenFiles, plan: CleaningPlan, latest: LatestOffsets) -> None:
+        self.files = files
+        self.plan = plan
+        self.latest = latest
+        self.records_read = self.records_kept = self.bytes_read = self.bytes_kept = 0
+        self.next_horizon_ms: TimestampMs | None = None
+
+    def run(self) -> Cleaned:
+        transactions = _Transactions(self.plan.aborted)
+        wanted = [old for old in self.plan.segments if old.base_offset < self.latest.mapped_to]
+        cleaned = tuple(self._clean_group(group, transactions) for group in _groups(self.plan, wanted))
+        return Cleaned(
+            cleaned,
+            self.latest.mapped_to,
+            self.records_read,
+            self.records_kept,
+            self.bytes_read,
+            self.bytes_kept,
+            self.next_horizon_ms,
+        )
+
+    def _clean_group(self, group: list[OldSegment], transactions: "_Transactions") -> CleanedSegment:
+        """Write what is to stay of some neighbouring segments into one."""
+        plan = self.plan
+        target = Segment(
+            self.files,
+            plan.directory,
+            group[0].base_offset,
+            interval_bytes=plan.interval_bytes,
+            state=names.CLEANED,
+        )
+        target.create()
+        writer = _Writer(target)
+        transactions.kept = []
+        for old in group:
+            source = _segment(self.files, plan, old)
+            for position, batch in scan_batches(source.file(), 0, old.size):
+                self.bytes_read += batch.size
+                kept = self._filter(source, position, batch, transactions)
+                if kept is not None:
+                    writer.add(kept)
+                    self.bytes_kept += len(kept)
+        writer.finish()
+        target.txn_index.start(transactions.kept)
+        target.seal()
+        for ref in target.refs.values():
+            self.files.open(ref).sync()
+        modified = self.files.vfs.stat(_segment(self.files, plan, group[-1]).ref.path)
+        if modified is not None:
+            self.files.vfs.set_modified_ms(target.ref.path, modified.modified_ms)
+        return CleanedSegment(target.base_offset, target.size, tuple(old.base_offset for old in group))
+
+    def _filter(
+        self, source: Segment, position: int, batch: RecordBatch, transactions: "_Transactions"
+    ) -> bytes | bytearray | memoryview | None:
+        """What is to stay of a batch; None for nothing at all."""
+        is_control = batch.is_control
+        disposable = transactions.meet_marker(batch) if is_control else transactions.meet_data(batch)
+        horizon = batch.delete_horizon_ms
+        is_due = horizon is not None and horizon <= self.plan.now_ms
+        self.records_read += max(batch.count, 0)
+        if batch.base_offset >= self.latest.mapped_to:
+            kept: _Kept | None = None if not batch.count else _WHOLE
+        elif disposable and (not is_control or is_due):
+            kept = None
+        elif is_control:
+            kept = _Kept(batch.count, None, disposable, 0) if batch.count else None
+        else:
+            data = _check(source, position, batch)
+            try:
+                kept = _keep(data, batch, self.latest, drop_tombstones=is_due)
+            except (IndexError, KafkaError) as error:
+                raise CorruptLog(source.ref.path, position, f"malformed records: {error}") from error
+        if kept is None:
+            return self._empty(batch) if self._must_stay(batch) else None
+        self.records_kept += kept.count or batch.count
+        sets_horizon = kept.needs_horizon and horizon is None
+        if sets_horizon:
+            horizon = self.plan.now_ms + self.plan.delete_retention_ms
+        if kept.needs_horizon and horizon is not None:
+            self.next_horizon_ms = min(horizon, self.next_horizon_ms or horizon)
+        if sets_horizon:
+            return _rebuild(batch, kept, data if not is_control else None, horizon)
+        if kept.pieces is None:
+            return bytes(batch.view)
+        return _shorten(batch, kept)
+
+    def _must_stay(self, batch: RecordBatch) -> bool:
+        """Whether an empty batch must remember a producer's state, or where the cleaned range ends."""
+        last = self.plan.producers.get(batch.producer_id) if batch.has_producer_id else None
+        if last is not None:
+            if last.last_offset is not None:
+                if batch.last_offset == last.last_offset:
+                    return True
+            elif batch.is_control and batch.producer_epoch == last.epoch:
+                return True
+        return batch.next_offset == self.plan.end
+
+    @staticmethod
+    def _empty(batch: RecordBatch) -> bytes:
+        return empty_batch(
+            batch.base_offset,
+            batch.last_offset,
+            timestamp=batch.max_timestamp,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            leader_epoch=batch.leader_epoch,
+            transactional=batch.is_transactional,
+            control=batch.is_control,
+            timestamp_type_log_append=batch.log_append_time,
+        )
+
+
+class _Kept(NamedTuple):
+    """What `_keep` decided of a batch."""
+
+    count: int
+    pieces: list[bytes] | None
+    """The bytes of the records that stay; None where all of them do."""
+    needs_horizon: bool
+    """It has a tombstone, or is a marker whose transaction is gone: it must know when it may go."""
+    max_timestamp_delta: int
+
+
+_WHOLE = _Kept(0, None, False, 0)
+
+
+def _keep(data: bytes, batch: RecordBatch, latest: LatestOffsets, *, drop_tombstones: bool) -> _Kept | None:
+    """Decide on each record of a batch. Varints of one byte are written out, as in `LatestOffsets.add`."""
+    newest = latest.by_key.get
+    mapped_to = latest.mapped_to
+    base_offset = batch.base_offset
+    pieces: list[bytes] = []
+    position = run_start = kept = 0
+    run_end = 0
+    has_tombstone = False
+    max_timestamp = -(1 << 63)
+    for _ in range(batch.count):
+        start = position
+        size = data[position]
+        if size < 0x80:
+            position += 1
+            end = position + (size >> 1)
+        else:
+            size, position = decode_varint(data, position)
+            end = position + size
+        position += 1
+        timestamp = data[position]
+        if timestamp < 0x80:
+            position += 1
+            timestamp = (timestamp >> 1) ^ -(timestamp & 1)
+        else:
+            timestamp, position = decode_varlong(data, position)
+        delta = data[position]
+        if delta < 0x80:
+            position += 1
+            delta >>= 1
+        else:
+            delta, position = decode_varint(data, position)
+        offset = base_offset + delta
+        size = data[position]
+        if size < 0x80:
+            position += 1
+            size = (size >> 1) ^ -(size & 1)
+        else:
+            size, position = decode_varint(data, position)
+        if size < 0:
+            stays = offset >= mapped_to  # no key: no place in a compacted log
+            is_tombstone = False
+        else:
+            key = data[position : position + size]
+            position += size
+            if size >= DIGEST_BYTES:
+                key = md5(key, usedforsecurity=False).digest()
+            is_tombstone = data[position] == 1  # the varint of -1
+            stays = offset >= mapped_to or (
+                newest(key, -1) <= offset and not (is_tombstone and drop_tombstones)
+            )
+        if stays:
+            kept += 1
+            if is_tombstone:
+                has_tombstone = True
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if run_end != start:
+                if run_end > run_start:
+                    pieces.append(data[run_start:run_end])
+                run_start = start
+            run_end = end
+        position = end
+    if not kept:
+        return None
+    if run_end > run_start:
+        pieces.append(data[run_start:run_end])
+    return _Kept(kept, None if kept == batch.count else pieces, has_tombstone, max_timestamp)
+
+
+def _shorten(batch: RecordBatch, kept: _Kept) -> bytearray:
+    """The same batch with fewer records: header fields that speak of offsets, sequences and base time stay."""
+    assert kept.pieces is not None
+    payload = b"".join(kept.pieces)
+    if batch.is_compressed:
+        payload = compress(Codec(batch.codec), payload)
+    shortened = bytearray(batch.view[:HEADER_BYTES])
+    shortened += payload
+    shortened[COUNT_AT : COUNT_AT + 4] = kept.count.to_bytes(4, "big")
+    if not batch.log_append_time:
+        newest = batch.base_timestamp + kept.max_timestamp_delta
+        shortened[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = newest.to_bytes(8, "big", signed=True)
+    seal(shortened)
+    return shortened
+
+
+def _rebuild(batch: RecordBatch, kept: _Kept, data: bytes | None, horizon: TimestampMs | None) -> bytes:
+    """The batch with a delete horizon, which takes the base timestamp's place: every record is written anew."""
+    builder = BatchBuilder(
+        batch.base_offset,
+        codec=batch.codec,
+        timestamp_type_log_append=batch.log_append_time,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+        leader_epoch=batch.leader_epoch,
+        delete_horizon_ms=horizon,
+    )
+    for record in _records_of(batch, kept, data):
+        builder.append(record.key, record.value, record.timestamp, record.headers, offset=record.offset)
+    return builder.build(last_offset=batch.last_offset)
+
+
+def _records_of(batch: RecordBatch, kept: _Kept, data: bytes | None) -> Iterator[Record]:
+    if kept.pieces is None:
+        return batch.records()
+    plain = bytearray(batch.view[:HEADER_BYTES])
+    plain[22] &= ~0x07  # the codec: the pieces are not compressed
+    plain += b"".join(kept.pieces)
+    plain[COUNT_AT : COUNT_AT + 4] = kept.count.to_bytes(4, "big")
+    seal(plain)
+    return RecordBatch.parse(plain).records()
+
+
+class _Writer:
+    """Appends batches to a `.cleaned` segment in large writes."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._pending: list[bytes | bytearray | memoryview] = []
+        self._pending_bytes = 0
+
+    def add(self, data: bytes | bytearray | memoryview) -> None:
+        batch = RecordBatch.parse(data)
+        position = self._segment.size + self._pending_bytes
+        self._segment.note(
+            Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp)
+        )
+        self._pending.append(data)
+        self._pending_bytes += batch.size
+        if self._pending_bytes >= IO_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if self._pending:
+            self._segment.file().pwrite(self._pending, self._segment.size)
+            self._segment.size += self._pending_bytes
+            self._pending, self._pending_bytes = [], 0
+
+
+class _Transactions:
+    """Which batches belong to aborted transactions, and which markers have outlived their records."""
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._open_aborted: dict[ProducerId, list[AbortedTxn | bool]] = {}
+        """Aborted transactions that we are inside of, and whether a batch of theirs was met."""
+        self._open_committed: set[ProducerId] = set()
+        self.kept: list[AbortedTxn] = []
+        """Aborted transactions whose records or marker stay: the new transaction index."""
+
+    def _advance(self, offset: Offset) -> None:
+        while self._ahead and self._ahead[-1].first_offset <= offset:
+            entry = self._ahead.pop()
+            self._open_aborted.setdefault(entry.producer_id, [entry, False])
+
+    def meet_data(self, batch: RecordBatch) -> bool:
+        """Take note of a data batch; True if it was aborted and need not stay."""
+        self._advance(batch.last_offset)
+        if not batch.is_transactional:
+            return False
+        entry = self._open_aborted.get(batch.producer_id)
+        if entry is None:
+            self._open_committed.add(batch.producer_id)
+            return False
+        entry[1] = True
+        return True
+
+    def meet_marker(self, batch: RecordBatch) -> bool:
+        """Take note of a marker; True if nothing of its transaction was met, so that it need not stay."""
+        self._advance(batch.last_offset)
+        for record in batch.records():
+            kind = parse_control(record).type
+            if kind is ControlType.ABORT:
+                entry = self._open_aborted.pop(batch.producer_id, None)
+                if entry is not None and entry[1]:
+                    assert isinstance(entry[0], AbortedTxn)
+                    self.kept.append(entry[0])
+                    return False
+                return True
+            if kind is ControlType.COMMIT:
+                met = batch.producer_id in self._open_committed
+                self._open_committed.discard(batch.producer_id)
+                return not met
+            return False
+        return True  # emptied in an earlier round
+
+
+def _groups(plan: CleaningPlan, segments: list[OldSegment]) -> Iterator[list[OldSegment]]:
+    """Neighbouring segments that together still make one segment of the configured size."""
+    group: list[OldSegment] = []
+    for old in segments:
+        if group and (
+            sum(each.size for each in group) + old.size > plan.segment_bytes
+            or sum(each.index_bytes for each in group) + old.index_bytes > plan.index_bytes_max
+            or old.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
+        ):
+            yield group
+            group = []
+        group.append(old)
+    if group:
+        yield group
+
