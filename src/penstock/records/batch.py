@@ -92,7 +92,7 @@ class Record(NamedTuple):
 class RecordBatch:
     """A batch where it lies: the header's fields, and a view of the bytes.
 
-    The fields are those of the moment of parsing; patching the buffer later does not change them.
+    The fields are those of the moment of parsing; only `place` changes buffer and fields together.
     """
 
     __slots__ = (
@@ -226,6 +226,12 @@ class RecordBatch:
     @property
     def _name(self) -> str:
         return f"the batch at offset {self.base_offset}"
+
+    def place(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """Give the batch its place in the log, in the buffer (which must be writable) and in its fields."""
+        patch(self.view, base_offset, leader_epoch)
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
 
     def crc_valid(self) -> bool:
         return crc32c(self.view[ATTRIBUTES_AT:]) == self.crc

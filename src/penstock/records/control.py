@@ -47,7 +47,7 @@ def control_key(kind: ControlType) -> bytes:
     return KEY.pack(VERSION, kind)
 
 
-def end_txn_marker(  # noqa: PLR0917 (the fields of the marker, in its order)
+def end_txn_marker(
     producer_id: ProducerId,
     producer_epoch: int,
     commit: bool,

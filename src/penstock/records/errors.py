@@ -7,7 +7,7 @@ covers a whole read.
 from penstock.base.errors import ErrorCode, KafkaError
 
 
-class CorruptBatch(KafkaError):  # noqa: N818 (it names the state of the bytes)
+class CorruptBatch(KafkaError):
     """The bytes are not a sound record batch."""
 
     code = ErrorCode.CORRUPT_MESSAGE

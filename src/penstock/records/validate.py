@@ -45,7 +45,7 @@ UNBOUNDED_MS = (1 << 63) - 1
 _CODEC_MAX = max(Codec)
 
 
-class InvalidBatch(KafkaError):  # noqa: N818 (it names the state of the batch)
+class InvalidBatch(KafkaError):
     """A produced batch is refused."""
 
     record_errors: list[tuple[int, str]]

@@ -45,7 +45,7 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import CorruptLog
 from penstock.storage.latest import DIGEST_BYTES, LatestOffsets
 from penstock.storage.openfiles import OpenFiles
-from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
 from penstock.vfs import Vfs
 
@@ -239,14 +239,14 @@ class _Round:
                 raise CorruptLog(source.ref.path, position, f"malformed records: {error}") from error
         if kept is None:
             return self._empty(batch) if self._must_stay(batch) else None
-        self.records_kept += kept.count or batch.count
+        self.records_kept += kept.records or batch.count
         sets_horizon = kept.needs_horizon and horizon is None
         if sets_horizon:
             horizon = self.plan.now_ms + self.plan.delete_retention_ms
         if kept.needs_horizon and horizon is not None:
             self.next_horizon_ms = min(horizon, self.next_horizon_ms or horizon)
         if sets_horizon:
-            return _rebuild(batch, kept, data if not is_control else None, horizon)
+            return _rebuild(batch, kept, horizon)
         if kept.pieces is None:
             return bytes(batch.view)
         return _shorten(batch, kept)
@@ -281,7 +281,7 @@ class _Round:
 class _Kept(NamedTuple):
     """What `_keep` decided of a batch."""
 
-    count: int
+    records: int
     pieces: list[bytes] | None
     """The bytes of the records that stay; None where all of them do."""
     needs_horizon: bool
@@ -292,7 +292,9 @@ class _Kept(NamedTuple):
 _WHOLE = _Kept(0, None, False, 0)
 
 
-def _keep(data: bytes, batch: RecordBatch, latest: LatestOffsets, *, drop_tombstones: bool) -> _Kept | None:
+def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would double the cost of cleaning
+    data: bytes, batch: RecordBatch, latest: LatestOffsets, *, drop_tombstones: bool
+) -> _Kept | None:
     """Decide on each record of a batch. Varints of one byte are written out, as in `LatestOffsets.add`."""
     newest = latest.by_key.get
     mapped_to = latest.mapped_to
@@ -347,7 +349,7 @@ def _keep(data: bytes, batch: RecordBatch, latest: LatestOffsets, *, drop_tombst
             kept += 1
             if is_tombstone:
                 has_tombstone = True
-            if timestamp > max_timestamp:
+            if timestamp > max_timestamp:  # noqa: PLR1730  # a call to max costs more
                 max_timestamp = timestamp
             if run_end != start:
                 if run_end > run_start:
@@ -370,7 +372,7 @@ def _shorten(batch: RecordBatch, kept: _Kept) -> bytearray:
         payload = compress(Codec(batch.codec), payload)
     shortened = bytearray(batch.view[:HEADER_BYTES])
     shortened += payload
-    shortened[COUNT_AT : COUNT_AT + 4] = kept.count.to_bytes(4, "big")
+    shortened[COUNT_AT : COUNT_AT + 4] = kept.records.to_bytes(4, "big")
     if not batch.log_append_time:
         newest = batch.base_timestamp + kept.max_timestamp_delta
         shortened[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = newest.to_bytes(8, "big", signed=True)
@@ -378,7 +380,7 @@ def _shorten(batch: RecordBatch, kept: _Kept) -> bytearray:
     return shortened
 
 
-def _rebuild(batch: RecordBatch, kept: _Kept, data: bytes | None, horizon: TimestampMs | None) -> bytes:
+def _rebuild(batch: RecordBatch, kept: _Kept, horizon: TimestampMs | None) -> bytes:
     """The batch with a delete horizon, which takes the base timestamp's place: every record is written anew."""
     builder = BatchBuilder(
         batch.base_offset,
@@ -392,18 +394,18 @@ def _rebuild(batch: RecordBatch, kept: _Kept, data: bytes | None, horizon: Times
         leader_epoch=batch.leader_epoch,
         delete_horizon_ms=horizon,
     )
-    for record in _records_of(batch, kept, data):
+    for record in _records_of(batch, kept):
         builder.append(record.key, record.value, record.timestamp, record.headers, offset=record.offset)
     return builder.build(last_offset=batch.last_offset)
 
 
-def _records_of(batch: RecordBatch, kept: _Kept, data: bytes | None) -> Iterator[Record]:
+def _records_of(batch: RecordBatch, kept: _Kept) -> Iterator[Record]:
     if kept.pieces is None:
         return batch.records()
     plain = bytearray(batch.view[:HEADER_BYTES])
     plain[22] &= ~0x07  # the codec: the pieces are not compressed
     plain += b"".join(kept.pieces)
-    plain[COUNT_AT : COUNT_AT + 4] = kept.count.to_bytes(4, "big")
+    plain[COUNT_AT : COUNT_AT + 4] = kept.records.to_bytes(4, "big")
     seal(plain)
     return RecordBatch.parse(plain).records()
 
@@ -419,9 +421,7 @@ class _Writer:
     def add(self, data: bytes | bytearray | memoryview) -> None:
         batch = RecordBatch.parse(data)
         position = self._segment.size + self._pending_bytes
-        self._segment.note(
-            Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp)
-        )
+        self._segment.note(position, batch.last_offset, batch.max_timestamp)
         self._pending.append(data)
         self._pending_bytes += batch.size
         if self._pending_bytes >= IO_BYTES:
@@ -496,4 +496,3 @@ def _groups(plan: CleaningPlan, segments: list[OldSegment]) -> Iterator[list[Old
         group.append(old)
     if group:
         yield group
-

@@ -285,7 +285,7 @@ def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
     locks: list[Lock] = []
     try:
         for path in (f"{layout.meta}/lock", f"{layout.logs}/.lock"):
-            locks.append(vfs.lock(path))  # noqa: PERF401  # what is taken must be released if the next is not
+            locks.append(vfs.lock(path))
     except BlockingIOError as error:
         for lock in locks:
             lock.release()

@@ -8,6 +8,7 @@ is truncated (KIP-101). The checkpoint file is Kafka's: a version line `0`, a co
 """
 
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.base.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset
@@ -82,7 +83,7 @@ class LeaderEpochs:
     def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
         rows = parse_checkpoint(data, path, columns=2)
         entries = [EpochStart(int(epoch), int(offset)) for epoch, offset in rows]
-        for before, after in zip(entries, entries[1:], strict=False):
+        for before, after in pairwise(entries):
             if after.epoch <= before.epoch or after.offset < before.offset:
                 raise BadCheckpoint(
                     f"{path}: epoch {after.epoch} at {after.offset} follows {before}: out of order"

@@ -46,7 +46,7 @@ class _SparseIndex(Generic[Entry]):
 
     _ENTRY: ClassVar[Struct]
 
-    __slots__ = ("_entries", "_files", "_written", "base_offset", "ref")
+    __slots__ = ("_entries", "_files", "_last_key", "_written", "base_offset", "ref")
 
     def __init__(self, files: OpenFiles, ref: FileRef, base_offset: Offset) -> None:
         self._files = files
@@ -56,6 +56,8 @@ class _SparseIndex(Generic[Entry]):
         """All entries, while the segment is active; None once they are only on disk."""
         self._written = 0
         """How many bytes of `_entries` are in the file already."""
+        self._last_key = -1
+        """First field of the last entry in memory; -1 where there is none."""
 
     # -- growing, while active ------------------------------------------------------------------------
 
@@ -63,13 +65,15 @@ class _SparseIndex(Generic[Entry]):
         """Begin empty, in memory."""
         self._entries = bytearray()
         self._written = 0
+        self._last_key = -1
 
     def load(self, *, below: Offset | None = None) -> None:
         """Bring the entries into memory to go on appending; with `below`, only those that point below it."""
         data = self._read_all()
         valid = self._valid_bytes(data, below)
         self._entries = bytearray(data[:valid])
-        self._written = min(valid, len(data))
+        self._written = valid
+        self._note_last_key()
 
     def truncate(self, offset: Offset) -> None:
         """Drop entries for batches that end at or after offset."""
@@ -77,6 +81,11 @@ class _SparseIndex(Generic[Entry]):
         keep = self._valid_bytes(self._entries, offset)
         del self._entries[keep:]
         self._written = min(self._written, keep)
+        self._note_last_key()
+
+    def _note_last_key(self) -> None:
+        entries, width = self._entries, self._ENTRY.size
+        self._last_key = self._ENTRY.unpack_from(entries, len(entries) - width)[0] if entries else -1
 
     def write(self) -> bool:
         """Bring the file up to what is in memory; True if it had to change. Not synced."""
@@ -96,6 +105,11 @@ class _SparseIndex(Generic[Entry]):
     def release(self) -> None:
         """Leave the entries to the file, which must be up to date."""
         self._entries = None
+
+    def is_full(self, bytes_max: int) -> bool:
+        """Whether the active segment's index has no room for another entry."""
+        assert self._entries is not None
+        return len(self._entries) + self._ENTRY.size > bytes_max
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -122,11 +136,7 @@ class _SparseIndex(Generic[Entry]):
     def _floor(self, key: int) -> Entry | None:
         """The last entry whose first field is at most key."""
         unpack_from, width = self._ENTRY.unpack_from, self._ENTRY.size
-        data: bytes | bytearray
-        if self._entries is not None:
-            data = self._entries
-        else:
-            data = self._block_around(key)
+        data = self._entries if self._entries is not None else self._block_around(key)
         after = bisect_right(range(len(data) // width), key, key=lambda i: unpack_from(data, i * width)[0])
         return self._decode(*unpack_from(data, (after - 1) * width)) if after else None
 
@@ -196,9 +206,9 @@ class TimeIndex(_SparseIndex[TimeEntry]):
     def append(self, timestamp: TimestampMs, offset: Offset) -> None:
         """Add an entry unless it says nothing new: only a larger timestamp does."""
         assert self._entries is not None
-        last = self.last()
-        if timestamp > (last.timestamp if last else NO_TIMESTAMP):
+        if timestamp > self._last_key:
             self._entries += self._ENTRY.pack(timestamp, offset - self.base_offset)
+            self._last_key = timestamp
 
     def lookup(self, timestamp: TimestampMs) -> TimeEntry | None:
         """The last entry at or before timestamp: all records before its offset are no younger than it."""

@@ -64,5 +64,7 @@ class LatestOffsets:
                 size, position = decode_varint(data, position)
             if size >= 0 and base_offset + delta >= from_offset:
                 key = data[position : position + size]
-                by_key[key if size < DIGEST_BYTES else md5(key, usedforsecurity=False).digest()] = base_offset + delta
+                by_key[key if size < DIGEST_BYTES else md5(key, usedforsecurity=False).digest()] = (
+                    base_offset + delta
+                )
             position = end

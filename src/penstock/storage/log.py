@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import ProduceRules, RecordBatch, patch, stamp, validate_produced
+from penstock.records import ProduceRules, RecordBatch, stamp, validate_produced
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
@@ -29,7 +29,7 @@ from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
-from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList, TimestampOffset
 from penstock.storage.snapshots import load_snapshot, remove_snapshots, write_snapshot
@@ -68,13 +68,6 @@ class Points(Protocol):
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
-
-
-class _Staged(NamedTuple):
-    data: bytes | bytearray | memoryview
-    batch: RecordBatch
-    aborted: AbortedTxn | None
-    undo: tuple[ProducerId, Producer | None, Offset]
 
 
 class FlushWork(NamedTuple):
@@ -134,8 +127,12 @@ class Log:
         self.tombstones_until: TimestampMs | None = None
         """When the next kept tombstone or marker may go; known since the last round of compaction."""
         self.configure(settings)
-        self._staged: list[_Staged] = []
+        self._staged: list[RecordBatch] = []
         self._staged_bytes = 0
+        self._staged_aborts: list[AbortedTxn] = []
+        """Transactions that staged markers abort."""
+        self._before_staged: list[tuple[ProducerId, Producer | None]] = []
+        """What to put back, last first, should the write fail."""
         self._staged_end = self.log_end
         self._dirty: list[Segment] = [
             segment
@@ -215,10 +212,10 @@ class Log:
             append_time = now_ms
         if batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
-        patch(batch.view, self._staged_end, leader_epoch)
         if append_time != NO_TIMESTAMP:
             stamp(batch.view, append_time)
-        batch = RecordBatch.parse(batch.view)
+            batch = RecordBatch.parse(batch.view)
+        batch.place(self._staged_end, leader_epoch)
         self._accept(batch, now_ms)
         return Appended(batch.base_offset, batch.last_offset, append_time)
 
@@ -246,10 +243,12 @@ class Log:
         if active.is_full(end_position, batch.last_offset, batch.max_timestamp, now_ms, self.settings):
             self.write_staged()
             self.roll(now_ms)
-        before = self.producers.by_id.get(batch.producer_id) if batch.has_producer_id else None
-        undo = (batch.producer_id, before, self.producers.end_offset)
-        aborted = self.producers.apply(batch)
-        self._staged.append(_Staged(batch.view, batch, aborted, undo))
+        if batch.producer_id >= 0:
+            self._before_staged.append((batch.producer_id, self.producers.by_id.get(batch.producer_id)))
+            aborted = self.producers.apply(batch)
+            if aborted is not None:
+                self._staged_aborts.append(aborted)
+        self._staged.append(batch)
         self._staged_bytes += batch.size
         self._staged_end = batch.next_offset
 
@@ -261,7 +260,7 @@ class Log:
         active = self.segments.active
         try:
             self._mend()
-            active.file().pwrite([entry.data for entry in staged], active.size)
+            active.file().pwrite([batch.view for batch in staged], active.size)
         except OSError as error:
             self._unstage()
             self._has_torn_tail = True
@@ -274,24 +273,27 @@ class Log:
         position = active.size
         # Readers go by the size: it moves first, so that no index entry ever points past it.
         active.size += self._staged_bytes
-        for entry in staged:
-            batch = entry.batch
-            active.note(Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp))
+        for batch in staged:
+            active.note(position, batch.last_offset, batch.max_timestamp)
             position += batch.size
-            if entry.aborted is not None:
-                active.txn_index.append(entry.aborted)
             if batch.leader_epoch > self.epochs.latest:
                 self._epochs_dirty |= self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        self.log_end = self._staged_end
-        self._staged = []
-        self._staged_bytes = 0
+        for aborted in self._staged_aborts:
+            active.txn_index.append(aborted)
+        self.producers.end_offset = self.log_end = self._staged_end
+        self._clear_staged()
 
     def _unstage(self) -> None:
-        for entry in reversed(self._staged):
-            self.producers.undo(*entry.undo)
+        for producer_id, before in reversed(self._before_staged):
+            self.producers.undo(producer_id, before)
+        self._staged_end = self.producers.end_offset = self.log_end
+        self._clear_staged()
+
+    def _clear_staged(self) -> None:
         self._staged = []
         self._staged_bytes = 0
-        self._staged_end = self.log_end
+        self._staged_aborts = []
+        self._before_staged = []
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Note that a leader of this epoch writes from here on."""
@@ -421,6 +423,8 @@ class Log:
 
     def _mend(self) -> None:
         """Put right what an earlier failure left behind, before anything is written on top of it."""
+        if not (self._has_torn_tail or self._is_suspect):
+            return
         active = self.segments.active
         if self._has_torn_tail:
             try:

@@ -198,7 +198,7 @@ class Producers:
                 return AbortedTxn(batch.producer_id, first_offset, batch.base_offset, last_stable)
         return None  # an empty control batch: the cleaner removed the whole transaction
 
-    def undo(self, producer_id: ProducerId, before: Producer | None, end_offset: Offset) -> None:
+    def undo(self, producer_id: ProducerId, before: Producer | None) -> None:
         """Put back what was there before an `apply` that did not reach the disk."""
         now = self.by_id.pop(producer_id, None)
         if now is not None and now.txn_first_offset is not None:
@@ -207,7 +207,6 @@ class Producers:
             self.by_id[producer_id] = before
             if before.txn_first_offset is not None:
                 self.ongoing[before.txn_first_offset] = producer_id
-        self.end_offset = end_offset
 
     def expire(self, now_ms: TimestampMs, idle_ms_max: int) -> None:
         """Forget producers that wrote nothing for so long, unless a transaction of theirs is open."""

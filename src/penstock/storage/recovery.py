@@ -18,7 +18,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, RecordBatch
@@ -30,7 +29,7 @@ from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.producers import Producers
-from penstock.storage.scan import Spot, scan_batches
+from penstock.storage.scan import next_sound, scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
@@ -158,7 +157,7 @@ class _Opening:
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: Producers = field(default_factory=Producers)
-    recovery_point: RecoveryPoint = RecoveryPoint(0, 0, 0)
+    recovery_point: RecoveryPoint = field(default_factory=lambda: RecoveryPoint(0, 0, 0))
 
     @property
     def vfs(self) -> Vfs:
@@ -371,7 +370,7 @@ class _Opening:
                     self._take(segment, at, batch)
                     position = at + batch.size
             except CorruptLog as error:
-                sound = _next_sound(file, error.position + 1, size, segment.next_offset)
+                sound = next_sound(file, error.position + 1, size, segment.next_offset)
                 has_sound_behind = sound is not None or self._is_sound(index + 1)
                 hole = _has_hole(file, error.position, size if sound is None else sound)
                 if not has_sound_behind or hole or sound is None:
@@ -384,7 +383,7 @@ class _Opening:
         return True
 
     def _take(self, segment: Segment, position: int, batch: RecordBatch) -> None:
-        segment.note(Spot(position, batch.size, batch.base_offset, batch.last_offset, batch.max_timestamp))
+        segment.note(position, batch.last_offset, batch.max_timestamp)
         self._note_epoch(batch)
         aborted = self.producers.apply(batch)
         if aborted is not None:
@@ -436,30 +435,6 @@ class _Opening:
         for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             if self.vfs.stat(segment.path_of(kind)) is not None:
                 self.vfs.remove(segment.path_of(kind))
-
-
-def _next_sound(file: File, start: int, end: int, offset: Offset) -> int | None:
-    """Position of the first batch at or after start that is sound and does not go back in offsets.
-
-    A batch has its magic, 2, as its 17th byte: each such byte is tried.
-    """
-    step = 1 << 20
-    while start + HEADER_BYTES <= end:
-        block = file.pread(min(step, end - start), start)
-        at = block.find(2, 16)
-        while at >= 0 and at - 16 + HEADER_BYTES <= len(block):
-            position = start + at - 16
-            length = int.from_bytes(block[at - 8 : at - 4], "big", signed=True)
-            base_offset = int.from_bytes(block[at - 16 : at - 8], "big", signed=True)
-            if HEADER_BYTES - 12 <= length <= end - position - 12 and base_offset >= offset:
-                try:
-                    if RecordBatch.parse(file.pread(12 + length, position)).crc_valid():
-                        return position
-                except KafkaError:
-                    pass
-            at = block.find(2, at + 1)
-        start += max(len(block) - HEADER_BYTES + 1, 1)
-    return None
 
 
 def _has_hole(file: File, start: int, end: int) -> bool:

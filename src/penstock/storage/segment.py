@@ -107,18 +107,18 @@ class Segment:
         self.txn_index.start()
         self._largest, self._indexed_to, self._first_timestamp = NO_TIME, 0, None
 
-    def note(self, spot: Spot) -> None:
+    def note(self, position: int, last_offset: Offset, max_timestamp: TimestampMs) -> None:
         """Take a batch into the indexes. The order of the steps is Kafka's, so the files are too."""
-        largest = self._largest or NO_TIME
-        if spot.max_timestamp > largest.timestamp:
-            largest = self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
-        if spot.position - self._indexed_to > self.interval_bytes:
-            self.index.append(spot.last_offset, spot.position)
-            self.time_index.append(*largest)
-            self._indexed_to = spot.position
+        largest = self._largest
+        if largest is None or max_timestamp > largest.timestamp:
+            largest = self._largest = TimeEntry(max_timestamp, last_offset)
+        if position - self._indexed_to > self.interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.append(largest.timestamp, largest.offset)
+            self._indexed_to = position
         if self._first_timestamp is None:
-            self._first_timestamp = spot.max_timestamp
-        self.next_offset = spot.last_offset + 1
+            self._first_timestamp = max_timestamp
+        self.next_offset = last_offset + 1
 
     def is_full(
         self,
@@ -130,27 +130,30 @@ class Segment:
     ) -> bool:
         """Whether a batch that would end at a position must go to a new segment instead.
 
-        By size, index fullness, range of offsets, or age.
+        By size, range of offsets, index fullness, or age.
         """
         if self.next_offset == self.base_offset:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         return (
             end_position > settings.segment_bytes
-            or self.index.size_bytes() + 8 > settings.segment_index_bytes
-            or self.time_index.size_bytes() + 12 > settings.segment_index_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.index.is_full(settings.segment_index_bytes)
+            or self.time_index.is_full(settings.segment_index_bytes)
             or self.waited_ms(timestamp, now_ms) > settings.segment_ms - self._jitter_ms(settings)
         )
 
     def waited_ms(self, timestamp: TimestampMs, now_ms: TimestampMs) -> int:
         """How old the segment is: by its records' time where they have one, else by the clock."""
-        first = self.first_timestamp()
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp()
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def _jitter_ms(self, settings: LogSettings) -> int:
         """Spreads rolls by age over partitions: derived from the base offset and path, so that it is steady."""
-        jitter = min(settings.segment_jitter_ms, settings.segment_ms)
-        return hash_text(self.ref.path) % jitter if jitter else 0
+        if not settings.segment_jitter_ms:
+            return 0
+        return hash_text(self.ref.path) % min(settings.segment_jitter_ms, settings.segment_ms)
 
     def seal(self) -> None:
         """Finish the indexes and bring them to their files."""
@@ -199,7 +202,7 @@ class Segment:
                     self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
                 self.next_offset = spot.last_offset + 1
                 continue
-            self.note(spot)
+            self.note(spot.position, spot.last_offset, spot.max_timestamp)
         if self.size:
             self._first_timestamp = next(walk_headers(self.file(), 0, self.size)).max_timestamp
 
@@ -257,13 +260,23 @@ class Segment:
         """The first batch at or after a position that has a record at or after a time."""
         if self.largest().timestamp < timestamp:
             return None
-        entry = self.time_index.lookup(timestamp)
-        start = self.find(entry.offset) if entry else None
-        if entry is not None and (start is None or start.max_timestamp != entry.timestamp):
+        try:
+            return self._walk_to(timestamp, position, self.time_index.lookup(timestamp))
+        except (FileNotFoundError, _BadIndex):
             self.rebuild_indexes()
-            start = None
-        position = max(position, start.position if start else 0)
+            return self._walk_to(timestamp, position, None)
+
+    def _walk_to(self, timestamp: TimestampMs, position: int, entry: TimeEntry | None) -> Spot | None:
+        """The same, past the batch that a time index entry names: what lies before it is older."""
+        if entry is not None:
+            position = max(position, self.index.lookup(entry.offset).position)
         for spot in walk_headers(self.file(), position, self.size):
+            if entry is not None:
+                if spot.last_offset < entry.offset:
+                    continue
+                if spot.last_offset == entry.offset and spot.max_timestamp != entry.timestamp:
+                    raise _BadIndex
+                entry = None
             if spot.max_timestamp >= timestamp:
                 return spot
         return None
@@ -288,7 +301,7 @@ class Segment:
         fresh.start_indexes()
         try:
             for spot in walk_headers(self.file(), 0, self.size, step=_REBUILD_STEP_BYTES):
-                fresh.note(spot)
+                fresh.note(spot.position, spot.last_offset, spot.max_timestamp)
         except CorruptLog:
             pass  # whoever reads on from here is told so
         if fresh._largest is not NO_TIME and fresh._largest is not None:

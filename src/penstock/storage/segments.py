@@ -7,7 +7,7 @@ result worthless, and the reader takes the current list and tries again.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
 from penstock.records import RecordBatch
@@ -38,7 +38,13 @@ class SegmentList(Sequence[Segment]):
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # int or slice, as tuple has it
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Segment, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Segment | tuple[Segment, ...]:
         return self._segments[index]
 
     def __iter__(self) -> Iterator[Segment]:

@@ -7,7 +7,7 @@ is damaged is as good as missing.
 
 from collections.abc import Iterable
 from struct import Struct
-from struct import error as StructError
+from struct import error as struct_error
 
 from penstock.base.ids import NO_SEQUENCE, Offset, ProducerId
 from penstock.records.checksum import crc32c
@@ -46,7 +46,7 @@ def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
     try:
         version, crc = _SNAPSHOT_HEAD.unpack_from(data)
         (count,) = _SNAPSHOT_COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
-    except StructError as error:
+    except struct_error as error:
         raise BadCheckpoint(f"{path}: {len(data)} bytes are too few for a producer snapshot") from error
     if version != 1:
         raise BadCheckpoint(f"{path}: version {version}, expected 1")
@@ -87,7 +87,7 @@ def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[
     """
     try:
         version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
-    except StructError:
+    except struct_error:
         return producers
     body = data[_SEQUENCES_HEAD.size :]
     if version != 1 or len(body) != count * _SEQUENCES_ENTRY.size or crc32c(body) != crc:
@@ -98,9 +98,8 @@ def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[
     merged = {}
     for producer_id, producer in producers.items():
         batches = tuple(found.get((producer_id, producer.epoch), ()))
-        if batches and producer.batches and batches[-1][1:4] == producer.batches[-1][1:4]:
-            producer = producer._replace(batches=batches)
-        merged[producer_id] = producer
+        fits = batches and producer.batches and batches[-1][1:4] == producer.batches[-1][1:4]
+        merged[producer_id] = producer._replace(batches=batches) if fits else producer
     return merged
 
 

@@ -34,9 +34,9 @@ def retire(vfs: Vfs, directory: str, bases: Sequence[Offset]) -> list[str]:
     """
     retired = []
     for base_offset in bases:
-        kinds = names.SEGMENT_KINDS
+        kinds: tuple[str, ...] = names.SEGMENT_KINDS
         if base_offset != bases[0]:
-            kinds += (names.SNAPSHOT, names.SEQUENCES)
+            kinds = (*kinds, names.SNAPSHOT, names.SEQUENCES)
         for kind in kinds:
             path = f"{directory}/{names.segment_file(base_offset, kind)}"
             if vfs.stat(path) is not None:
