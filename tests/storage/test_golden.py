@@ -20,12 +20,20 @@ from tests.compat.kafka.everything import Expected, ExpectedPartition, ExpectedR
 
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import ControlType, RecordBatch, iter_batches, parse_control
+from penstock.records import (
+    ControlType,
+    RecordBatch,
+    build_batch,
+    end_txn_marker,
+    iter_batches,
+    parse_control,
+)
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
+from penstock.storage.aborted import AbortedTxn, decode_aborted
 from penstock.storage.directory import METADATA_TOPIC, LogDirectory, open_directory
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.log import Log
+from penstock.storage.log import Log, Origin
 from penstock.vfs import RealDisk
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
@@ -389,19 +397,58 @@ def test_recovery_makes_the_indexes_that_kafka_made(clean_copy: Path, expected: 
 def test_opening_and_closing_leaves_kafkas_partitions_as_they_were(
     clean_copy: Path, expected: Expected
 ) -> None:
-    """Only remains of a cleaning that Kafka had yet to remove (`.deleted`) go, and the index that a restart
-    of Kafka left with a gap is filled in."""
+    """But for what Kafka's own start changes: what cleaning had yet to remove (`.deleted`) goes, and so does
+    an epoch without records; and one index, which a restart of Kafka's left with a gap, is filled in."""
     with opened(clean_copy, time_of(expected)) as directory:
         directory.close()
     for each in expected.partitions:
         before, after = files_of(GOLDEN / "logs" / each.directory), files_of(clean_copy / each.directory)
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         changed -= {name for name in before if name.endswith(names.DELETED)}
+        if epochs_of(GOLDEN / "logs" / each.directory).entries[-1].offset == each.log_end:
+            changed.remove(names.LEADER_EPOCHS)
         if each.directory == "segments-0":
             assert changed == {"00000000000000000053.index"}
             assert after["00000000000000000053.index"].startswith(before["00000000000000000053.index"])
         else:
             assert changed == set(), each.directory
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_the_epoch_checkpoint_says_after_a_clean_stop_what_was_known_while_running(
+    clean_copy: Path, expected: Expected, is_lost: bool
+) -> None:
+    """Also where opening had to drop an epoch, or to work them all out because the file was lost."""
+    if is_lost:
+        for each in expected.partitions:
+            (clean_copy / each.directory / names.LEADER_EPOCHS).unlink()
+    with opened(clean_copy, time_of(expected)) as directory:
+        known = {str(partition): log.epochs.entries for partition, log in directory.logs.items()}
+        directory.close()
+    assert {name: epochs_of(clean_copy / name).entries for name in known} == known
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_an_abort_in_a_segment_that_kafka_left_without_a_transaction_index_gets_one(
+    clean_copy: Path, expected: Expected, is_rolled: bool
+) -> None:
+    """Kafka serves aborted records as committed ones where the file does not tell."""
+    now_ms = expected.of("segments", 1)[0].timestamp
+    index = clean_copy / "segments-1" / names.segment_file(0, names.TXN_INDEX)
+    assert not index.exists()
+    with opened(clean_copy, time_of(expected)) as directory:
+        log = directory.logs[TopicPartition("segments", 1)]
+        for batch in (
+            build_batch(
+                [(b"k", b"v", now_ms)], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True
+            ),
+            end_txn_marker(9, 0, False, 0, now_ms),
+        ):
+            log.append(batch, leader_epoch=2, now_ms=now_ms, origin=Origin.COORDINATOR)
+        if is_rolled:
+            log.roll(now_ms)
+        directory.close()
+    assert decode_aborted(index.read_bytes(), str(index)) == [AbortedTxn(9, 1, 2, 3)]
 
 
 def test_checkpoints_tell_of_every_partition_what_kafkas_tell(clean_copy: Path, expected: Expected) -> None:

@@ -34,37 +34,49 @@ class TxnIndex:
     to be lost, and is rebuilt before anyone reads committed data past it. (Kafka leaves an empty one out.)
     """
 
-    __slots__ = ("_entries", "_files", "_is_written", "ref")
+    __slots__ = ("_entries", "_files", "_is_lost", "_is_written", "ref")
 
     def __init__(self, files: OpenFiles, ref: FileRef) -> None:
         self._files = files
         self.ref = ref
         self._entries: list[AbortedTxn] | None = None
         self._is_written = False
+        self._is_lost = False
+        """Earlier entries are not known: nothing is told or written until the log was asked (`restore`)."""
 
     def start(self, entries: Iterable[AbortedTxn] = ()) -> None:
         self._entries = list(entries)
         self._is_written = False
+        self._is_lost = False
 
     def load(self, *, below: Offset) -> None:
-        """Bring the entries into memory whose marker lies below an offset; of a lost file, none."""
+        """Bring the entries into memory whose marker lies below an offset."""
         try:
             self.start(entry for entry in self.entries() if entry.last_offset < below)
         except BadCheckpoint:
             self.start()
+            self._is_lost = True
+
+    def restore(self, entries: Iterable[AbortedTxn]) -> None:
+        """Take what the log says; what was appended while it was read is among it or added to it."""
+        self.start(sorted({*entries, *(self._entries or ())}, key=lambda entry: entry.last_offset))
 
     def append(self, aborted: AbortedTxn) -> None:
         assert self._entries is not None
         self._entries.append(aborted)
         self._is_written = False
 
-    def truncate(self, offset: Offset) -> None:
-        """Forget aborts whose marker lies at or after offset."""
-        self.load(below=offset)
+    @property
+    def is_partial(self) -> bool:
+        """Whether it has later entries and not the earlier ones."""
+        return self._is_lost and bool(self._entries)
 
     def entries(self) -> list[AbortedTxn]:
-        if self._entries is not None:
-            return list(self._entries)
+        entries = self._entries  # once: another thread may release them
+        if self._is_lost:
+            raise BadCheckpoint(f"{self.ref.path}: missing or damaged")
+        if entries is not None:
+            return list(entries)
         try:
             file = self._files.open(self.ref)
         except FileNotFoundError as error:
@@ -73,7 +85,7 @@ class TxnIndex:
 
     def write(self) -> bool:
         """Bring the file up to what is in memory; True if it had to change. Not synced."""
-        if self._entries is None or self._is_written:
+        if self._entries is None or self._is_written or self._is_lost:
             return False
         file = self._files.open(self.ref, create=True)
         data = b"".join(entry.encode() for entry in self._entries)
@@ -82,6 +94,12 @@ class TxnIndex:
             file.pwrite([data], 0)
         self._is_written = True
         return True
+
+    def doubt(self) -> None:
+        """Have the file written again: a sync of it failed, which says nothing about what is on disk."""
+        if self._entries is None:
+            self.load(below=2**63 - 1)
+        self._is_written = False
 
     def release(self) -> None:
         """Leave the entries to the file, which must be up to date."""
@@ -92,13 +110,18 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
     if len(data) % _ENTRY.size:
         raise BadCheckpoint(f"{path}: {len(data)} bytes, expected a multiple of {_ENTRY.size}")
     entries: list[AbortedTxn] = []
-    last_offset = -1
+    last_offset = last_stable = -1
     for version, *fields in _ENTRY.iter_unpack(data):
         entry = AbortedTxn(*fields)
         if version != 0:
             raise BadCheckpoint(f"{path}: entry {len(entries)} has version {version}, expected 0")
         if not last_offset < entry.last_offset or entry.first_offset > entry.last_offset:
             raise BadCheckpoint(f"{path}: entry {len(entries)} ends at {entry.last_offset}, out of order")
-        last_offset = entry.last_offset
+        if not last_stable <= entry.last_stable_offset <= entry.last_offset + 1:
+            raise BadCheckpoint(
+                f"{path}: entry {len(entries)} has last stable offset {entry.last_stable_offset}, "
+                f"expected {last_stable} to {entry.last_offset + 1}"
+            )
+        last_offset, last_stable = entry.last_offset, entry.last_stable_offset
         entries.append(entry)
     return entries

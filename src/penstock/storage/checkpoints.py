@@ -132,7 +132,7 @@ class Checkpoint(msgspec.Struct):
     def decode(cls, data: bytes, path: str) -> "Checkpoint":
         try:
             checkpoint = msgspec.json.decode(data, type=cls)
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # not JSON, not UTF-8, or not of this shape
             raise BadCheckpoint(f"{path}: {error}") from error
         if checkpoint.version != 1:
             raise BadCheckpoint(f"{path}: version {checkpoint.version}, expected 1")

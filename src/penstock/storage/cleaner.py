@@ -173,10 +173,20 @@ class _Round:
 
     def run(self) -> Cleaned:
         transactions = _Transactions(self.plan.aborted)
-        wanted = [old for old in self.plan.segments if old.base_offset < self.latest.mapped_to]
-        cleaned = tuple(self._clean_group(group, transactions) for group in _groups(self.plan, wanted))
+        cleaned: list[CleanedSegment] = []
+        writer: _Writer | None = None
+        for old in self.plan.segments:
+            if old.base_offset >= self.latest.mapped_to:
+                break
+            if writer is None or not writer.has_room(old, self.plan):
+                if writer is not None:
+                    cleaned.append(writer.finish(transactions))
+                writer = _Writer(self.files, self.plan, old.base_offset)
+            self._clean_into(writer, old, transactions)
+        if writer is not None:
+            cleaned.append(writer.finish(transactions))
         return Cleaned(
-            cleaned,
+            tuple(cleaned),
             self.latest.mapped_to,
             self.records_read,
             self.records_kept,
@@ -185,36 +195,15 @@ class _Round:
             self.next_horizon_ms,
         )
 
-    def _clean_group(self, group: list[OldSegment], transactions: "_Transactions") -> CleanedSegment:
-        """Write what is to stay of some neighbouring segments into one."""
-        plan = self.plan
-        target = Segment(
-            self.files,
-            plan.directory,
-            group[0].base_offset,
-            interval_bytes=plan.interval_bytes,
-            state=names.CLEANED,
-        )
-        target.create()
-        writer = _Writer(target)
-        transactions.kept = []
-        for old in group:
-            source = _segment(self.files, plan, old)
-            for position, batch in scan_batches(source.file(), 0, old.size):
-                self.bytes_read += batch.size
-                kept = self._filter(source, position, batch, transactions)
-                if kept is not None:
-                    writer.add(kept)
-                    self.bytes_kept += len(kept)
-        writer.finish()
-        target.txn_index.start(transactions.kept)
-        target.seal()
-        for ref in target.refs.values():
-            self.files.open(ref).sync()
-        modified = self.files.vfs.stat(_segment(self.files, plan, group[-1]).ref.path)
-        if modified is not None:
-            self.files.vfs.set_modified_ms(target.ref.path, modified.modified_ms)
-        return CleanedSegment(target.base_offset, target.size, tuple(old.base_offset for old in group))
+    def _clean_into(self, writer: "_Writer", old: OldSegment, transactions: "_Transactions") -> None:
+        source = _segment(self.files, self.plan, old)
+        for position, batch in scan_batches(source.file(), 0, old.size):
+            self.bytes_read += batch.size
+            kept = self._filter(source, position, batch, transactions)
+            if kept is not None:
+                writer.add(kept)
+                self.bytes_kept += len(kept)
+        writer.replaces.append(source)
 
     def _filter(
         self, source: Segment, position: int, batch: RecordBatch, transactions: "_Transactions"
@@ -411,27 +400,56 @@ def _records_of(batch: RecordBatch, kept: _Kept) -> Iterator[Record]:
 
 
 class _Writer:
-    """Appends batches to a `.cleaned` segment in large writes."""
+    """One `.cleaned` segment: takes what stays of neighbouring segments, in large writes."""
 
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
+    def __init__(self, files: OpenFiles, plan: CleaningPlan, base_offset: Offset) -> None:
+        self._files = files
+        self._segment = Segment(
+            files, plan.directory, base_offset, interval_bytes=plan.interval_bytes, state=names.CLEANED
+        )
+        self._segment.create()
         self._pending: list[bytes | bytearray | memoryview] = []
         self._pending_bytes = 0
+        self.replaces: list[Segment] = []
+
+    def has_room(self, old: OldSegment, plan: CleaningPlan) -> bool:
+        """Whether a segment still fits in for certain, even if all of it stays."""
+        segment = self._segment
+        return (
+            segment.size + self._pending_bytes + old.size <= plan.segment_bytes
+            and segment.index.size_bytes() + old.index_bytes <= plan.index_bytes_max
+            and segment.time_index.size_bytes() + old.index_bytes <= plan.index_bytes_max
+            and old.end_offset - 1 - segment.base_offset <= RELATIVE_OFFSET_MAX
+        )
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
         batch = RecordBatch.parse(data)
-        position = self._segment.size + self._pending_bytes
-        self._segment.note(position, batch.last_offset, batch.max_timestamp)
+        self._segment.note(self._segment.size + self._pending_bytes, batch.last_offset, batch.max_timestamp)
         self._pending.append(data)
         self._pending_bytes += batch.size
         if self._pending_bytes >= IO_BYTES:
-            self.finish()
+            self._write()
 
-    def finish(self) -> None:
+    def _write(self) -> None:
         if self._pending:
             self._segment.file().pwrite(self._pending, self._segment.size)
             self._segment.size += self._pending_bytes
             self._pending, self._pending_bytes = [], 0
+
+    def finish(self, transactions: "_Transactions") -> CleanedSegment:
+        """Write and sync everything; the file is as old as the youngest one that it replaces."""
+        self._write()
+        segment = self._segment
+        segment.txn_index.start(transactions.take_kept())
+        segment.seal()
+        for ref in segment.refs.values():
+            self._files.open(ref).sync()
+        youngest = self._files.vfs.stat(self.replaces[-1].ref.path)
+        if youngest is not None:
+            self._files.vfs.set_modified_ms(segment.ref.path, youngest.modified_ms)
+        return CleanedSegment(
+            segment.base_offset, segment.size, tuple(old.base_offset for old in self.replaces)
+        )
 
 
 class _Transactions:
@@ -442,8 +460,12 @@ class _Transactions:
         self._open_aborted: dict[ProducerId, list[AbortedTxn | bool]] = {}
         """Aborted transactions that we are inside of, and whether a batch of theirs was met."""
         self._open_committed: set[ProducerId] = set()
-        self.kept: list[AbortedTxn] = []
-        """Aborted transactions whose records or marker stay: the new transaction index."""
+        self._kept: list[AbortedTxn] = []
+
+    def take_kept(self) -> list[AbortedTxn]:
+        """Aborted transactions whose records were met since the last call: for the new transaction index."""
+        kept, self._kept = self._kept, []
+        return kept
 
     def _advance(self, offset: Offset) -> None:
         while self._ahead and self._ahead[-1].first_offset <= offset:
@@ -471,7 +493,7 @@ class _Transactions:
                 entry = self._open_aborted.pop(batch.producer_id, None)
                 if entry is not None and entry[1]:
                     assert isinstance(entry[0], AbortedTxn)
-                    self.kept.append(entry[0])
+                    self._kept.append(entry[0])
                     return False
                 return True
             if kind is ControlType.COMMIT:
@@ -480,19 +502,3 @@ class _Transactions:
                 return not met
             return False
         return True  # emptied in an earlier round
-
-
-def _groups(plan: CleaningPlan, segments: list[OldSegment]) -> Iterator[list[OldSegment]]:
-    """Neighbouring segments that together still make one segment of the configured size."""
-    group: list[OldSegment] = []
-    for old in segments:
-        if group and (
-            sum(each.size for each in group) + old.size > plan.segment_bytes
-            or sum(each.index_bytes for each in group) + old.index_bytes > plan.index_bytes_max
-            or old.end_offset - 1 - group[0].base_offset > RELATIVE_OFFSET_MAX
-        ):
-            yield group
-            group = []
-        group.append(old)
-    if group:
-        yield group

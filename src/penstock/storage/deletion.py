@@ -93,14 +93,13 @@ def read_tombs(vfs: Vfs, directory: str) -> Iterable[tuple[str, Offset, Tomb | N
             path = f"{directory}/{entry.name}"
             try:
                 yield path, parsed.base_offset, msgspec.json.decode(read_file(vfs, path), type=Tomb)
-            except msgspec.DecodeError:
+            except ValueError:
                 yield path, parsed.base_offset, None
 
 
-def remove_segment_files(vfs: Vfs, segment: Segment) -> None:
+def remove_segment_files(vfs: Vfs, directory: str, base_offset: Offset) -> None:
     """Remove a segment at once, its log file first: without it the others mean nothing."""
-    segment.forget_files()
     for kind in _KINDS:
-        path = segment.path_of(kind)
+        path = f"{directory}/{names.segment_file(base_offset, kind)}"
         if vfs.stat(path) is not None:
             vfs.remove(path)

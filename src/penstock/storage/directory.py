@@ -26,7 +26,7 @@ from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired
-from penstock.vfs import Lock, Vfs, read_file, remove_tree, replace_file
+from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
     from random import Random
@@ -90,6 +90,8 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._cleaner_points: dict[TopicPartition, Offset] = {}
+        self._has_stale_points = True
+        """The checkpoint files may speak of partitions that are no more."""
         self._locks: list[Lock] = []
 
     def __repr__(self) -> str:
@@ -101,15 +103,20 @@ class LogDirectory:
         """A new, empty partition; durable when this returns."""
         if partition in self.logs:
             raise StorageError(f"{partition} is in {self.layout.logs} already")
-        log = create_log(
-            partition,
-            self.path_of(partition),
-            self.files,
-            self._settings_of(partition.topic),
-            self,
-            now_ms=now_ms,
-            topic_id=topic_id,
-        )
+        if self._has_stale_points:
+            self._forget_deleted()
+        try:
+            log = create_log(
+                partition,
+                self.path_of(partition),
+                self.files,
+                self._settings_of(partition.topic),
+                self,
+                now_ms=now_ms,
+                topic_id=topic_id,
+            )
+        except OSError as error:
+            raise StorageError(f"cannot create {partition}: {error.strerror or error}") from error
         self.logs[partition] = log
         self._recovery_points[partition] = log.recovery_point
         self._log_starts[partition] = log.log_start
@@ -117,21 +124,36 @@ class LogDirectory:
 
     def delete(self, partition: TopicPartition, rng: "Random") -> DirectoryRemoval:
         """Take a partition out, durably: its directory is renamed, and emptied later."""
-        log = self.logs.pop(partition)
+        log = self.logs[partition]
         target = f"{self.layout.logs}/{names.deleted_partition_dir(partition, rng.randbytes(16).hex())}"
+        try:
+            self.vfs.rename(log.directory, target)
+            try:
+                self.vfs.sync_dir(self.layout.logs)
+            except OSError:
+                self.vfs.rename(target, log.directory)
+                raise
+        except OSError as error:
+            raise StorageError(f"cannot delete {log.directory}: {error.strerror or error}") from error
+        del self.logs[partition]
         for segment in log.segments:
             segment.gone = True
         for segment in log.segments:
             segment.forget_files()
-        try:
-            self.vfs.rename(log.directory, target)
-            self.vfs.sync_dir(self.layout.logs)
-        except OSError as error:
-            raise StorageError(f"cannot delete {log.directory}: {error.strerror or error}") from error
         for offsets in (self._recovery_points, self._log_starts, self._cleaner_points, self.high_watermarks):
             offsets.pop(partition, None)
-        self._write_offsets()
+        self._has_stale_points = True
+        try:
+            self._forget_deleted()
+        except StorageError as error:
+            logger.warning("%s; it is written before a partition is made", error)
         return DirectoryRemoval(self.vfs, target)
+
+    def _forget_deleted(self) -> None:
+        """Have no file speak of a deleted partition: a new one of its name would be taken for it."""
+        self._write_recovery_points(clean=False)
+        self._write_offsets()
+        self._has_stale_points = False
 
     def path_of(self, partition: TopicPartition) -> str:
         return f"{self.layout.logs}/{names.partition_dir(partition)}"
@@ -143,8 +165,9 @@ class LogDirectory:
         self._write_recovery_points(clean=False)
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None:
-        self._log_starts[partition] = offset
-        self._write(ck.LOG_STARTS, ck.encode_offsets(self._log_starts))
+        log_starts = {**self._log_starts, partition: offset}
+        self._write(ck.LOG_STARTS, ck.encode_offsets(log_starts))
+        self._log_starts = log_starts
 
     def save_clean_to(self, log: Log) -> None:
         """Note how far compaction has come."""
@@ -265,8 +288,8 @@ def _open(
     node_id: int,
     open_files_max: int,
 ) -> LogDirectory:
-    vfs.make_dirs(layout.logs)
-    vfs.make_dirs(layout.meta)
+    make_dirs_durably(vfs, layout.logs)
+    make_dirs_durably(vfs, layout.meta)
     locks = _lock(vfs, layout)
     try:
         identity = _identify(vfs, layout, node_id, rng)
@@ -317,7 +340,7 @@ def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProp
 def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     vfs, layout = directory.vfs, directory.layout
     clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
-    points = _read_points(directory)
+    points, is_ours = _read_points(directory)
     if clean:
         # From here on a crash is a crash.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
@@ -335,7 +358,6 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         partition = names.parse_partition_dir(entry.name)
         if partition is None or partition.topic == METADATA_TOPIC:
             continue
-        point, is_ours = points.get(partition, (RecoveryPoint(0, 0, 0), False))
         log, report = open_log(
             partition,
             path,
@@ -344,7 +366,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             directory,
             now_ms=now_ms,
             clean=clean,
-            recovery_point=point,
+            recovery_point=points.get(partition, RecoveryPoint(0, 0, 0)),
             is_our_point=is_ours,
             log_start=log_starts.get(partition),
         )
@@ -359,6 +381,12 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     directory.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
     }
+    if not (clean and is_ours):
+        # What was recovered is synced now, and need not be scanned again; and the points are ours from here.
+        try:
+            directory.checkpoint()
+        except StorageError as error:
+            logger.warning("%s; what is there can be read", error)
 
 
 def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset]:
@@ -373,25 +401,26 @@ def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Of
         return {}
 
 
-def _read_points(directory: LogDirectory) -> dict[TopicPartition, tuple[RecoveryPoint, bool]]:
-    """Each partition's recovery point, and whether it is ours and nobody else has written since.
+def _read_points(directory: LogDirectory) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
+    """Each partition's recovery point, and whether Penstock was the last to write here.
 
-    Kafka's file decides that there is one at all. Ours adds the byte position, where the two agree; where
-    they do not, Kafka ran since, and the lower counts.
+    It was if Kafka's file says just what ours says. Otherwise Kafka's decides which partitions have a point,
+    and of two the lower counts. A partition without one was made since the last checkpoint.
     """
     path = f"{directory.layout.meta}/{ck.CHECKPOINT}"
     try:
         ours = Checkpoint.decode(read_file(directory.vfs, path), path).recovery_points
     except FileNotFoundError:
-        ours = {}
+        ours = None
     except BadCheckpoint as error:
         logger.warning("%s; it is made anew", error)
-        ours = {}
+        ours = None
+    kafkas = _read_offsets(directory, ck.RECOVERY_POINTS)
     points = {}
-    for partition, offset in _read_offsets(directory, ck.RECOVERY_POINTS).items():
-        point = ours.get(str(partition))
-        if point is None or offset < point.offset:
-            points[partition] = RecoveryPoint(offset, -1, 0), False
-        else:
-            points[partition] = point, offset == point.offset
-    return points
+    for partition, offset in kafkas.items():
+        point = (ours or {}).get(str(partition))
+        points[partition] = RecoveryPoint(offset, -1, 0) if point is None or offset < point.offset else point
+    is_ours = ours is not None and {name: point.offset for name, point in ours.items()} == {
+        str(partition): offset for partition, offset in kafkas.items()
+    }
+    return points, is_ours

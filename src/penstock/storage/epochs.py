@@ -94,15 +94,18 @@ class LeaderEpochs:
 def parse_checkpoint(data: bytes, path: str, columns: int) -> list[list[str]]:
     """The rows of a Kafka checkpoint file: a version line, a count line, then that many rows.
 
-    An empty file has none: Kafka makes the file before it has anything to say.
+    An empty file has none: Kafka makes the file before it has anything to say. Every line is ended, so a
+    file that lost its end is known by that, even where a number was cut short.
     """
     if not data:
         return []
+    if not data.endswith(b"\n"):
+        raise BadCheckpoint(f"{path}: the last line is not ended")
     try:
         lines = data.decode("utf-8").splitlines()
         version, count = int(lines[0]), int(lines[1])
         rows = [line.split(" ") for line in lines[2:]]
-        [[int(number) for number in row[-(columns - 1) :]] for row in rows]
+        [[int(number) for number in row[-2:]] for row in rows]
     except (UnicodeDecodeError, ValueError, IndexError) as error:
         raise BadCheckpoint(f"{path}: not a checkpoint file: {error}") from error
     if version != 0:

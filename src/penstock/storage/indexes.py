@@ -102,6 +102,12 @@ class _SparseIndex(Generic[Entry]):
             self._written = len(entries)
         return True
 
+    def doubt(self) -> None:
+        """Have the whole file written again: a sync of it failed, which says nothing about what is on disk."""
+        if self._entries is None:
+            self.load()
+        self._written = 0
+
     def release(self) -> None:
         """Leave the entries to the file, which must be up to date."""
         self._entries = None
@@ -114,10 +120,12 @@ class _SparseIndex(Generic[Entry]):
     # -- reading --------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        return len(self._entries) if self._entries is not None else self._files.open(self.ref).size()
+        entries = self._entries  # once: another thread may release them
+        return len(entries) if entries is not None else self._files.open(self.ref).size()
 
     def entries(self) -> list[Entry]:
-        data = bytes(self._entries) if self._entries is not None else self._read_all()
+        entries = self._entries
+        data = bytes(entries) if entries is not None else self._read_all()
         if len(data) % self._ENTRY.size:
             raise BadCheckpoint(
                 f"{self.ref.path}: {len(data)} bytes, expected a multiple of {self._ENTRY.size}"
@@ -125,18 +133,18 @@ class _SparseIndex(Generic[Entry]):
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
 
     def last(self) -> Entry | None:
-        size = self.size_bytes() // self._ENTRY.size * self._ENTRY.size
-        if size == 0:
-            return None
-        if self._entries is not None:
-            return self._decode(*self._ENTRY.unpack_from(self._entries, size - self._ENTRY.size))
-        data = self._files.open(self.ref).pread(self._ENTRY.size, size - self._ENTRY.size)
-        return self._decode(*self._ENTRY.unpack(data))
+        entries, width = self._entries, self._ENTRY.size
+        if entries is not None:
+            return self._decode(*self._ENTRY.unpack(entries[-width:])) if entries else None
+        file = self._files.open(self.ref)
+        size = file.size() // width * width
+        return self._decode(*self._ENTRY.unpack(file.pread(width, size - width))) if size else None
 
     def _floor(self, key: int) -> Entry | None:
         """The last entry whose first field is at most key."""
         unpack_from, width = self._ENTRY.unpack_from, self._ENTRY.size
-        data = self._entries if self._entries is not None else self._block_around(key)
+        entries = self._entries
+        data = entries if entries is not None else self._block_around(key)
         after = bisect_right(range(len(data) // width), key, key=lambda i: unpack_from(data, i * width)[0])
         return self._decode(*unpack_from(data, (after - 1) * width)) if after else None
 

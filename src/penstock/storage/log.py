@@ -13,7 +13,7 @@ What always holds: log_start <= log_end; recovery_point <= flushed <= log_end; t
 and epochs in memory are those of the batches written; a failed write leaves no trace.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -106,6 +106,9 @@ class Log:
         recovery_point: RecoveryPoint,
         topic_id: bytes | None = None,
         is_clean: bool = True,
+        epochs_dirty: bool = False,
+        unsynced: Iterable[FileRef] = (),
+        snapshots: Iterable[Offset] = (),
     ) -> None:
         self.partition = partition
         self.directory = directory
@@ -144,15 +147,17 @@ class Log:
         self._names_changed = 0 if is_clean else 1
         self._names_synced = 0
         """Segment files made, and how many of their names are durable."""
-        self._unsynced: list[FileRef] = []
+        self._unsynced: list[FileRef] = list(unsynced)
         """Indexes of sealed segments and snapshots that the next checkpoint must sync."""
-        self._epochs_dirty = not is_clean
+        self._epochs_dirty = epochs_dirty or not is_clean
         self._has_torn_tail = False
-        """A write failed and its remains could not be cut off yet."""
+        """Behind the active segment's end there are bytes on disk, of a failed write or cut off, that must go."""
+        self._doomed: list[Offset] = []
+        """Segments that were cut off and whose files must go with them, by base offset."""
         self._is_suspect = False
         """A sync failed: what is not flushed must be written again before it can be synced."""
-        self._snapshots: tuple[Offset, Offset] = (recovery_point.offset, recovery_point.offset)
-        """Where the last two checkpoints left a snapshot: the older one counts until the newer is saved."""
+        self._snapshots: set[Offset] = {recovery_point.offset, *snapshots}
+        """Where checkpoints left a snapshot: an older one counts until the newer point is saved."""
         self.generation = 0
         """Counts truncations: a flush that began before one proves nothing after it."""
 
@@ -239,8 +244,10 @@ class Log:
 
     def _accept(self, batch: RecordBatch, now_ms: TimestampMs) -> None:
         active = self.segments.active
-        end_position = active.size + self._staged_bytes + batch.size
-        if active.is_full(end_position, batch.last_offset, batch.max_timestamp, now_ms, self.settings):
+        start = active.size + self._staged_bytes
+        if active.is_full(
+            start, start + batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.settings
+        ):
             self.write_staged()
             self.roll(now_ms)
         if batch.producer_id >= 0:
@@ -271,7 +278,9 @@ class Log:
             self._unstage()
             raise
         position = active.size
-        # Readers go by the size: it moves first, so that no index entry ever points past it.
+        # Readers go by the size: it moves before the indexes, so that no entry ever points past it, and after
+        # the end offset, so that none takes new bytes for visible ones.
+        active.next_offset = self._staged_end
         active.size += self._staged_bytes
         for batch in staged:
             active.note(position, batch.last_offset, batch.max_timestamp)
@@ -311,14 +320,15 @@ class Log:
             created_ms=now_ms,
         )
         try:
+            self._complete_txn_index()
+            self._unsynced += sealed.seal()
+            self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
+            # Last, and nothing after it fails: an empty segment in the middle of the log would end it there.
             fresh.create()
-            sealed.seal()
-            snapshot = write_snapshot(self.vfs, self.directory, self.producers)
         except OSError as error:
             raise StorageError(
                 f"cannot begin a segment at offset {self.log_end} in {self.directory}: {error.strerror or error}"
             ) from error
-        self._unsynced += [sealed.index.ref, sealed.time_index.ref, sealed.txn_index.ref, *snapshot]
         sealed.release_indexes()
         self.segments = SegmentList([*self.segments, fresh])
         self._dirty.append(fresh)
@@ -385,6 +395,7 @@ class Log:
         self.flush()
         active = self.segments.active
         try:
+            self._complete_txn_index()
             if is_last:
                 active.finish_time_index()
             for segment in self.segments:
@@ -393,29 +404,41 @@ class Log:
                     segment.release_indexes()
             if self.log_end != self.recovery_point.offset:
                 self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
-                self._forget_snapshot(self._snapshots[0])
-                self._snapshots = (self._snapshots[1], self.log_end)
+                self._snapshots.add(self.log_end)
+                self._forget_snapshots(keep={self.recovery_point.offset, self.log_end})
             if self._epochs_dirty:
                 self._write_epochs()
-            for ref in self._unsynced:
-                self.files.open(ref).sync()
-                if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
-                    self.files.forget(ref)
+            self._sync_unsynced()
             self.vfs.sync_dir(self.directory)
         except OSError as error:
             raise StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}") from error
-        self._unsynced = []
         self._epochs_dirty = False
         self.recovery_point = RecoveryPoint(self.log_end, active.base_offset, active.size)
         return self.recovery_point
 
-    def _forget_snapshot(self, offset: Offset) -> None:
-        """Remove a checkpoint's snapshot, unless a segment begins there: those stay, as Kafka keeps them."""
-        if (
-            offset not in self._snapshots[1:]
-            and self.segments[self.segments.index_of(offset)].base_offset != offset
-        ):
-            remove_snapshots(self.vfs, self.directory, [offset])
+    def _sync_unsynced(self) -> None:
+        """Sync indexes and snapshots. Should one fail, its segment's indexes are written again next time."""
+        while self._unsynced:
+            ref = self._unsynced[-1]
+            try:
+                self.files.open(ref).sync()
+            except FileNotFoundError:
+                pass  # a snapshot that left with its segment
+            except OSError:
+                # A snapshot has a CRC: what becomes of one is noticed, and an older one serves.
+                for segment in self.segments:
+                    if ref in segment.refs.values():
+                        segment.doubt_indexes()
+                raise
+            if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
+                self.files.forget(ref)
+            self._unsynced.pop()
+
+    def _forget_snapshots(self, keep: set[Offset]) -> None:
+        """Remove checkpoints' snapshots, unless a segment begins there: those stay, as Kafka keeps them."""
+        bases = {segment.base_offset for segment in self.segments}
+        remove_snapshots(self.vfs, self.directory, self._snapshots - keep - bases)
+        self._snapshots &= keep
 
     def _write_epochs(self) -> None:
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
@@ -425,15 +448,8 @@ class Log:
         """Put right what an earlier failure left behind, before anything is written on top of it."""
         if not (self._has_torn_tail or self._is_suspect):
             return
-        active = self.segments.active
         if self._has_torn_tail:
-            try:
-                active.file().truncate(active.size)
-            except OSError as error:
-                raise StorageError(
-                    f"cannot cut a torn write off {active.ref.path}: {error.strerror}"
-                ) from error
-            self._has_torn_tail = False
+            self._cut_tail()
         if self._is_suspect:
             try:
                 for segment in self._dirty:
@@ -444,6 +460,31 @@ class Log:
                 ) from error
             self.generation += 1
             self._is_suspect = False
+
+    def _cut_tail(self) -> None:
+        """Take from the disk what is no longer, or never was, in the log: behind the end of the active segment.
+
+        Synced before anything is appended: or a power cut might bring old bytes back between new ones.
+        """
+        active = self.segments.active
+        try:
+            # Last to first, so that whatever a crash leaves is the log without its end, never with a hole.
+            for base_offset in reversed(self._doomed):
+                remove_segment_files(self.vfs, self.directory, base_offset)
+            remove_snapshots(self.vfs, self.directory, above=self.log_end)
+            self._doomed = []
+            file = self.files.open(active.ref, create=True)
+            self.vfs.sync_dir(self.directory)
+            file.truncate(active.size)
+            file.sync()
+        except OSError as error:
+            # A failed sync leaves in doubt what the segment has that was not flushed.
+            self._is_suspect = True
+            raise StorageError(
+                f"cannot cut off what is behind offset {self.log_end} in {self.directory}: "
+                f"{error.strerror or error}"
+            ) from error
+        self._has_torn_tail = False
 
     def _write_again(self, segment: Segment) -> None:
         """Write what is not flushed once more: after a failed sync the kernel may think it clean.
@@ -505,10 +546,20 @@ class Log:
                 return attempt(segments)
             except (SegmentGone, FileNotFoundError):
                 continue
-            except (CorruptLog, OSError):
+            except CorruptLog:
                 if self.segments is segments:
                     raise
+            except OSError as error:
+                if self.segments is segments:
+                    raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
         raise StorageError(f"{self.directory}: its files are not where they should be")
+
+    def _complete_txn_index(self) -> None:
+        """Kafka makes no transaction index until something is aborted, and then goes by what is in the file:
+        where the active segment came without one, an abort here must reach it, and all before it."""
+        active = self.segments.active
+        if active.txn_index.is_partial:
+            self._rebuild_txn_indexes(self.segments, active.base_offset)
 
     def _rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
         """Find the aborted transactions of segments that have lost their index, from the log itself."""
@@ -525,19 +576,26 @@ class Log:
                 aborted = producers.apply(batch)
                 if aborted is not None:
                     found.append(aborted)
-            segment.txn_index.start(found)
+            segment.txn_index.restore(found)
 
     def _producers_at(self, segments: SegmentList, index: int) -> Producers:
         """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
         producers = Producers()
         first = index
-        while first > 0 and not load_snapshot(
-            self.vfs, self.directory, segments[first].base_offset, producers
+        while (
+            not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers) and first > 0
         ):
             first -= 1
         for segment in segments[first:index]:
             for _, batch in scan_batches(segment.file(), 0, segment.size):
                 producers.apply(batch)
+        return producers
+
+    def _producers_in(self, segments: SegmentList, index: int, position: int) -> Producers:
+        """Producer state at a position within a segment."""
+        producers = self._producers_at(segments, index)
+        for _, batch in scan_batches(segments[index].file(), 0, position):
+            producers.apply(batch)
         return producers
 
     # -- cutting ---------------------------------------------------------------------------------------
@@ -550,33 +608,34 @@ class Log:
 
         The recovery point is lowered on disk first: what is written here next has never been synced.
         """
+        self._mend()
         if offset >= self.log_end:
             return self.log_end
         if offset < self.segments[0].base_offset:
             self.restart_at(offset, self.segments[0].created_ms)
             return offset
-        self._mend()
         keep = self.segments.index_of(offset)
         segment = self.segments[keep]
-        spot = segment.find(offset)
-        position, end = (
-            (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
-        )
-        if self.recovery_point.offset > end:
-            self.recovery_point = RecoveryPoint(end, segment.base_offset, position)
-            self.points.save_recovery_point(self.partition, self.recovery_point)
-        if self.log_start > end:
-            self.log_start = end
-            self.points.save_log_start(self.partition, end)
         try:
-            self._cut(segment, position, end, self.segments[keep:])
+            spot = segment.find(offset)
+            position, end = (
+                (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
+            )
+            fresh = self._shortened(segment, position, end)
+            producers = self._producers_in(self.segments, keep, position)
+            producers.end_offset = end
         except OSError as error:
-            raise StorageError(
-                f"cannot truncate {self.directory} to {end}: {error.strerror or error}"
-            ) from error
+            raise StorageError(f"cannot truncate {self.directory}: {error.strerror or error}") from error
+        self._lower_points(RecoveryPoint(end, segment.base_offset, position))
+        self._unstage()
+        self.producers = producers
+        self._replace_from(keep, fresh, end)
+        self._epochs_dirty |= self.epochs.truncate_end(end)
+        self._cut_tail()
         return end
 
-    def _cut(self, segment: Segment, position: int, end: Offset, dropped: tuple[Segment, ...]) -> None:
+    def _shortened(self, segment: Segment, position: int, end: Offset) -> Segment:
+        """A segment without its batches from a position on, ready to append."""
         fresh = Segment(
             self.files,
             self.directory,
@@ -588,33 +647,44 @@ class Log:
         fresh.flushed_bytes = min(segment.flushed_bytes, position)
         fresh.resume(below=end)
         fresh.next_offset = end
+        return fresh
+
+    def _lower_points(self, point: RecoveryPoint) -> None:
+        """Have recovery expect no more than there will be, before anything is cut off."""
+        if self.recovery_point.offset > point.offset:
+            self.points.save_recovery_point(self.partition, point)
+            self.recovery_point = point
+        if self.log_start > point.offset:
+            self.points.save_log_start(self.partition, point.offset)
+            self.log_start = point.offset
+
+    def _replace_from(self, keep: int, fresh: Segment, end: Offset) -> None:
+        """Let the log end here, with a new active segment; `_cut_tail` then brings the disk after it."""
+        dropped = self.segments[keep:]
         self.generation += 1
         self._has_torn_tail = True
+        self._doomed += [each.base_offset for each in dropped if each.base_offset != fresh.base_offset]
         self.detach(dropped, [fresh])
         self.log_end = self._staged_end = end
         self.flushed = min(self.flushed, end)
         self.clean_to = min(self.clean_to, end)
         self._dirty.append(fresh)
-        # Last to first, so that whatever a crash leaves is the log without its end, never with a hole.
-        for each in reversed(dropped[1:]):
-            remove_segment_files(self.vfs, each)
-        remove_snapshots(self.vfs, self.directory, above=end)
-        self.vfs.sync_dir(self.directory)
-        # Synced before anything is appended: or a power cut might bring old bytes back between new ones.
-        fresh.file().truncate(position)
-        fresh.file().sync()
-        self._has_torn_tail = False
-        self._epochs_dirty |= self.epochs.truncate_end(end)
-        self._unsynced = [ref for ref in self._unsynced if self.vfs.stat(ref.path) is not None]
-        self.producers = self._producers_at(self.segments, len(self.segments) - 1)
-        for _, batch in scan_batches(fresh.file(), 0, position):
-            self.producers.apply(batch)
-        self.producers.end_offset = end
+        # The new active segment's indexes may have been written, but not synced yet, under its old name.
+        self._unsynced = [ref for ref in self._unsynced if not _is_snapshot_above(ref, end)]
+        self._unsynced += [fresh.index.ref, fresh.time_index.ref]
+        self._snapshots = {each for each in self._snapshots if each <= end}
 
     def restart_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Drop everything and begin anew at an offset: for a follower that is too far behind."""
-        self._mend()
-        self.recovery_point = RecoveryPoint(offset, offset, 0)
+        # While the files go, the log on disk may be any first part of what it was.
+        low = min(offset, self.segments[0].base_offset)
+        if self.recovery_point.offset > low:
+            point = RecoveryPoint(low, low, 0)
+            self.points.save_recovery_point(self.partition, point)
+            self.recovery_point = point
+        if self.log_start > offset:
+            self.points.save_log_start(self.partition, offset)
+            self.log_start = offset
         fresh = Segment(
             self.files,
             self.directory,
@@ -622,25 +692,23 @@ class Log:
             interval_bytes=self.settings.index_interval_bytes,
             created_ms=now_ms,
         )
-        old = tuple(self.segments)
+        fresh.start_indexes()
         try:
-            self.detach(old, [fresh])
-            for each in reversed(old):
-                remove_segment_files(self.vfs, each)
             remove_snapshots(self.vfs, self.directory, above=-1)
-            fresh.create()
-            self.vfs.sync_dir(self.directory)
         except OSError as error:
             raise StorageError(f"cannot restart {self.directory}: {error.strerror or error}") from error
-        self.points.save_recovery_point(self.partition, self.recovery_point)
-        self.points.save_log_start(self.partition, offset)
-        self.log_start = self.log_end = self._staged_end = self.flushed = self.clean_to = offset
-        self._dirty = [fresh]
-        self._unsynced = []
-        self._snapshots = (offset, offset)
-        self.generation += 1
+        self._unstage()
+        self._is_suspect = False
+        self._doomed = [each for each in self._doomed if each != offset]
+        self._replace_from(0, fresh, offset)
+        self.flushed = self.clean_to = self.log_start = offset
         self.producers = Producers(offset)
         self._epochs_dirty |= self.epochs.truncate_end(-1)
+        self._cut_tail()
+        self.points.save_log_start(self.partition, offset)
+        point = RecoveryPoint(offset, offset, 0)
+        self.points.save_recovery_point(self.partition, point)
+        self.recovery_point = point
 
     def advance_start(self, offset: Offset) -> None:
         """Hide everything below an offset (DeleteRecords, retention); durable when this returns.
@@ -692,6 +760,15 @@ class Log:
             for _, batch in scan_batches(segment.file(), 0, segment.size):
                 if batch.last_offset >= start:
                     yield batch
+
+
+def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:
+    parsed = names.parse_segment_file(ref.path.rpartition("/")[2])
+    return (
+        parsed is not None
+        and parsed.kind in (names.SNAPSHOT, names.SEQUENCES)
+        and parsed.base_offset > offset
+    )
 
 
 def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, RecordBatch
 from penstock.storage import names
@@ -27,14 +27,14 @@ from penstock.storage.deletion import finish_burials
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
-from penstock.storage.scan import next_sound, scan_batches
+from penstock.storage.scan import next_sound, scan_batches, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
 from penstock.storage.swap import finish_swaps
-from penstock.vfs import File, Vfs, read_file, replace_file
+from penstock.vfs import File, Vfs, make_dirs_durably, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def create_log(
     topic_id: bytes | None = None,
 ) -> Log:
     """Make the directory of a new partition, durably, and its empty log."""
-    files.vfs.make_dirs(directory)
+    make_dirs_durably(files.vfs, directory)
     if topic_id is not None:
         replace_file(
             files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id)
@@ -75,7 +75,6 @@ def create_log(
     segment = Segment(files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms)
     segment.create()
     files.vfs.sync_dir(directory)
-    files.vfs.sync_dir(directory.rpartition("/")[0])
     return Log(
         partition,
         directory,
@@ -111,9 +110,7 @@ def open_log(
     first = opening.segments[0].base_offset
     start = first if log_start is None else max(log_start, first)
     epochs_lost = opening.load_epochs()
-    if clean:
-        opening.believe(recovery_point)
-    else:
+    if not (clean and opening.believe(recovery_point)):
         opening.scan_from(recovery_point)
     if epochs_lost:
         opening.rebuild_epochs()
@@ -124,8 +121,8 @@ def open_log(
         )
         opening.begin_anew(start)
         end = start
-    opening.epochs.truncate_end(end)
-    opening.epochs.truncate_start(start)
+    epochs_cut = opening.epochs.truncate_end(end)
+    epochs_cut |= opening.epochs.truncate_start(start)
     opening.producers.expire(now_ms, PRODUCER_IDLE_MS_MAX)
     log = Log(
         partition,
@@ -139,7 +136,10 @@ def open_log(
         epochs=opening.epochs,
         recovery_point=opening.recovery_point,
         topic_id=opening.topic_id(),
-        is_clean=clean,
+        is_clean=clean or opening.is_as_checkpointed,
+        epochs_dirty=epochs_lost or epochs_cut,
+        unsynced=opening.unsynced,
+        snapshots=snapshot_offsets(files.vfs, directory),
     )
     return log, opening.report
 
@@ -158,10 +158,20 @@ class _Opening:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: Producers = field(default_factory=Producers)
     recovery_point: RecoveryPoint = field(default_factory=lambda: RecoveryPoint(0, 0, 0))
+    scanned_epochs: dict[LeaderEpoch, Offset] = field(default_factory=dict)
+    """What the checkpoint says of epochs; past the recovery point only where the log bears it out."""
+    unsynced: list[FileRef] = field(default_factory=list)
+    """Index files that were written anew."""
 
     @property
     def vfs(self) -> Vfs:
         return self.files.vfs
+
+    @property
+    def is_as_checkpointed(self) -> bool:
+        """Whether nothing was found past the recovery point: then names and epochs are durable too."""
+        active, point = self.segments[-1], self.recovery_point
+        return not self.report.notes and (active.base_offset, active.size) == (point.segment, point.position)
 
     # -- what is there ---------------------------------------------------------------------------------
 
@@ -189,6 +199,10 @@ class _Opening:
             if base_offset not in sizes:
                 self.vfs.remove(f"{self.directory}/{name}")
         self.segments = [self._segment(base, size) for base, size in sorted(sizes.items())]
+        for segment in self.segments[1:-1]:
+            # Left by a roll that failed. The log went on in the segment before it, which it would hide.
+            if not segment.size:
+                self._drop_empty(segment)
         if not self.segments:
             self.segments = [self._new_segment(log_start or 0)]
 
@@ -202,6 +216,10 @@ class _Opening:
             size=size,
             created_ms=self.now_ms,
         )
+
+    def _drop_empty(self, segment: Segment) -> None:
+        self.segments.remove(segment)
+        self._set_aside(segment)
 
     def _new_segment(self, base_offset: Offset) -> Segment:
         segment = self._segment(base_offset, 0)
@@ -240,22 +258,25 @@ class _Opening:
 
     def rebuild_epochs(self) -> None:
         self.epochs = LeaderEpochs()
-        for segment in self.segments:
-            try:
-                for _, batch in scan_batches(segment.file(), 0, segment.size):
-                    self._note_epoch(batch)
-            except CorruptLog:
-                pass  # reported where it was found
+        for batch in self._batches_between(self.segments[0].base_offset, self.segments[-1].next_offset):
+            self._note_epoch(batch, after=batch.base_offset)
 
-    def _note_epoch(self, batch: RecordBatch) -> None:
+    def _note_epoch(self, batch: RecordBatch, after: Offset) -> None:
         if batch.leader_epoch > self.epochs.latest:
-            self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            # It may have begun with records that compaction took.
+            known = self.scanned_epochs.get(batch.leader_epoch, batch.base_offset)
+            start = known if after <= known <= batch.base_offset else batch.base_offset
+            self.epochs.assign(batch.leader_epoch, start)
 
     # -- after a clean stop ----------------------------------------------------------------------------
 
-    def believe(self, point: RecoveryPoint) -> None:
+    def believe(self, point: RecoveryPoint) -> bool:
+        """Take the files at their word; False if the active segment cannot be what a clean stop left."""
+        if len(self.segments) > 1 and not self.segments[-1].size and self._reaches_past(self.segments[-1]):
+            self._drop_empty(self.segments[-1])
         active = self.segments[-1]
-        active.resume(below=2**63 - 1)
+        if not active.resume(below=2**63 - 1):
+            return False
         end = active.next_offset
         if point.segment == active.base_offset and point.position == active.size:
             # The offset that the log stopped at, which may lie past its last batch.
@@ -267,6 +288,14 @@ class _Opening:
         for batch in self._batches_between(self.producers.end_offset, end):
             self.producers.apply(batch)
         self.producers.end_offset = end
+        return True
+
+    def _reaches_past(self, last: Segment) -> bool:
+        """Whether the segment before the last one has records that belong into the last one."""
+        try:
+            return self.segments[-2].find(last.base_offset) is not None
+        except CorruptLog:
+            return False
 
     def _load_producers(self, at_most: Offset) -> None:
         """The latest sound snapshot at or below an offset; the beginning of the log where there is none."""
@@ -281,30 +310,57 @@ class _Opening:
                 continue
             if segment.base_offset >= end or not segment.size:
                 continue
-            spot = segment.find(start)
+            try:
+                spot = segment.find(start)
+            except CorruptLog:
+                spot = next(walk_headers(segment.file(), 0, segment.size), None)
             if spot is None:
                 continue
-            for _, batch in scan_batches(segment.file(), spot.position, segment.size):
+            for batch in self._readable(segment, spot.position):
                 if batch.base_offset >= end:
                     return
                 if batch.base_offset >= start:
                     yield batch
+
+    def _readable(self, segment: Segment, position: int) -> Iterator[RecordBatch]:
+        """The batches of a segment from a position on, looking past damage, which is reported."""
+        file, size, offset = segment.file(), segment.size, segment.base_offset
+        while position < size:
+            try:
+                for at, batch in scan_batches(file, position, size):
+                    yield batch
+                    position, offset = at + batch.size, batch.next_offset
+            except CorruptLog as error:
+                if all(str(each) != str(error) for each in self.report.damage):
+                    self.report.damage.append(error)
+                    self.report.say(str(error))
+                position = next_sound(file, error.position + 1, size, offset) or size
 
     # -- after a crash ---------------------------------------------------------------------------------
 
     def scan_from(self, point: RecoveryPoint) -> None:
         """Go through everything past the recovery point."""
         index = self._index_of(point.offset)
+        while index and not self.segments[index].size:
+            index -= 1  # a segment without a batch says nothing about where the log ends
         segment = self.segments[index]
-        position = self._position_of(point, segment)
+        position, is_certain = self._position_of(point, segment)
         offset = point.offset if position else segment.base_offset
-        self.recovery_point = RecoveryPoint(offset, segment.base_offset, position)
-        remove_snapshots(self.vfs, self.directory, above=offset)
 
         size, segment.size = segment.size, position
         segment.flushed_bytes = position
         segment.resume(below=offset)
-        segment.next_offset = max(segment.next_offset, offset)
+        if is_certain:
+            segment.next_offset = max(segment.next_offset, offset)
+        elif segment.next_offset < offset:
+            self.report.say(
+                f"{segment.ref.path} ends at offset {segment.next_offset}, before the recovery point {offset}"
+            )
+            offset = segment.next_offset
+        self.recovery_point = RecoveryPoint(offset, segment.base_offset, position)
+        remove_snapshots(self.vfs, self.directory, above=offset)
+        self.scanned_epochs = {entry.epoch: entry.offset for entry in self.epochs.entries}
+        self.epochs.truncate_end(offset)
         self._load_producers(offset)
         for batch in self._batches_between(self.producers.end_offset, offset):
             self.producers.apply(batch)
@@ -324,7 +380,7 @@ class _Opening:
                 # Rolling names a segment by the log end, so this one lost its end at a batch's border.
                 self._drop_from(index + 1, f"{segment.ref.path} ends at offset {end}")
                 return
-            segment.seal()
+            self.unsynced += segment.seal()
             segment.release_indexes()
             index, segment, position = index + 1, following, 0
             segment.flushed_bytes = 0
@@ -333,23 +389,26 @@ class _Opening:
     def _index_of(self, offset: Offset) -> int:
         return SegmentList(self.segments).index_of(offset)
 
-    def _position_of(self, point: RecoveryPoint, segment: Segment) -> int:
-        """The byte that a recovery point stands for; 0, the segment's start, where that is in doubt."""
-        if point.segment == segment.base_offset and point.position <= segment.size:
+    def _position_of(self, point: RecoveryPoint, segment: Segment) -> tuple[int, bool]:
+        """The byte that a recovery point stands for, and whether the log is known to reach up to it.
+
+        0, the segment's start, where it is in doubt.
+        """
+        if point.segment == segment.base_offset and 0 <= point.position <= segment.size:
             if point.position == segment.size:
-                return point.position
+                return point.position, True
             header = segment.file().pread(HEADER_BYTES, point.position)
             if len(header) == HEADER_BYTES and int.from_bytes(header[:8], "big") >= point.offset:
-                return point.position
+                return point.position, True
         if point.offset <= segment.base_offset:
-            return 0
+            return 0, False
         try:
             spot = segment.find(point.offset)
         except CorruptLog:
-            return 0
+            return 0, False
         if spot is not None and spot.base_offset >= point.offset:
-            return spot.position
-        return segment.size if spot is None else 0
+            return spot.position, True
+        return segment.size if spot is None else 0, False
 
     def _scan(self, index: int, position: int) -> bool:
         """Check one segment from a position on; False if its end was torn and is cut off now."""
@@ -372,7 +431,8 @@ class _Opening:
             except CorruptLog as error:
                 sound = next_sound(file, error.position + 1, size, segment.next_offset)
                 has_sound_behind = sound is not None or self._is_sound(index + 1)
-                hole = _has_hole(file, error.position, size if sound is None else sound)
+                end = size if sound is None else sound
+                hole = _has_hole(file, error.position, end, segment.next_offset)
                 if not has_sound_behind or hole or sound is None:
                     self._cut(segment, error, keep=has_sound_behind)
                     return False
@@ -383,8 +443,8 @@ class _Opening:
         return True
 
     def _take(self, segment: Segment, position: int, batch: RecordBatch) -> None:
+        self._note_epoch(batch, after=self.producers.end_offset)
         segment.note(position, batch.last_offset, batch.max_timestamp)
-        self._note_epoch(batch)
         aborted = self.producers.apply(batch)
         if aborted is not None:
             segment.txn_index.append(aborted)
@@ -437,13 +497,19 @@ class _Opening:
                 self.vfs.remove(segment.path_of(kind))
 
 
-def _has_hole(file: File, start: int, end: int) -> bool:
-    """Whether a stretch has a sector of zeros, or begins with zeros up to a sector's border."""
+def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:
+    """Whether a stretch has a sector of zeros, or begins with zeros up to a sector's border.
+
+    The header that was to begin here has the offset and a length: a few zeros prove nothing where it too
+    would begin with them.
+    """
+    header = offset.to_bytes(8, "big") + b"\0\0\0\1"
     position = start
     while position < end:
         border = min((position // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
-        # Fewer than 17 zeros prove nothing: a sound header may begin with so many, up to its magic.
-        if border - position >= 17 and not any(file.pread(border - position, position)):
+        zeros = border - position
+        proves = any(header[:zeros]) if position == start else zeros == SECTOR_BYTES
+        if proves and not any(file.pread(zeros, position)):
             return True
         position = border
     return False

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from penstock.base.ids import Offset, TimestampMs
 from penstock.storage.deletion import Removal, bury
+from penstock.storage.errors import StorageError
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 
@@ -17,7 +18,11 @@ def expired(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> list[Segme
     by_start = list(_below_start(log))
     if not log.settings.is_deleted:
         return by_start
-    reasons = (by_start, list(_too_old(log, now_ms)), list(_too_much(log)))
+    try:
+        by_age = list(_too_old(log, now_ms))
+    except OSError as error:
+        raise StorageError(f"cannot read {log.directory}: {error.strerror or error}") from error
+    reasons = (by_start, by_age, list(_too_much(log)))
     longest = max(reasons, key=len)
     ends = (log.segments.end_of(index) for index in range(len(longest)))
     return [segment for segment, end in zip(longest, ends, strict=True) if end <= high_watermark]
@@ -65,4 +70,8 @@ def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> R
         return Removal(log.vfs, ())
     log.advance_start(max(log.log_start, leaving[-1][1]))
     log.detach(segments)
-    return bury(log.vfs, log.directory, leaving, log.log_start)
+    try:
+        return bury(log.vfs, log.directory, leaving, log.log_start)
+    except OSError as error:
+        # Out of the log all the same; the next start finds the files and finishes.
+        raise StorageError(f"cannot delete from {log.directory}: {error.strerror or error}") from error

@@ -44,8 +44,6 @@ def scan_batches(
     while start < end:
         want = min(len(buffer), end - start)
         filled = file.pread_into(memoryview(buffer)[:want], start)
-        if filled == 0:
-            raise CorruptLog(file.path, start, f"the file ends here, expected {end} bytes")
         consumed = 0
         while filled - consumed >= HEADER_BYTES:
             size = LOG_OVERHEAD + _LENGTH.unpack_from(buffer, consumed + _LENGTH_AT)[0]
@@ -58,6 +56,8 @@ def scan_batches(
             yield start + consumed, batch
             consumed += size
         if consumed == 0:
+            if filled < want:
+                raise CorruptLog(file.path, start, f"the file has {start + filled} bytes, expected {end}")
             if end - start < HEADER_BYTES:
                 raise CorruptLog(
                     file.path,

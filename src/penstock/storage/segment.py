@@ -118,21 +118,23 @@ class Segment:
             self._indexed_to = position
         if self._first_timestamp is None:
             self._first_timestamp = max_timestamp
-        self.next_offset = last_offset + 1
+        if last_offset >= self.next_offset:
+            self.next_offset = last_offset + 1
 
     def is_full(
         self,
+        start_position: int,
         end_position: int,
         last_offset: Offset,
         timestamp: TimestampMs,
         now_ms: TimestampMs,
         settings: LogSettings,
     ) -> bool:
-        """Whether a batch that would end at a position must go to a new segment instead.
+        """Whether a batch that would lie between two positions must go to a new segment instead.
 
         By size, range of offsets, index fullness, or age.
         """
-        if self.next_offset == self.base_offset:
+        if start_position == 0:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         return (
             end_position > settings.segment_bytes
@@ -155,10 +157,10 @@ class Segment:
             return 0
         return hash_text(self.ref.path) % min(settings.segment_jitter_ms, settings.segment_ms)
 
-    def seal(self) -> None:
-        """Finish the indexes and bring them to their files."""
+    def seal(self) -> list[FileRef]:
+        """Finish the indexes and bring them to their files; return those that changed, for the caller to sync."""
         self.finish_time_index()
-        self.save_indexes()
+        return self.save_indexes()
 
     def finish_time_index(self) -> None:
         """Give the time index its last entry: the largest timestamp of the segment."""
@@ -170,41 +172,71 @@ class Segment:
         """Write what is only in memory; return the files that changed, for the caller to sync."""
         return [index.ref for index in (self.index, self.time_index, self.txn_index) if index.write()]
 
+    def doubt_indexes(self) -> None:
+        """Have the indexes written anew: a sync of one failed."""
+        self.index.doubt()
+        self.time_index.doubt()
+        self.txn_index.doubt()
+
     def release_indexes(self) -> None:
         self.index.release()
         self.time_index.release()
         self.txn_index.release()
 
-    def resume(self, *, below: Offset) -> None:
-        """Make ready to append after the last batch below an offset, believing the indexes up to there."""
+    def resume(self, *, below: Offset) -> bool:
+        """Make ready to append after the last batch below an offset, believing the indexes up to there.
+
+        False if the segment cannot be read to its end.
+        """
         self.index.load(below=below)
         self.time_index.load(below=below)
-        self.txn_index.load(below=below)
+        if self.size:
+            self.txn_index.load(below=below)
+        else:
+            self.txn_index.start()
         last = self.index.last()
         self._indexed_to = last.position if last else 0
-        self._largest = self.time_index.last() or NO_TIME
+        self._largest = NO_TIME
         self._first_timestamp = None
         try:
             self._index_tail()
-        except CorruptLog:
+        except (CorruptLog, _BadIndex):
             # The index does not fit the file; should the file itself be at fault, the same error comes again.
-            self.rebuild_indexes()
+            self.next_offset = self.base_offset
+            return self.rebuild_indexes()
+        return True
 
     def _index_tail(self) -> None:
-        """Look at the batches behind the last index entry for the largest timestamp and the next offset."""
+        """Look at the batches behind the last entries for the largest timestamp and the next offset."""
         self.next_offset = self.base_offset
         last = self.index.last()
-        for spot in walk_headers(self.file(), self._indexed_to, self.size):
-            if last is not None and spot.position == last.position:
-                if spot.last_offset != last.offset:
-                    raise CorruptLog(self.index.ref.path, 0, f"entry {last} does not fit the log")
-                if spot.max_timestamp > (self._largest or NO_TIME).timestamp:
+        if last is not None and last.position >= self.size:
+            raise _BadIndex
+        start, self._largest = self._timed_to()
+        for spot in walk_headers(self.file(), min(start, self._indexed_to), self.size):
+            if last is not None and spot.position <= last.position:
+                if spot.position == last.position and spot.last_offset != last.offset:
+                    raise _BadIndex
+                if spot.max_timestamp > self._largest.timestamp:
+                    if spot.position < last.position:
+                        raise _BadIndex  # the time index has lost its end
                     self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
                 self.next_offset = spot.last_offset + 1
                 continue
             self.note(spot.position, spot.last_offset, spot.max_timestamp)
         if self.size:
             self._first_timestamp = next(walk_headers(self.file(), 0, self.size)).max_timestamp
+
+    def _timed_to(self) -> tuple[int, TimeEntry]:
+        """The time index's last entry and the position of its batch, with which the log must agree."""
+        entry = self.time_index.last()
+        if entry is None:
+            return 0, NO_TIME
+        near = self.index.lookup(entry.offset)
+        spot = self._walk_from(near.position, near.offset, entry.offset)
+        if spot is None or spot.last_offset != entry.offset or spot.max_timestamp != entry.timestamp:
+            raise _BadIndex
+        return spot.position, entry
 
     # -- finding ---------------------------------------------------------------------------------------
 
@@ -219,7 +251,7 @@ class Segment:
 
     def _walk_from(self, position: int, indexed: Offset | None, offset: Offset) -> Spot | None:
         size = self.size
-        if position and position >= size:
+        if position and not 0 < position < size:
             raise _BadIndex
         try:
             for spot in walk_headers(self.file(), position, size):
@@ -236,25 +268,30 @@ class Segment:
 
     def largest(self) -> TimeEntry:
         """The largest timestamp of the segment, and the last offset of the first batch that has it."""
-        if self._largest is None:
-            entry = self._last_time_entry()
-            if entry is None and self.size:
+        largest = self._largest
+        if largest is None:
+            try:
+                largest = self._largest_on_disk()
+            except (FileNotFoundError, _BadIndex):
                 self.rebuild_indexes()
-                entry = self.time_index.last()
-            self._largest = entry or NO_TIME
-        return self._largest
+                largest = self.time_index.last() or NO_TIME
+            self._largest = largest
+        return largest
 
-    def _last_time_entry(self) -> TimeEntry | None:
-        """The time index's last entry, if the log confirms it."""
+    def _largest_on_disk(self) -> TimeEntry:
+        """The time index's last entry, if the log confirms it.
+
+        Nothing behind its batch may be younger, or the file has lost its end. With timestamps in order that
+        is a look at the last few batches.
+        """
+        position, entry = self._timed_to()
         try:
-            entry = self.time_index.last()
-        except FileNotFoundError:
-            return None
-        if entry is None:
-            return None
-        spot = self.find(entry.offset)
-        fits = spot is not None and spot.last_offset == entry.offset and spot.max_timestamp == entry.timestamp
-        return entry if fits else None
+            for spot in walk_headers(self.file(), position, self.size):
+                if spot.max_timestamp > entry.timestamp:
+                    raise _BadIndex
+        except CorruptLog:
+            pass  # whoever reads on from here is told so
+        return entry
 
     def find_timestamp(self, timestamp: TimestampMs, position: int = 0) -> Spot | None:
         """The first batch at or after a position that has a record at or after a time."""
@@ -269,14 +306,12 @@ class Segment:
     def _walk_to(self, timestamp: TimestampMs, position: int, entry: TimeEntry | None) -> Spot | None:
         """The same, past the batch that a time index entry names: what lies before it is older."""
         if entry is not None:
-            position = max(position, self.index.lookup(entry.offset).position)
+            near = self.index.lookup(entry.offset)
+            start = self._walk_from(near.position, near.offset, entry.offset)
+            if start is None or start.last_offset != entry.offset or start.max_timestamp != entry.timestamp:
+                raise _BadIndex
+            position = max(position, start.position)
         for spot in walk_headers(self.file(), position, self.size):
-            if entry is not None:
-                if spot.last_offset < entry.offset:
-                    continue
-                if spot.last_offset == entry.offset and spot.max_timestamp != entry.timestamp:
-                    raise _BadIndex
-                entry = None
             if spot.max_timestamp >= timestamp:
                 return spot
         return None
@@ -292,24 +327,27 @@ class Segment:
 
     # -- rebuilding ------------------------------------------------------------------------------------
 
-    def rebuild_indexes(self) -> None:
-        """Build the offset and time index anew from the log, in memory, as far as the log can be read."""
+    def rebuild_indexes(self) -> bool:
+        """Build the offset and time index anew from the log, in memory; False if it cannot be read to its end."""
         fresh = Segment(
             self._files, self.directory, self.base_offset, interval_bytes=self.interval_bytes, size=self.size
         )
         fresh.ref = self.ref
         fresh.start_indexes()
+        is_whole = True
         try:
             for spot in walk_headers(self.file(), 0, self.size, step=_REBUILD_STEP_BYTES):
                 fresh.note(spot.position, spot.last_offset, spot.max_timestamp)
         except CorruptLog:
-            pass  # whoever reads on from here is told so
+            is_whole = False  # whoever reads on from here is told so
         if fresh._largest is not NO_TIME and fresh._largest is not None:
             fresh.time_index.append(*fresh._largest)
         fresh.index.ref, fresh.time_index.ref = self.index.ref, self.time_index.ref
         self.index, self.time_index = fresh.index, fresh.time_index
         self._largest, self._indexed_to = fresh._largest, fresh._indexed_to
-        self._first_timestamp, self.next_offset = fresh._first_timestamp, fresh.next_offset
+        self._first_timestamp = fresh._first_timestamp
+        self.next_offset = max(self.next_offset, fresh.next_offset)
+        return is_whole
 
     @property
     def refs(self) -> dict[str, FileRef]:

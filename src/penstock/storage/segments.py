@@ -88,10 +88,10 @@ class SegmentList(Sequence[Segment]):
             if not whole_first:
                 return b""
             bytes_max = spot.size
-        # Only a visible offset inside this segment cuts it short; reading the size first keeps to what
-        # was visible when the end was looked up.
+        # Only a visible offset inside this segment cuts it short. The size is read before the end offset,
+        # which moves first: what is not visible is never taken for the end of the segment.
         end = segment.size
-        if visible < segment.next_offset and self.end_of(self.index_of(segment.base_offset)) > visible:
+        if self.end_of(self.index_of(segment.base_offset)) > visible:
             hidden = segment.find(visible)
             if hidden is not None:
                 end = min(end, hidden.position)
@@ -136,13 +136,14 @@ class SegmentList(Sequence[Segment]):
         found: list[AbortedTxn] = []
         for index in range(self.index_of(start), len(self._segments)):
             segment = self._segments[index]
-            for entry in segment.txn_index.entries():
+            entries = segment.txn_index.entries()
+            _check(segment)
+            for entry in entries:
                 if entry.last_offset >= start and entry.first_offset < end:
                     found.append(entry)
                 if entry.last_stable_offset >= end:
                     # Everything below was decided by then: what aborts later began later.
                     return found
-            _check(segment)
         return found
 
     def _largest_timestamps(self) -> list[TimestampMs]:
@@ -174,4 +175,5 @@ def _first_record(
 
 def _check(segment: Segment) -> None:
     if segment.gone:
+        segment.forget_files()  # which this reader may have opened again
         raise SegmentGone

@@ -83,15 +83,15 @@ def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[
     """Give each producer of a snapshot the batches that the companion file has for it.
 
     The snapshot is Kafka's and may be newer than the companion (or of another broker): where the last batch
-    of the two differs, or the file is damaged, the snapshot's single batch stands.
+    of the two differs, the snapshot's single batch stands.
     """
     try:
         version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
-    except struct_error:
-        return producers
+    except struct_error as error:
+        raise BadCheckpoint(f"{len(data)} bytes are too few for the sequences of producers") from error
     body = data[_SEQUENCES_HEAD.size :]
     if version != 1 or len(body) != count * _SEQUENCES_ENTRY.size or crc32c(body) != crc:
-        return producers
+        raise BadCheckpoint("the sequences of producers are damaged")
     found: dict[tuple[ProducerId, int], list[KeptBatch]] = {}
     for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body):
         found.setdefault((producer_id, epoch), []).append(KeptBatch(*fields))
@@ -132,8 +132,12 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
     try:
         sequences = read_file(vfs, f"{directory}/{names.segment_file(offset, names.SEQUENCES)}")
     except FileNotFoundError:
-        sequences = b""
-    producers.load(merge_sequences(entries, sequences), offset)
+        producers.load(entries, offset)  # Kafka's own
+        return True
+    try:
+        producers.load(merge_sequences(entries, sequences), offset)
+    except BadCheckpoint:
+        return False
     return True
 
 

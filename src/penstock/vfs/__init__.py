@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.vfs.files import join, parent, read_file, remove_tree, replace_file
+from penstock.vfs.files import join, make_dirs_durably, parent, read_file, remove_tree, replace_file
 from penstock.vfs.interface import Entry, File, Lock, Stat, Vfs
 from penstock.vfs.real import RealDisk
 
@@ -20,6 +20,7 @@ __all__ = [
     "Stat",
     "Vfs",
     "join",
+    "make_dirs_durably",
     "parent",
     "read_file",
     "remove_tree",

@@ -43,6 +43,17 @@ def replace_file(vfs: Vfs, path: str, data: bytes) -> None:
     vfs.sync_dir(parent(path))
 
 
+def make_dirs_durably(vfs: Vfs, path: str) -> None:
+    """Create a directory and its missing parents so that all of their names survive a power cut."""
+    missing = []
+    while vfs.stat(path) is None and parent(path) != path:
+        missing.append(path)
+        path = parent(path)
+    for each in reversed(missing):
+        vfs.make_dirs(each)
+        vfs.sync_dir(parent(each))
+
+
 def remove_tree(vfs: Vfs, path: str) -> None:
     """Remove a file or a directory with all that is in it; what is gone already is fine.
 

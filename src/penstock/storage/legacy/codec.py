@@ -56,7 +56,7 @@ class Codec(Protocol):
         """Whether the first bytes of a record prove a length that the file is too short for."""
 
     def candidates(self, block: bytes) -> Iterator[int]:
-        """Positions at which a record might begin, in order; each record whose probe lies in the block is among them."""
+        """Where in a block a record might begin, in order: nowhere else does one whose probe lies in it whole."""
 
 
 def check_numbers(offset: Offset, timestamp: TimestampMs) -> None:

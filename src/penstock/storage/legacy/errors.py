@@ -4,7 +4,7 @@ from penstock.storage.errors import StorageError
 
 
 class LegacyError(StorageError):
-    """The import or export cannot be done; the message says why, and that nothing was changed."""
+    """The import or export cannot be done; the message says why."""
 
 
 class CorruptSource(LegacyError):

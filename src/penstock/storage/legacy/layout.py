@@ -53,7 +53,9 @@ class Format(NamedTuple):
     @property
     def picture(self) -> str:
         """What a directory looks like, for messages."""
-        return "/".join(("DIR", *([self.root] if self.root else []), "<topic>", "<partition>", "<base offset>.log"))
+        return "/".join(
+            ("DIR", *([self.root] if self.root else []), "<topic>", "<partition>", "<base offset>.log")
+        )
 
 
 FORMATS = {
@@ -83,9 +85,7 @@ class Found:
 
     @property
     def size_bytes(self) -> int:
-        return sum(
-            file.size for topic in self.topics.values() for files in topic.values() for file in files
-        )
+        return sum(file.size for topic in self.topics.values() for files in topic.values() for file in files)
 
 
 def find_topics(vfs: Vfs, path: str, format_: Format) -> Found:
@@ -93,7 +93,9 @@ def find_topics(vfs: Vfs, path: str, format_: Format) -> Found:
     root = format_.root_of(path)
     stat = vfs.stat(root)
     if stat is None or not stat.is_dir:
-        raise LegacyError(f"there is no directory {root}: {format_.name} keeps its records as {format_.picture}")
+        raise LegacyError(
+            f"there is no directory {root}: {format_.name} keeps its records as {format_.picture}"
+        )
     found = Found()
     if format_.root:
         entries = vfs.list_dir(path)
@@ -133,7 +135,9 @@ def _segments(vfs: Vfs, path: str, found: Found) -> list[SourceFile]:
             continue
         base_offset = int(segment[1])
         if base_offset > OFFSET_MAX:
-            raise LegacyError(f"{path}/{entry.name} has base offset {base_offset}, expected at most {OFFSET_MAX}")
+            raise LegacyError(
+                f"{path}/{entry.name} has base offset {base_offset}, expected at most {OFFSET_MAX}"
+            )
         if base_offset in files:
             raise LegacyError(f"{files[base_offset].path} and {path}/{entry.name} have the same base offset")
         files[base_offset] = SourceFile(base_offset, f"{path}/{entry.name}", entry.size)
@@ -148,4 +152,6 @@ def check_topic(topic: str, path: str) -> None:
             "expected 1 to 249 letters, digits, dots, underscores and hyphens, and not '.' or '..'"
         )
     if topic in OWN_TOPICS:
-        raise LegacyError(f"{path}: topic {topic} holds the broker's own state and is neither imported nor exported")
+        raise LegacyError(
+            f"{path}: topic {topic} holds the broker's own state and is neither imported nor exported"
+        )

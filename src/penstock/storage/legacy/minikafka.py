@@ -33,7 +33,7 @@ _PROBE = re.compile(
     rb"(?:[\0-\x08]|\xff{4}))",  # key length: none, or up to the limit
     re.DOTALL,
 )
-"""Lets the regular expression engine go through a damaged stretch, at about 50 MB/s on 2020s hardware."""
+"""Lets the regular expression engine go through a damaged stretch: some 30 MB a second, 1 MB byte by byte."""
 
 
 class MinikafkaCodec:
@@ -74,7 +74,7 @@ class MinikafkaCodec:
     def is_torn(self, head: bytes, length: int) -> bool:
         if len(head) < _HEAD_BYTES:
             return False
-        key_size = _HEAD.unpack_from(head)[4]
+        key_size: int = _HEAD.unpack_from(head)[4]
         value_at = _HEAD_BYTES + max(key_size, 0)
         if key_size < -1 or value_at + LENGTH_BYTES > len(head):
             return False

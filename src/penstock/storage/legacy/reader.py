@@ -135,6 +135,7 @@ class PartitionReader:
             search_from = position + (stop if bad.is_framed else at + 1)
             raise _Broken(position + at, bad.problem, search_from) from None
         finally:
+            self._on_read(at)
             self.next_offset = next_offset
 
     def _look_ahead(self, head: bytes, file: File, position: int, end: int) -> int:
@@ -144,7 +145,7 @@ class PartitionReader:
             raise _Broken(position, f"{left} bytes, expected a record", end)
         if len(head) < LENGTH_BYTES:
             return STEP_BYTES
-        (length,) = INT32.unpack(head)
+        length: int = INT32.unpack(head)[0]
         try:
             _check_length(length, self._codec.length_min)
         except BadRecord as bad:

@@ -1,0 +1,223 @@
+"""The commands and their help. Each imports what it runs when it runs: help costs nothing but this file."""
+# ruff: noqa: PLC0415  # that is the point
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
+
+app = typer.Typer(
+    help="Penstock: a durable commit log that speaks the Kafka protocol.",
+    epilog="Try: penstock lab crash",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+log = typer.Typer(
+    help="""Look inside logs on disk: list, dump, check, rebuild.
+
+    A DIR is a data directory (with logs/ and meta/), a Kafka log directory (with meta.properties), or the
+    directory of one partition, such as orders-0. Directories that Apache Kafka wrote are read as well.
+
+    \b
+    penstock log ls penstock-data
+    penstock log dump penstock-data/logs/orders-0/00000000000000000000.log --records
+    penstock log check penstock-data
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+lab = typer.Typer(
+    help="""Experiments that show how a log works, on data of their own.
+
+    \b
+    penstock lab crash      kill a writer in the middle of its work, and see what is left
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(log, name="log")
+app.add_typer(lab, name="lab")
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from penstock import __version__
+
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say which version this is.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+@log.command("ls")
+def log_ls(
+    directory: Directory,
+    segments: Annotated[bool, typer.Option("--segments", help="Show every segment too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the partitions of a directory, or the segments of one partition.
+
+    Reads little, writes nothing and takes no lock: safe beside a running broker, whose newest records may be
+    a moment ahead of what is shown.
+
+    \b
+    penstock log ls penstock-data
+    penstock log ls penstock-data/logs/orders-0
+    penstock log ls /var/lib/kafka --segments --json
+    """
+    from penstock.cli.listing import show
+
+    raise typer.Exit(show(str(directory), with_segments=segments, as_json=as_json))
+
+
+@log.command("dump")
+def log_dump(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of a log directory.")],
+    records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
+    from_offset: Annotated[
+        int, typer.Option("--from-offset", metavar="N", help="Leave out batches that end before it.")
+    ] = 0,
+    max_batches: Annotated[
+        int | None, typer.Option("--max-batches", metavar="N", min=1, help="Stop after so many of a file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each entry.")] = False,
+) -> None:
+    """Show what is in files, line by line, in the words of kafka-dump-log.
+
+    Reads .log, .index, .timeindex, .txnindex, .snapshot, .sequences and .tomb files, also with .deleted,
+    .cleaned, .swap or .cut behind; .checkpoint snapshots; the checkpoint files, partition.metadata and
+    meta.properties. Damage is shown where it lies; reading goes on where sound batches begin again, and the
+    exit code is 1.
+
+    Bytes are shown as text where they are printable UTF-8, else in hex after 0x. In JSON a key or value that
+    is not UTF-8 comes as keyHex or valueHex.
+
+    \b
+    penstock log dump orders-0/00000000000000000000.log --records --from-offset 100 --max-batches 3
+    penstock log dump --json orders-0/*.index orders-0/leader-epoch-checkpoint
+    """
+    from penstock.cli.dump import Wanted, show
+
+    wanted = Wanted(records, from_offset, max_batches)
+    raise typer.Exit(show([str(each) for each in files], wanted, as_json=as_json))
+
+
+@log.command("check")
+def log_check(
+    directory: Directory,
+    deep: Annotated[bool, typer.Option("--deep", help="Unpack and decode every record as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check everything in a directory against everything else, and change nothing.
+
+    Every batch's header and CRC, the order of offsets, indexes, leader epochs, producer snapshots and
+    checkpoints against the log. Each finding names file, position, what was found and what was expected. The
+    exit code is 1 if anything is wrong; notes, such as leftovers that the next start removes, do not count.
+
+    Meant for a directory at rest: beside a running broker, the very end may be in motion.
+
+    \b
+    penstock log check penstock-data --deep
+    penstock log check /var/lib/kafka/orders-0
+    """
+    from penstock.cli.checking import show
+
+    raise typer.Exit(show(str(directory), deep=deep, as_json=as_json))
+
+
+@log.command("rebuild")
+def log_rebuild(
+    directory: Directory,
+    everything: Annotated[bool, typer.Option("--all", help="Also indexes that have no fault.")] = False,
+    interval: Annotated[
+        int,
+        typer.Option("--index-interval-bytes", metavar="N", min=0, help="Bytes of log between two entries."),
+    ] = 4096,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, change nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make indexes anew from the log: those that are missing or wrong.
+
+    Covers .index, .timeindex and .txnindex, and leader-epoch-checkpoint where it is lost. Refuses while a
+    broker has the directory open. Each file is replaced whole, or not at all. The log itself is never touched.
+
+    \b
+    penstock log rebuild penstock-data --dry-run
+    penstock log rebuild penstock-data/logs/orders-0
+    """
+    from penstock.cli.rebuilding import Wanted, show
+
+    wanted = Wanted(everything, interval, dry_run)
+    raise typer.Exit(show(str(directory), wanted, as_json=as_json))
+
+
+@lab.command("crash")
+def lab_crash(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Keep the data here: a new or empty directory, or one of this lab."
+        ),
+    ] = None,
+) -> None:
+    """Kill a writer with SIGKILL in the middle of its work, recover, and look inside.
+
+    A child process appends records and flushes now and then; what it flushed, it acknowledges. The lab kills
+    it, tears the end of the log further, opens the directory again and shows what recovery did. The exit code is
+    0 only if everything acknowledged is there.
+    """
+    from penstock.cli.crash import run_lab
+
+    raise typer.Exit(run_lab(None if data is None else str(data)))
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run a command line and turn what it raises into a sentence and an exit code."""
+    from penstock.cli.output import Refused, complain
+
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="penstock", standalone_mode=False)
+    except typer.Exit as done:
+        code = done.exit_code
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except Refused as refused:
+        complain(str(refused))
+        return EXIT_CANNOT
+    except SystemExit as done:
+        # The parser's way to end when the reader of a pipe has gone.
+        raise BrokenPipeError from done
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        complain(f"{where}{error.strerror or error}")
+        return EXIT_CANNOT
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        # A mistake in the command line; the parser's own exceptions are not public.
+        message = error.format_message()
+        if message.startswith("Usage:"):
+            print(message, file=sys.stderr)  # no command was given: the help
+        else:
+            complain(message)
+        return EXIT_CANNOT
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,64 @@
+"""`penstock log check`: the checker's findings, printed as they are made."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import print_json, printable, progress
+from penstock.cli.places import Place, locate
+from penstock.storage.check import Finding, Report, Tally, check_directory, check_partition
+from penstock.vfs import RealDisk, Vfs
+
+
+def show(path: str, *, deep: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = locate(vfs, path)
+    tally = Tally()
+    found: list[Finding] = []
+    with progress("checking", lambda: place.log_bytes(vfs)) as report:
+        for finding in _check(vfs, place, deep, tally, report):
+            if as_json:
+                found.append(finding)
+            else:
+                print(f"{finding.severity}: {printable(str(finding))}")
+    if as_json:
+        print_json(
+            {
+                "directory": path,
+                "ok": not tally.errors,
+                "findings": [finding._asdict() for finding in found],
+                "checked": asdict(tally),
+            }
+        )
+    else:
+        print(summary(tally))
+    sys.stdout.flush()
+    return EXIT_WRONG if tally.errors else 0
+
+
+def _check(vfs: Vfs, place: Place, deep: bool, tally: Tally, report: Report) -> Iterator[Finding]:
+    if not place.is_partition:
+        assert place.logs is not None
+        yield from check_directory(vfs, place.logs, place.meta, deep=deep, tally=tally, report=report)
+        return
+    marks = place.marks(vfs)
+    for path in place.partitions:
+        known = marks.known(place.partition_of(path))
+        yield from check_partition(vfs, path, known, deep=deep, tally=tally, report=report)
+
+
+def summary(tally: Tally) -> str:
+    verdict = "all is well" if not tally.errors else _count(tally.errors, "error")
+    notes = f", {_count(tally.notes, 'note')}" if tally.notes else ""
+    return (
+        f"Checked {_count(tally.partitions, 'partition')}, {_count(tally.segments, 'segment')}, "
+        f"{_count(tally.batches, 'batch')}, {_count(tally.records, 'record')}, {tally.bytes:,} bytes: "
+        f"{verdict}{notes}."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what}es" if what.endswith("ch") else f"{number:,} {what}s"

@@ -1,0 +1,48 @@
+"""The `penstock` command: what it answers at once, and how it fails.
+
+A failure is one sentence on standard error and an exit code: 1 when something is wrong with the data, 2 when
+the command could not be carried out, 130 after Ctrl-C, 141 when the reader of a pipe went away. Never a traceback.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+EXIT_WRONG = 1
+EXIT_CANNOT = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+    try:
+        code = _dispatch(list(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered has nobody to go to; Python would complain about it at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        from penstock import __version__  # noqa: PLC0415  # `--version` loads nothing else
+
+        print(f"penstock {__version__}")
+        return 0
+    from penstock.cli.app import invoke  # noqa: PLC0415
+
+    return invoke(arguments)

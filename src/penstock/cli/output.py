@@ -1,0 +1,91 @@
+"""How commands talk: tables or JSON on standard output, complaints and progress on standard error."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+PIPE_COLUMNS = 100_000
+"""A pipe has no width: nothing is wrapped or cut for it."""
+
+Cell = str | int | None
+
+
+class Refused(Exception):  # it says what happened to the command
+    """The command cannot be carried out; the message is one sentence for a person."""
+
+
+def complain(sentence: str) -> None:
+    print(f"penstock: {sentence}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
+    """A table with numbers to the right. What is unknown is a dash."""
+    from rich.console import Console  # noqa: PLC0415  # only who prints a table pays for rich
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPE_COLUMNS)
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for index, column in enumerate(columns):
+        is_number = all(isinstance(row[index], int | None) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_show(cell)) for cell in row))
+    if title:
+        console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(table)
+
+
+def _show(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return printable(cell) if isinstance(cell, str) else str(cell)
+
+
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def show_time(timestamp_ms: int) -> str | None:
+    """A timestamp for people; None where there is none."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+
+
+@contextmanager
+def progress(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
+    """A progress bar over bytes, on a terminal; `total` is asked for only there."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total())
+        yield lambda count: bar.update(task, advance=count)

@@ -1,0 +1,106 @@
+"""What kind of directory a path is, and what lies in it.
+
+data directory    DIR/logs, DIR/meta                      ours
+log directory     DIR/meta.properties, DIR/orders-0       Kafka's log.dirs
+partition         DIR/00000000000000000000.log            one log
+"""
+
+import os.path
+from typing import NamedTuple
+
+from penstock.base.ids import TopicPartition
+from penstock.cli.output import Refused
+from penstock.storage import checkpoints as ck
+from penstock.storage import names
+from penstock.storage.check import Marks, read_marks
+from penstock.storage.directory import layout_of
+from penstock.vfs import Entry, Vfs
+
+
+class Place(NamedTuple):
+    logs: str | None
+    """The log directory, its checkpoint files in it; None for a partition that lies anywhere."""
+    meta: str
+    partitions: tuple[str, ...]
+    """Paths, in the order of topic and number."""
+    is_partition: bool
+
+    def marks(self, vfs: Vfs) -> Marks:
+        return Marks("", "") if self.logs is None else read_marks(vfs, self.logs, self.meta)
+
+    @staticmethod
+    def partition_of(path: str) -> TopicPartition | None:
+        return names.parse_partition_dir(os.path.basename(os.path.abspath(path)))
+
+    def log_bytes(self, vfs: Vfs) -> int:
+        """How much there is to read in all logs."""
+        return sum(
+            entry.size
+            for path in self.partitions
+            for entry in vfs.list_dir(path)
+            if entry.name.endswith(names.LOG)
+        )
+
+
+def locate(vfs: Vfs, path: str) -> Place:
+    stat = vfs.stat(path)
+    if stat is None:
+        raise Refused(f"{path}: no such directory")
+    if not stat.is_dir:
+        raise Refused(f"{path} is a file, not a directory; `penstock log dump` shows files")
+    path = os.path.normpath(path)
+    entries = vfs.list_dir(path)
+    if any(_is_log(entry) for entry in entries) or (
+        Place.partition_of(path) and any(entry.name == names.PARTITION_METADATA for entry in entries)
+    ):
+        return _partition(vfs, path)
+    if _is_log_directory(entries):
+        return _log_directory(vfs, path, _meta_of(vfs, path))
+    if any(entry.is_dir and entry.name == "logs" for entry in entries):
+        layout = layout_of(vfs, path)
+        return _log_directory(vfs, layout.logs, layout.meta)
+    raise Refused(
+        f"{path} is no log: expected a data directory (logs/ and meta/), a log directory ({ck.META_PROPERTIES}) "
+        "or a partition (.log files)"
+    )
+
+
+def _is_log(entry: Entry) -> bool:
+    parsed = names.parse_segment_file(entry.name)
+    return parsed is not None and parsed.kind == names.LOG
+
+
+def _is_log_directory(entries: list[Entry]) -> bool:
+    files = {entry.name for entry in entries if not entry.is_dir}
+    if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
+        return True
+    return any(entry.is_dir and names.parse_partition_dir(entry.name) for entry in entries)
+
+
+def _meta_of(vfs: Vfs, logs: str) -> str:
+    """Our files for a log directory: beside `logs` in a data directory, else under the directory's own name."""
+    whole = os.path.abspath(logs)
+    beside = os.path.join(os.path.dirname(whole), "meta")
+    if os.path.basename(whole) == "logs" and vfs.stat(beside) is not None:
+        return beside if os.path.isabs(logs) else os.path.relpath(beside)
+    return layout_of(vfs, logs if os.path.basename(logs) not in (".", "..") else whole).meta
+
+
+def _log_directory(vfs: Vfs, logs: str, meta: str) -> Place:
+    found = [
+        (partition, f"{logs}/{entry.name}")
+        for entry in vfs.list_dir(logs)
+        if entry.is_dir and (partition := names.parse_partition_dir(entry.name)) is not None
+    ]
+    return Place(logs, meta, tuple(path for _, path in sorted(found)), is_partition=False)
+
+
+def _partition(vfs: Vfs, path: str) -> Place:
+    whole = os.path.abspath(path)
+    above = os.path.dirname(whole)
+    if "/" not in path:
+        path = whole if path in (".", "..") else f"./{path}"
+    if not os.path.isabs(path):
+        above = os.path.dirname(path)
+    is_known = Place.partition_of(path) is not None and _is_log_directory(vfs.list_dir(above))
+    return Place(above if is_known else None, _meta_of(vfs, above), (path,), is_partition=True)

@@ -1,0 +1,222 @@
+"""`penstock log import` and `penstock log export`: directories of MiniKafka and Kafka-JR.
+
+What is said to a person goes to standard error as it happens and to standard output at the end; with `--json`
+standard output has one object. Storage is imported when a command runs, not before.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.storage.directory import LogDirectory
+    from penstock.storage.legacy import ExportReport, ImportReport
+
+LINES_MAX = 20
+"""Of one kind of finding; a badly damaged disk has more to tell than anyone reads. `--json` has them all."""
+
+
+class LegacyFormat(StrEnum):
+    MINIKAFKA = "minikafka"
+    KAFKA_JR = "kafka-jr"
+
+
+FormatOption = Annotated[LegacyFormat, typer.Option("--format", help="The older system.")]
+DataOption = Annotated[Path, typer.Option("--data", help="Penstock's data directory.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def import_command(
+    directory: Annotated[Path, typer.Argument(help="Directory of the older system.", metavar="DIR")],
+    format_: FormatOption,
+    data: DataOption = Path("penstock-data"),
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Go on at the next sound record after a damaged one.")
+    ] = False,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Leave partitions alone that have records already.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the topics of MiniKafka or Kafka-JR into a data directory: all of them, or none."""
+    import random  # noqa: PLC0415
+
+    from penstock.storage.legacy import FORMATS, find_topics, import_directory  # noqa: PLC0415
+    from penstock.vfs import RealDisk  # noqa: PLC0415
+
+    with _one_sentence():
+        # Looked at before the data directory is made, which a mistyped name should not do.
+        find_topics(RealDisk(), str(directory), FORMATS[format_.value])
+        with _opened(data) as (opened, now_ms), _progress("importing") as progress:
+            report = import_directory(
+                str(directory),
+                FORMATS[format_.value],
+                opened,
+                now_ms=now_ms,
+                rng=random.Random(),
+                skip_corrupt=skip_corrupt,
+                skip_existing=skip_existing,
+                progress=progress,
+            )
+    if as_json:
+        print(json.dumps(_import_json(report), indent=1))
+    else:
+        _tell_import(report, data)
+
+
+def export_command(
+    directory: Annotated[Path, typer.Argument(help="Directory to be made.", metavar="DIR")],
+    format_: FormatOption,
+    data: DataOption = Path("penstock-data"),
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Export this topic only; may be repeated.")
+    ] = None,
+    segment_bytes: Annotated[
+        int, typer.Option("--segment-bytes", min=1, help="Begin a new file at this size.")
+    ] = 2**30,
+    as_json: JsonOption = False,
+) -> None:
+    """Write topics as MiniKafka or Kafka-JR would have."""
+    from penstock.storage.directory import layout_of  # noqa: PLC0415
+    from penstock.storage.legacy import FORMATS, LegacyError, export_directory  # noqa: PLC0415
+    from penstock.vfs import RealDisk  # noqa: PLC0415
+
+    with _one_sentence():
+        if RealDisk().stat(layout_of(RealDisk(), str(data)).logs) is None:
+            raise LegacyError(f"{data} is not a data directory of Penstock: it has no logs")
+        with _opened(data) as (opened, _), _progress("exporting") as progress:
+            report = export_directory(
+                opened,
+                str(directory.absolute()),
+                FORMATS[format_.value],
+                topics=topic or None,
+                segment_bytes=segment_bytes,
+                progress=progress,
+            )
+    if as_json:
+        print(json.dumps(_export_json(report), indent=1))
+    else:
+        _tell_export(report, directory)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Make one line and exit code 1 of what is wrong with files."""
+    from penstock.base.errors import KafkaError  # noqa: PLC0415
+
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _opened(data: Path) -> "Iterator[tuple[LogDirectory, int]]":
+    """The data directory, locked; closed cleanly whatever happens inside."""
+    import random  # noqa: PLC0415
+    import time  # noqa: PLC0415
+
+    from penstock.storage.directory import open_directory  # noqa: PLC0415
+    from penstock.vfs import RealDisk  # noqa: PLC0415
+
+    now_ms = time.time_ns() // 1_000_000
+    directory = open_directory(RealDisk(), str(data), now_ms=now_ms, rng=random.Random())
+    try:
+        yield directory, now_ms
+    finally:
+        directory.close()
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _tell_import(report: "ImportReport", data: Path) -> None:
+    _list("cut off the torn end: {}", report.cut)
+    _list("skipped: {}", report.skipped)
+    offsets = [path for path in report.left if path.endswith("consumer_offsets.dat")]
+    _list("left {}: committed offsets of groups are not imported yet", offsets)
+    _list("left {}: not a topic's records", [path for path in report.left if path not in offsets])
+    _list("left {} as it is: it has records already", report.existing)
+    _list("made {} empty: the source has no such partition", report.made)
+    topics = {each.partition.topic for each in report.imported}
+    print(
+        f"imported {report.records} records in {len(report.imported)} partitions of {len(topics)} topics into {data}"
+    )
+
+
+def _tell_export(report: "ExportReport", target: Path) -> None:
+    if report.control:
+        typer.echo(f"left out {report.control} control records", err=True)
+    if report.aborted:
+        typer.echo(f"left out {report.aborted} records of aborted transactions", err=True)
+    if report.undecided:
+        typer.echo(f"among them are {report.undecided} records of transactions still open", err=True)
+    if report.headers:
+        typer.echo(
+            f"left out {report.headers} headers of {report.headers_records} records: the format has none",
+            err=True,
+        )
+    topics = {each.partition.topic for each in report.exported}
+    print(
+        f"exported {report.records} records in {len(report.exported)} partitions of {len(topics)} topics to {target}"
+    )
+
+
+def _list(sentence: str, items: list[Any]) -> None:
+    for item in items[:LINES_MAX]:
+        typer.echo(sentence.format(item), err=True)
+    if len(items) > LINES_MAX:
+        typer.echo(f"... and {len(items) - LINES_MAX} more", err=True)
+
+
+def _import_json(report: "ImportReport") -> dict[str, Any]:
+    return {
+        "records": report.records,
+        "partitions": [_partition_json(each) for each in report.imported],
+        "cut": [each._asdict() for each in report.cut],
+        "skipped": [each._asdict() for each in report.skipped],
+        "left": report.left,
+        "existing": [str(each) for each in report.existing],
+        "made": [str(each) for each in report.made],
+    }
+
+
+def _export_json(report: "ExportReport") -> dict[str, Any]:
+    return {
+        "records": report.records,
+        "partitions": [_partition_json(each) for each in report.exported],
+        "control_left": report.control,
+        "aborted_left": report.aborted,
+        "undecided": report.undecided,
+        "headers_left": report.headers,
+        "headers_left_records": report.headers_records,
+    }
+
+
+def _partition_json(each: Any) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "records": each.records,
+        "log_start": each.log_start,
+        "log_end": each.log_end,
+    }
