@@ -23,25 +23,30 @@ QUIET = TopicPartition("orders", 1)
 
 
 def open_data(path: Path) -> LogDirectory:
-    return open_directory(
-        RealDisk(), str(path), now_ms=NOW_MS, rng=Random(7), settings_of=lambda _: SETTINGS
-    )
+    return open_directory(RealDisk(), str(path), now_ms=NOW_MS, rng=Random(7), settings_of=lambda _: SETTINGS)
 
 
-def append_orders(log: Log) -> None:
-    """Plain, idempotent and transactional batches, commits and aborts, in two leader epochs."""
-    sequences = {1: 0, 2: 0}
+def append_orders(log: Log, *, keys: int = 20, from_sequence: int = 0) -> None:
+    """Plain, idempotent and transactional batches, commits and aborts, in two leader epochs.
+
+    110 offsets; each of two producers uses 40 sequence numbers.
+    """
+    sequences = {1: from_sequence, 2: from_sequence}
+    first_epoch = from_sequence // 40
     clock = NOW_MS
 
     def append(data: bytes, epoch: int, origin: Origin = Origin.CLIENT) -> None:
         log.append(data, leader_epoch=epoch, now_ms=clock, origin=origin)
 
     for turn in range(20):
-        epoch = turn // 10
+        epoch = first_epoch + turn // 10
         for producer_id in (1, 2):
             clock += 7
             batch = build_batch(
-                [(b"key-%d" % turn, b"value %d of %d" % (number, turn), clock) for number in range(2)],
+                [
+                    (b"key-%d" % (turn % keys), b"value %d of %d" % (number, turn), clock)
+                    for number in range(2)
+                ],
                 producer_id=producer_id,
                 producer_epoch=0,
                 base_sequence=sequences[producer_id],
@@ -49,7 +54,7 @@ def append_orders(log: Log) -> None:
             )
             append(batch, epoch)
             sequences[producer_id] += 2
-        append(build_batch([(None, b"plain", clock - 3, [("trace", b"\x00\xff")])]), epoch)
+        append(build_batch([(b"plain", b"plain", clock - 3, [("trace", b"\x00\xff")])]), epoch)
         if turn % 4 == 3:
             for producer_id in (2, 1):
                 clock += 1

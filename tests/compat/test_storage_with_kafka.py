@@ -26,22 +26,36 @@ from tests.compat.kafka.everything import (
     write_and_kill,
 )
 from tests.compat.kafka.peer import REPOSITORY, KafkaError, KafkaPeer, RunningKafka
-from tests.storage.test_golden import assert_same, describe, opened, read_everything, time_of
+from tests.storage.test_golden import (
+    WRITTEN_IN_ONE_RUN,
+    assert_batches_leave_files,
+    assert_same,
+    describe,
+    opened,
+    read_everything,
+    time_of,
+)
 
 from penstock.base.ids import TopicPartition
 from penstock.records import BatchOptions, Codec, RecordBatch, build_batch, end_txn_marker
-from penstock.records.builder import NewRecord
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import check_directory
 from penstock.storage.directory import DirectoryRefused, LogDirectory
 from penstock.storage.log import Appended, Log, Origin
+from penstock.storage.producers import Producer
 from penstock.vfs import RealDisk
 
 pytestmark = pytest.mark.kafka
 
 T = 1_794_000_000_000
 """When Penstock's own directory is written."""
+
+NewRecord = (
+    tuple[bytes | None, bytes | None, int]
+    | tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
+)
+"""Key, value, timestamp and perhaps headers."""
 
 
 @dataclass
@@ -115,7 +129,7 @@ def penstock_written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     records: dict[TopicPartition, list[ExpectedRecord]] = {}
     with opened(path, T) as directory:
         for partition in (EVERYTHING, BY_BROKER, EMPTY):
-            log = directory.create(partition, now_ms=T, topic_id=TOPIC_ID)
+            directory.create(partition, now_ms=T, topic_id=TOPIC_ID)
             records[partition] = []
         pen = Pen(directory.logs[EVERYTHING], T + 1, 0, records[EVERYTHING])
         write_codecs(pen)
@@ -136,17 +150,7 @@ def penstock_written(tmp_path_factory: pytest.TempPathFactory) -> Written:
             for partition, log in directory.logs.items()
         }
         assert len(pen.log.segments) > 3
-        log = pen.log
-        producers = {
-            producer_id: f"producerEpoch: {state.epoch} coordinatorEpoch: {state.coordinator_epoch} "
-            f"currentTxnFirstOffset: {optional_long(state.txn_first_offset)} lastTimestamp: {state.timestamp} "
-            + "".join(
-                f"firstSequence: {kept.first_sequence} lastSequence: {kept.last_sequence} "
-                f"lastOffset: {kept.last_offset} offsetDelta: {kept.offset_delta} timestamp: {state.timestamp}"
-                for kept in state.batches[-1:]
-            )
-            for producer_id, state in log.producers.by_id.items()
-        }
+        producers = {each: producer_line(state) for each, state in pen.log.producers.by_id.items()}
         directory.close()
     return Written(path / "logs", records, batches, producers)
 
@@ -185,6 +189,20 @@ def write_transactions(pen: Pen) -> None:
     pen.end(txn(21, 0), commit=True)
     pen.send([(b"t", b"23 again", T + 15)], **txn(23, 0, epoch=1))
     pen.end(txn(23, 0, epoch=1), commit=True)
+
+
+def producer_line(state: Producer) -> str:
+    """What kafka-dump-log prints after a producer's id. A snapshot has one time for both its timestamps."""
+    line = (
+        f"producerEpoch: {state.epoch} coordinatorEpoch: {state.coordinator_epoch} "
+        f"currentTxnFirstOffset: {optional_long(state.txn_first_offset)} lastTimestamp: {state.timestamp}"
+    )
+    for kept in state.batches[-1:]:
+        line += (
+            f" firstSequence: {kept.first_sequence} lastSequence: {kept.last_sequence} "
+            f"lastOffset: {kept.last_offset} offsetDelta: {kept.offset_delta} timestamp: {state.timestamp}"
+        )
+    return line
 
 
 def optional_long(value: int | None) -> str:
@@ -311,7 +329,7 @@ def test_kafka_reads_our_producer_snapshots_and_transaction_indexes(
         for line in texts[last].splitlines()[1:]
         for _, number, rest in [line.split(" ", 2)]
     }
-    assert printed == {number: line.strip() for number, line in penstock_written.producers.items()}
+    assert printed == penstock_written.producers
     assert "currentTxnFirstOffset: OptionalLong[" in printed[24]
     aborted = [
         line
@@ -422,7 +440,7 @@ APPENDED_TO = (
 def append_ours(
     directory: LogDirectory, now_ms: int, producer_id: int = FIRST_OF_OURS
 ) -> list[ExpectedRecord]:
-    """Write, under the epoch of Kafka's last leader, to partitions that Kafka wrote.
+    """Write to partitions that Kafka wrote, under the last epoch that has records there.
 
     Segments roll; Kafka's idempotent producer goes on counting, and its last batch sent again is known; one
     transaction commits and one aborts, where Kafka has seen transactions before and, in `segments-1`, in a
@@ -642,3 +660,12 @@ def test_a_live_kafkas_directory_reads_as_its_consumer_read_it(
         assert directory.reports == {}
         directory.close()
     assert errors_in(log_dir) == []
+
+
+def test_a_live_kafkas_batches_leave_its_files(
+    kafka_written_directory: tuple[Path, Expected], tmp_path: Path
+) -> None:
+    log_dir, expected = kafka_written_directory
+    for each in expected.partitions:
+        if each.directory in WRITTEN_IN_ONE_RUN:
+            assert_batches_leave_files(tmp_path, log_dir / each.directory, each, time_of(expected))

@@ -327,27 +327,27 @@ def files_of(partition: Path) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if data or not name.endswith(names.TXN_INDEX)}
 
 
-@pytest.mark.parametrize("name", WRITTEN_IN_ONE_RUN)
-def test_kafkas_batches_leave_kafkas_files(tmp_path: Path, expected: Expected, name: str) -> None:
+def assert_batches_leave_files(data: Path, kafkas: Path, each: ExpectedPartition, now_ms: int) -> None:
     """Segments cut at the same offsets; every index entry, snapshot and checkpoint the same.
 
     Where nothing was written under it, the epoch of Kafka's second run is in its checkpoint by becoming the
     leader, and so it is here.
     """
-    each = next(each for each in expected.partitions if each.directory == name)
-    kafkas, now_ms = GOLDEN / "logs" / name, time_of(expected)
-    with opened(tmp_path, now_ms) as directory:
+    with opened(data, now_ms) as directory:
         log = replay(directory, kafkas, each, now_ms, range(each.log_end))
         log.begin_epoch(epochs_of(kafkas).latest)
         log.advance_start(each.log_start)
         directory.close()
-        assert_same_files(files_of(Path(log.directory)), files_of(kafkas))
+        ours, theirs = files_of(Path(log.directory)), files_of(kafkas)
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        assert ours[name].hex(" ") == expected.hex(" "), f"{each.directory}/{name}"
 
 
-def assert_same_files(ours: dict[str, bytes], kafkas: dict[str, bytes]) -> None:
-    assert ours.keys() == kafkas.keys()
-    for name, data in kafkas.items():
-        assert ours[name].hex(" ") == data.hex(" "), name
+@pytest.mark.parametrize("name", WRITTEN_IN_ONE_RUN)
+def test_kafkas_batches_leave_kafkas_files(tmp_path: Path, expected: Expected, name: str) -> None:
+    each = next(each for each in expected.partitions if each.directory == name)
+    assert_batches_leave_files(tmp_path, GOLDEN / "logs" / name, each, time_of(expected))
 
 
 @pytest.mark.parametrize("name", WRITTEN_IN_TWO_RUNS)

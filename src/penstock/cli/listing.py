@@ -1,7 +1,7 @@
 """`penstock log ls`: what a directory holds, read without a lock and without writing.
 
 Beside a running broker the picture is of the files: what it has in memory alone (indexes of the active
-segment) is worked out from the log. A segment that goes away under our eyes is not shown.
+segment) is worked out from the log.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -22,6 +22,8 @@ from penstock.vfs import RealDisk, Vfs, read_file
 
 _INTERVAL_BYTES = 4096
 _OFFSET_MAX = 2**63 - 1
+_ATTEMPTS_MAX = 10
+"""A broker deletes and swaps segments now and then, not all the time."""
 
 
 @dataclass
@@ -63,12 +65,10 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
     problems = [str(finding) for finding in marks.findings]
     rows = []
     for each in place.partitions:
-        known = marks.known(place.partition_of(each))
-        try:
-            rows.append(describe(vfs, each, known, with_segments=with_segments))
-        except FileNotFoundError:
-            continue
-        problems += rows[-1].problems
+        row = _describe_live(vfs, each, marks.known(place.partition_of(each)), with_segments)
+        if row is not None:
+            rows.append(row)
+            problems += row.problems
     if as_json:
         document = {
             "directory": path,
@@ -83,6 +83,17 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
     for problem in problems:
         complain(problem)
     return EXIT_WRONG if problems else 0
+
+
+def _describe_live(vfs: Vfs, path: str, known: Known, with_segments: bool) -> PartitionRow | None:
+    """Look again when a segment went away under our eyes; None when the partition itself did."""
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            return describe(vfs, path, known, with_segments=with_segments)
+        except FileNotFoundError:
+            if vfs.stat(path) is None:
+                return None
+    return PartitionRow(path.rpartition("/")[2], path, problems=[f"{path}: its files change too quickly to be read"])
 
 
 def describe(vfs: Vfs, path: str, known: Known, *, with_segments: bool) -> PartitionRow:

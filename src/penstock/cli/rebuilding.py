@@ -61,7 +61,7 @@ def show(path: str, wanted: Wanted, *, as_json: bool) -> int:
         print_table(("file", "reason", "bytes before", "bytes after"), changes)
         print(f"{len(changes)} {'would be' if wanted.dry_run else ''} rebuilt.".replace("  ", " "))
     for each in damage:
-        complain(f"{each}; the log itself is damaged there, and indexes pass over it")
+        complain(f"{each}; that is the log itself, which no index can mend")
     return EXIT_WRONG if damage else 0
 
 

@@ -51,8 +51,12 @@ class TxnIndex:
 
     def load(self, *, below: Offset) -> None:
         """Bring the entries into memory whose marker lies below an offset."""
+        self.take(self, below=below)
+
+    def take(self, other: "TxnIndex", *, below: Offset) -> None:
+        """Begin with the entries of another index whose marker lies below an offset."""
         try:
-            self.start(entry for entry in self.entries() if entry.last_offset < below)
+            self.start(entry for entry in other.entries() if entry.last_offset < below)
         except BadCheckpoint:
             self.start()
             self._is_lost = True
@@ -115,7 +119,7 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
         entry = AbortedTxn(*fields)
         if version != 0:
             raise BadCheckpoint(f"{path}: entry {len(entries)} has version {version}, expected 0")
-        if not last_offset < entry.last_offset or entry.first_offset > entry.last_offset:
+        if not last_offset < entry.last_offset or entry.first_offset >= entry.last_offset:
             raise BadCheckpoint(f"{path}: entry {len(entries)} ends at {entry.last_offset}, out of order")
         if not last_stable <= entry.last_stable_offset <= entry.last_offset + 1:
             raise BadCheckpoint(

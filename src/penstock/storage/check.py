@@ -299,6 +299,8 @@ class _PartitionCheck:
         """First offset that may come next."""
         self.missing = 0
         """Offsets that no record has, as compaction leaves them."""
+        self.is_after_damage = False
+        """The last piece was no sound batch: offsets that are missing now are damaged, not compacted away."""
         self.producers = Producers()
         self.can_replay = False
         """Whether `producers` is what a broker would know: all batches were seen, whole and sound."""
@@ -398,7 +400,7 @@ class _PartitionCheck:
                     yield _damage(file.path, piece)
                     yield from index.skip(piece.position + piece.size)
                     times.skip()
-                    self.can_replay = False
+                    self.can_replay, self.is_after_damage = False, True
                     continue
                 yield from self._check_batch(segment, file, piece.position, piece.batch)
                 batch = piece.batch
@@ -471,7 +473,9 @@ class _PartitionCheck:
         if batch.attributes & CODEC_MASK >= _CODECS:
             yield wrong("the codec is unknown", str(batch.attributes & CODEC_MASK), "0 to 4")
         yield from self._check_epoch(file, position, batch)
-        gap = max(first - self.expected, 0) + max(batch.last_offset_delta + 1 - batch.count, 0)
+        gap = 0 if self.is_after_damage else max(first - self.expected, 0)
+        gap += max(batch.last_offset_delta + 1 - batch.count, 0)
+        self.is_after_damage = False
         if gap:
             self.missing += gap
             self.can_replay = False
@@ -493,6 +497,11 @@ class _PartitionCheck:
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         if epoch > self.epochs.latest and not self.is_durable(batch.base_offset):
             yield Finding("note", path, None, f"does not know epoch {epoch} from {batch.base_offset} on, yet")
+            return
+        if not self.epochs.entries:
+            self.epochs = None
+            problem = "the leader epochs are lost"
+            yield Finding("error", path, None, problem, "none", f"epoch {epoch} from {batch.base_offset} on")
             return
         yield Finding(
             "error",
@@ -669,7 +678,7 @@ class _PartitionCheck:
             yield Finding(
                 "error", path, size, problem, f"position {point.position}", f"at most {size}, the file's size"
             )
-        elif len(header) >= 8 and point.offset <= end:
+        elif len(header) == HEADER_BYTES and point.offset <= end:
             found = int.from_bytes(header[:8], "big", signed=True)
             if found < point.offset:
                 yield Finding(

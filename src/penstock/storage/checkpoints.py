@@ -124,6 +124,8 @@ class Checkpoint(msgspec.Struct):
     clean: bool = False
     """Written by a clean stop. Kafka's own clean-shutdown file decides; this one is for people."""
     recovery_points: dict[str, RecoveryPoint] = {}
+    kafka_files: tuple[int, ...] = ()
+    """CRC-32C of Kafka's recovery point file, as it was and as it is to be: with any other, Kafka wrote since."""
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1)

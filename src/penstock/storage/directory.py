@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
+from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
@@ -90,6 +91,8 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}
         self._cleaner_points: dict[TopicPartition, Offset] = {}
+        self._kafka_file = 0
+        """CRC-32C of Kafka's recovery point file, as it was last read or written."""
         self._has_stale_points = True
         """The checkpoint files may speak of partitions that are no more."""
         self._locks: list[Lock] = []
@@ -204,11 +207,15 @@ class LogDirectory:
 
     def _write_recovery_points(self, *, clean: bool) -> None:
         offsets = {partition: point.offset for partition, point in self._recovery_points.items()}
-        self._write(ck.RECOVERY_POINTS, ck.encode_offsets(offsets))
+        data = ck.encode_offsets(offsets)
         checkpoint = Checkpoint(
-            clean=clean, recovery_points={str(each): point for each, point in self._recovery_points.items()}
+            clean=clean,
+            recovery_points={str(each): point for each, point in self._recovery_points.items()},
+            kafka_files=(self._kafka_file, crc32c(data)),
         )
         self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", checkpoint.encode())
+        self._write(ck.RECOVERY_POINTS, data)
+        self._kafka_file = crc32c(data)
 
     def _write(self, name: str, data: bytes) -> None:
         self._replace(f"{self.layout.logs}/{name}", data)
@@ -404,23 +411,22 @@ def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Of
 def _read_points(directory: LogDirectory) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
     """Each partition's recovery point, and whether Penstock was the last to write here.
 
-    It was if Kafka's file says just what ours says. Otherwise Kafka's decides which partitions have a point,
-    and of two the lower counts. A partition without one was made since the last checkpoint.
+    It was if Kafka's file is one that ours tells of. Kafka's decides which partitions have a point, and of two
+    the lower counts. A partition without one was made since the last checkpoint.
     """
-    path = f"{directory.layout.meta}/{ck.CHECKPOINT}"
+    vfs, path = directory.vfs, f"{directory.layout.meta}/{ck.CHECKPOINT}"
+    ours = Checkpoint()
     try:
-        ours = Checkpoint.decode(read_file(directory.vfs, path), path).recovery_points
+        ours = Checkpoint.decode(read_file(vfs, path), path)
     except FileNotFoundError:
-        ours = None
+        pass
     except BadCheckpoint as error:
         logger.warning("%s; it is made anew", error)
-        ours = None
-    kafkas = _read_offsets(directory, ck.RECOVERY_POINTS)
+    kafka_path = f"{directory.layout.logs}/{ck.RECOVERY_POINTS}"
+    if vfs.stat(kafka_path) is not None:
+        directory._kafka_file = crc32c(read_file(vfs, kafka_path))
     points = {}
-    for partition, offset in kafkas.items():
-        point = (ours or {}).get(str(partition))
+    for partition, offset in _read_offsets(directory, ck.RECOVERY_POINTS).items():
+        point = ours.recovery_points.get(str(partition))
         points[partition] = RecoveryPoint(offset, -1, 0) if point is None or offset < point.offset else point
-    is_ours = ours is not None and {name: point.offset for name, point in ours.items()} == {
-        str(partition): offset for partition, offset in kafkas.items()
-    }
-    return points, is_ours
+    return points, directory._kafka_file in ours.kafka_files

@@ -646,6 +646,7 @@ class Log:
         )
         fresh.flushed_bytes = min(segment.flushed_bytes, position)
         fresh.resume(below=end)
+        fresh.txn_index.take(segment.txn_index, below=end)  # which may be newer than its file
         fresh.next_offset = end
         return fresh
 

@@ -230,6 +230,7 @@ class _Opening:
     def begin_anew(self, offset: Offset) -> None:
         for segment in reversed(self.segments):
             self._set_aside(segment)
+        remove_snapshots(self.vfs, self.directory, above=-1)
         self.segments = [self._new_segment(offset)]
         self.producers = Producers(offset)
         self.recovery_point = RecoveryPoint(offset, offset, 0)
@@ -298,11 +299,18 @@ class _Opening:
             return False
 
     def _load_producers(self, at_most: Offset) -> None:
-        """The latest sound snapshot at or below an offset; the beginning of the log where there is none."""
+        """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
+
+        One from before the first segment is no use: what came between it and the segment is gone, the end of
+        a transaction that it has for open perhaps.
+        """
+        first = self.segments[0].base_offset
         for offset in reversed(snapshot_offsets(self.vfs, self.directory)):
-            if offset <= at_most and load_snapshot(self.vfs, self.directory, offset, self.producers):
+            if first <= offset <= at_most and load_snapshot(
+                self.vfs, self.directory, offset, self.producers
+            ):
                 return
-        self.producers = Producers(self.segments[0].base_offset)
+        self.producers = Producers(first)
 
     def _batches_between(self, start: Offset, end: Offset) -> Iterator[RecordBatch]:
         for segment, behind in zip(self.segments, [*self.segments[1:], None], strict=True):
@@ -341,8 +349,12 @@ class _Opening:
     def scan_from(self, point: RecoveryPoint) -> None:
         """Go through everything past the recovery point."""
         index = self._index_of(point.offset)
-        while index and not self.segments[index].size:
-            index -= 1  # a segment without a batch says nothing about where the log ends
+        while index and (
+            not self.segments[index].size or self.segments[index - 1].base_offset == point.segment
+        ):
+            # A segment without a batch says nothing about where the log ends; and the indexes of the one that
+            # was active then are certain up to the point, not to its end.
+            index -= 1
         segment = self.segments[index]
         position, is_certain = self._position_of(point, segment)
         offset = point.offset if position else segment.base_offset

@@ -62,12 +62,17 @@ def _too_much(log: Log) -> Iterator[Segment]:
 
 
 def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> Removal:
-    """Take segments from the front out of the log, in the crash-safe order; the files are removed later."""
+    """Take segments from the front out of the log, in the crash-safe order; the files are removed later.
+
+    Producer state outlives them: the recovery point, which has a snapshot of it, is brought past them first.
+    """
     if segments and segments[-1] is log.segments.active:
         log.roll(now_ms)
     leaving = [(segment, log.segments.end_of(index)) for index, segment in enumerate(segments)]
     if not leaving:
         return Removal(log.vfs, ())
+    if log.recovery_point.offset < leaving[-1][1]:
+        log.points.save_recovery_point(log.partition, log.checkpoint())
     log.advance_start(max(log.log_start, leaving[-1][1]))
     log.detach(segments)
     try:

@@ -109,6 +109,9 @@ class Segment:
 
     def note(self, position: int, last_offset: Offset, max_timestamp: TimestampMs) -> None:
         """Take a batch into the indexes. The order of the steps is Kafka's, so the files are too."""
+        if not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+            # No CRC covers a batch's base offset.
+            raise CorruptLog(self.ref.path, position, f"offset {last_offset} cannot be in this segment")
         largest = self._largest
         if largest is None or max_timestamp > largest.timestamp:
             largest = self._largest = TimeEntry(max_timestamp, last_offset)

@@ -138,7 +138,10 @@ class SegmentList(Sequence[Segment]):
             segment = self._segments[index]
             entries = segment.txn_index.entries()
             _check(segment)
+            segment_end = self.end_of(index)
             for entry in entries:
+                if entry.last_offset >= segment_end:
+                    break  # of a marker that a crash took back
                 if entry.last_offset >= start and entry.first_offset < end:
                     found.append(entry)
                 if entry.last_stable_offset >= end:
