@@ -15,10 +15,16 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     [example] = blocks("python")
 
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = run("-c", example, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[b'value']\n"
@@ -36,9 +42,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"^penstock (log [a-z]+)", README, re.MULTILINE))))
 def test_every_command_that_is_named_has_help(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock", *command.split(), "--help"], capture_output=True, text=True, timeout=60
-    )
+    done = run("-m", "penstock", *command.split(), "--help")
 
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout

@@ -51,7 +51,15 @@ def run(log: Log, now_ms: int = NOW, **options: int) -> None:
         done[1].run()
 
 
-WORKED_EXAMPLE = [(b"A", b"1"), (b"B", b"1"), (b"A", b"2"), (b"C", b"1"), (b"B", b"2"), (b"A", b"3"), (b"B", None)]
+WORKED_EXAMPLE = [
+    (b"A", b"1"),
+    (b"B", b"1"),
+    (b"A", b"2"),
+    (b"C", b"1"),
+    (b"B", b"2"),
+    (b"A", b"3"),
+    (b"B", None),
+]
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -68,7 +76,9 @@ def test_the_worked_example(codec: Codec, together: bool) -> None:
     run(log, NOW + 999)
     assert contents(log)[-1] == (6, b"B", None)
 
-    assert is_due(log, NOW + 1000, log.log_end), "the tombstone's time has come, though nothing new was written"
+    assert is_due(log, NOW + 1000, log.log_end), (
+        "the tombstone's time has come, though nothing new was written"
+    )
     run(log, NOW + 1000)
     assert contents(log) == [(3, b"C", b"1"), (5, b"A", b"3")]
     assert log.log_end == 7
@@ -79,7 +89,9 @@ def test_offsets_timestamps_headers_and_the_log_end_stay_as_they_were() -> None:
     _, log = open_table(MemoryDisk())
     builder = BatchBuilder()
     for number in range(10):
-        builder.append(b"%d" % (number % 4), b"v%d" % number, NOW + 7 * number, [("h", b"%d" % number), ("n", None)])
+        builder.append(
+            b"%d" % (number % 4), b"v%d" % number, NOW + 7 * number, [("h", b"%d" % number), ("n", None)]
+        )
     log.append(builder.build(), leader_epoch=3, now_ms=NOW)
     before = {record.offset: record for record in records(log)}
     log.roll(NOW)
@@ -123,7 +135,7 @@ def test_small_segments_are_merged_up_to_the_configured_size() -> None:
 
 
 def test_records_without_a_key_have_no_place_in_a_compacted_log() -> None:
-    directory, log = open_table(MemoryDisk())
+    _, log = open_table(MemoryDisk())
     with pytest.raises(KafkaError):
         put(log, (None, b"refused"))  # type: ignore[arg-type]
     log.configure(LogSettings())
@@ -223,7 +235,9 @@ def test_a_round_is_due_when_a_record_has_waited_too_long() -> None:
 # -- transactions and producers -----------------------------------------------------------------------
 
 
-def transaction(log: Log, producer_id: int, sequence: int, *rows: tuple[bytes, bytes | None], commit: bool) -> None:
+def transaction(
+    log: Log, producer_id: int, sequence: int, *rows: tuple[bytes, bytes | None], commit: bool
+) -> None:
     batch = build_batch(
         [(key, value, NOW) for key, value in rows],
         producer_id=producer_id,
@@ -287,7 +301,9 @@ def test_the_last_batch_of_a_live_producer_stays_even_when_empty() -> None:
     directory, log = open_table(disk)
     for sequence in range(3):
         log.append(
-            build_batch([(b"k", b"%d" % sequence, NOW)], producer_id=5, producer_epoch=1, base_sequence=sequence),
+            build_batch(
+                [(b"k", b"%d" % sequence, NOW)], producer_id=5, producer_epoch=1, base_sequence=sequence
+            ),
             leader_epoch=0,
             now_ms=NOW,
         )
@@ -434,9 +450,11 @@ def test_readers_go_on_while_segments_are_swapped(tmp_path: Path) -> None:
                     for batch in batches:
                         if batch.last_offset < offset or not batch.crc_valid():
                             problems.append((offset, batch))
-                        for record in batch.records():
-                            if record.value is None or not record.value.startswith(record.key or b"?"):
-                                problems.append(record)
+                        problems.extend(
+                            record
+                            for record in batch.records()
+                            if record.value is None or not record.value.startswith(record.key or b"?")
+                        )
                     offset = batches[-1].next_offset
         except Exception as error:
             problems.append(error)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
+from penstock.cli.transfer import export_command, import_command
 
 app = typer.Typer(
     help="Penstock: a durable commit log that speaks the Kafka protocol.",
@@ -17,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 log = typer.Typer(
-    help="""Look inside logs on disk: list, dump, check, rebuild.
+    help="""Look inside logs on disk: list, dump, check, rebuild; import and export older formats.
 
     A DIR is a data directory (with logs/ and meta/), a Kafka log directory (with meta.properties), or the
     directory of one partition, such as orders-0. Directories that Apache Kafka wrote are read as well.
@@ -26,6 +27,7 @@ log = typer.Typer(
     penstock log ls penstock-data
     penstock log dump penstock-data/logs/orders-0/00000000000000000000.log --records
     penstock log check penstock-data
+    penstock log import --format kafka-jr old-data --data penstock-data
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -166,6 +168,10 @@ def log_rebuild(
 
     wanted = Wanted(everything, interval, dry_run)
     raise typer.Exit(show(str(directory), wanted, as_json=as_json))
+
+
+log.command("import")(import_command)
+log.command("export")(export_command)
 
 
 @lab.command("crash")

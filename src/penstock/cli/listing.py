@@ -93,7 +93,9 @@ def _describe_live(vfs: Vfs, path: str, known: Known, with_segments: bool) -> Pa
         except FileNotFoundError:
             if vfs.stat(path) is None:
                 return None
-    return PartitionRow(path.rpartition("/")[2], path, problems=[f"{path}: its files change too quickly to be read"])
+    return PartitionRow(
+        path.rpartition("/")[2], path, problems=[f"{path}: its files change too quickly to be read"]
+    )
 
 
 def describe(vfs: Vfs, path: str, known: Known, *, with_segments: bool) -> PartitionRow:

@@ -19,6 +19,7 @@ from penstock.storage.check import Known, Report, check_partition
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, read_through
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.segment import Segment
@@ -125,7 +126,8 @@ class _Rebuild:
         files = OpenFiles(self.vfs, 16, read_only=True)
         changes = []
         try:
-            for base in sorted(sizes):
+            bases = sorted(sizes)
+            for base, end in zip(bases, [*bases[1:], bases[-1] + RELATIVE_OFFSET_MAX + 1], strict=True):
                 segment = Segment(
                     files,
                     self.directory,
@@ -133,7 +135,7 @@ class _Rebuild:
                     interval_bytes=self.wanted.interval_bytes,
                     size=sizes[base],
                 )
-                changes += self._rebuild_segment(segment)
+                changes += self._rebuild_segment(segment, end)
         finally:
             files.close()
         if epochs_lost and self.epochs.entries:
@@ -168,13 +170,16 @@ class _Rebuild:
             return "the file cannot be understood"
         return ""
 
-    def _rebuild_segment(self, segment: Segment) -> list[Change]:
+    def _rebuild_segment(self, segment: Segment, end: Offset) -> list[Change]:
+        """Work out the indexes of a segment, all of whose offsets lie below `end`."""
         segment.start_indexes()
         for piece in read_through(segment.file(), 0, segment.size, floor=segment.base_offset):
             self.report(piece.size)
             batch = piece.batch
-            if batch is None or not piece.is_sound or batch.last_offset < segment.next_offset:
+            if batch is None or not piece.is_sound:
                 continue
+            if not segment.next_offset <= batch.base_offset <= batch.last_offset < end:
+                continue  # no CRC covers the offset, and this one is not where it can be
             segment.note(piece.position, batch.last_offset, batch.max_timestamp)
             if batch.leader_epoch > self.epochs.latest:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)

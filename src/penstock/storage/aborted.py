@@ -62,8 +62,9 @@ class TxnIndex:
             self._is_lost = True
 
     def restore(self, entries: Iterable[AbortedTxn]) -> None:
-        """Take what the log says; what was appended while it was read is among it or added to it."""
-        self.start(sorted({*entries, *(self._entries or ())}, key=lambda entry: entry.last_offset))
+        """Take what the log says, and what was appended since the entries before it were lost."""
+        by_marker = {entry.last_offset: entry for entry in (*entries, *(self._entries or ()))}
+        self.start(by_marker[offset] for offset in sorted(by_marker))
 
     def append(self, aborted: AbortedTxn) -> None:
         assert self._entries is not None

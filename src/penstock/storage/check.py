@@ -402,15 +402,21 @@ class _PartitionCheck:
                     times.skip()
                     self.can_replay, self.is_after_damage = False, True
                     continue
-                yield from self._check_batch(segment, file, piece.position, piece.batch)
-                batch = piece.batch
-                spot = Spot(
-                    piece.position, piece.size, batch.base_offset, batch.last_offset, batch.max_timestamp
-                )
-                yield from index.see(spot)
-                yield from times.see(spot)
-                yield from self._replay(segment, file, spot, batch, txns)
-                self.expected = batch.next_offset
+                batch, is_placed = piece.batch, self._is_placed(segment, piece.batch)
+                yield from self._check_batch(segment, file, piece.position, batch)
+                if is_placed:
+                    spot = Spot(
+                        piece.position, piece.size, batch.base_offset, batch.last_offset, batch.max_timestamp
+                    )
+                    yield from index.see(spot)
+                    yield from times.see(spot)
+                    yield from self._replay(segment, file, spot, batch, txns)
+                else:
+                    yield from index.skip(piece.position + piece.size)
+                    times.skip()
+                    self.can_replay = False
+                if segment.next_base is None or batch.last_offset < segment.next_base:
+                    self.expected = batch.next_offset
             yield from index.finish(size)
             is_sealed = not segment.is_active or self.known.clean
             yield from times.finish(self.expected, is_complete=is_sealed)
@@ -422,6 +428,14 @@ class _PartitionCheck:
                 each.close()
             if file is not None:
                 file.close()
+
+    def _is_placed(self, segment: _Segment, batch: RecordBatch) -> bool:
+        """Whether a batch's offsets are where they can be. No CRC covers them: others must bear them out."""
+        end = segment.base + RELATIVE_OFFSET_MAX + 1 if segment.next_base is None else segment.next_base
+        return (
+            self.expected <= batch.base_offset <= batch.last_offset < end
+            and segment.base <= batch.base_offset
+        )
 
     def _count(self, size: int) -> None:
         self.tally.bytes += size

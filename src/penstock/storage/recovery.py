@@ -249,13 +249,14 @@ class _Opening:
         """Read the epoch checkpoint; True if it is lost and must be worked out from the log."""
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         try:
-            self.epochs = LeaderEpochs.decode(read_file(self.vfs, path), path)
+            data = read_file(self.vfs, path)
+            self.epochs = LeaderEpochs.decode(data, path)
         except FileNotFoundError:
             return True
         except BadCheckpoint as error:
             self.report.say(str(error))
             return True
-        return False
+        return not data  # which Kafka leaves before there is a record
 
     def rebuild_epochs(self) -> None:
         self.epochs = LeaderEpochs()

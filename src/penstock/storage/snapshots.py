@@ -107,11 +107,14 @@ def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[
 
 
 def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileRef]:
-    """Save the state under its offset; not synced: the caller gets the files to sync."""
+    """Save the state under its offset; not synced: the caller gets the files to sync.
+
+    The companion's name is there first: a snapshot that a crash leaves without it is Kafka's.
+    """
     written = []
     for kind, data in (
-        (names.SNAPSHOT, encode_snapshot(producers.by_id)),
         (names.SEQUENCES, encode_sequences(producers.by_id)),
+        (names.SNAPSHOT, encode_snapshot(producers.by_id)),
     ):
         ref = FileRef(f"{directory}/{names.segment_file(producers.end_offset, kind)}")
         file = vfs.open(ref.path, write=True, create=True)

@@ -90,7 +90,7 @@ DUMP_PROBLEMS = (
 """How kafka-dump-log says that something is wrong."""
 
 
-class KafkaUnavailable(RuntimeError):  # noqa: N818 - a reason to skip, not a fault
+class KafkaUnavailable(RuntimeError):
     """Apache Kafka cannot be run here; the message says what is missing."""
 
 
