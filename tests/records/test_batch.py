@@ -128,7 +128,7 @@ def test_message_sets_from_before_kafka_0_11_are_named_as_such(magic: int) -> No
 def test_a_header_names_what_it_found_and_where() -> None:
     data = bytearray(b"xx" + sample())
     data[2 + MAGIC_AT] = 3
-    with pytest.raises(CorruptBatch, match="byte 2 has magic 3, expected 2") as caught:
+    with pytest.raises(CorruptBatch, match="the batch has magic 3, expected 2") as caught:
         RecordBatch.parse(data, 2)
     assert (caught.value.position, caught.value.code) == (2, ErrorCode.CORRUPT_MESSAGE)
     with pytest.raises(CorruptBatch, match="takes 61 bytes, 10 are there"):

@@ -18,7 +18,7 @@ from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.log import Log, Origin
 from penstock.storage.producers import Producers
-from penstock.vfs import MemoryDisk, Vfs
+from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 
 P = TopicPartition("orders", 0)
 NOW_MS = 1_700_000_000_000
@@ -240,7 +240,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
-        self.directory = open_small(self.disk, self.settings)
+        self.faults = FaultyDisk(self.disk, rng=self.rng)
+        """The disk as the log sees it: it fails when told to."""
+        self.directory = open_small(self.faults, self.settings)
         self.directory.create(P, now_ms=NOW_MS)
         self.state = State()
         self.sequences: dict[int, tuple[int, int]] = {}
@@ -306,7 +308,8 @@ class World:
         present = batches_of(log)
         if not present:
             assert log.log_end == log.log_start
-        for each in (after, before):
+        # Without a batch only the producers tell one from the other.
+        for each in (before, after) if not present and log.producers.by_id else (after, before):
             history = tuple(data for data in each.history if end_of(data) <= log.log_end)
             if history[len(history) - len(present) :] == tuple(present):
                 break
@@ -445,7 +448,7 @@ class World:
     def close_and_open(self, crash_at: Sequence[int] = ()) -> None:
         def operation() -> State:
             self.directory.close()
-            self.directory = open_small(self.disk, self.settings)
+            self.directory = open_small(self.faults, self.settings)
             assert not self.directory.reports
             return replace(self.state, flushed=self.log.log_end)
 
@@ -454,7 +457,8 @@ class World:
     def crash(self, *, power: bool = True) -> None:
         """Go on with what a power cut, or kill -9, leaves."""
         self.disk = self.disk.crash_clone(self.rng) if power else self.disk.kill_clone()
-        self.directory = open_small(self.disk, self.settings)
+        self.faults = FaultyDisk(self.disk, rng=self.rng)
+        self.directory = open_small(self.faults, self.settings)
         state = self.recognise(self.directory, self.state, self.state, self.state.flushed)
         assert state is not None
         if not power:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import print_json, printable, progress
 from penstock.cli.places import Place, locate
-from penstock.storage.check import Finding, Report, Tally, check_directory, check_partition
+from penstock.storage.check import Report, Tally, check_directory, check_partition
+from penstock.storage.findings import Finding
 from penstock.vfs import RealDisk, Vfs
 
 

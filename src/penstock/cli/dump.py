@@ -29,12 +29,11 @@ from penstock.storage.findings import (
     TIME_ENTRY,
     TXN_ENTRY,
     Finding,
-    decode_sequences,
     is_zero_from,
     read_entries,
     read_through,
 )
-from penstock.storage.snapshots import decode_snapshot
+from penstock.storage.snapshots import decode_sequences, decode_snapshot
 from penstock.vfs import File, RealDisk, Vfs, read_file
 
 _STARTING = "Log starting offset"
@@ -347,9 +346,9 @@ def _read_snapshot(source: Source) -> Iterator[Entry]:
 
 
 def _read_sequences(source: Source) -> Iterator[Entry]:
-    for each in decode_sequences(source.read(), source.path):
-        fields = {"producerId": each.producer_id, "producerEpoch": each.epoch}
-        yield Entry("sequence", fields | _kept_fields(each.batch))
+    for producer_id, epoch, batch in decode_sequences(source.read(), source.path):
+        fields = {"producerId": producer_id, "producerEpoch": epoch}
+        yield Entry("sequence", fields | _kept_fields(batch))
 
 
 def _kept_fields(batch: tuple[int, ...]) -> dict[str, Any]:

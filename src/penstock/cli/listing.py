@@ -13,9 +13,9 @@ from penstock.cli.output import Refused, complain, print_json, print_table, show
 from penstock.cli.places import Place, locate
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.check import Known
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
+from penstock.storage.marks import Known
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.segment import Segment
 from penstock.vfs import RealDisk, Vfs, read_file

@@ -78,14 +78,31 @@ def show_time(timestamp_ms: int) -> str | None:
 
 @contextmanager
 def progress(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """A progress bar over bytes, on a terminal; `total` is asked for only there."""
+    """A progress bar over bytes, on a terminal; it is told of each step. `total` is asked for only there."""
     if not sys.stderr.isatty():
         yield lambda _: None
+        return
+    done, whole = 0, total()
+    with progress_of(what) as show:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            show(done, whole)
+
+        yield advance
+
+
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
+    """The same, told how many bytes of how many are done."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
         return
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total())
-        yield lambda count: bar.update(task, advance=count)
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -4,15 +4,17 @@ What is said to a person goes to standard error as it happens and to standard ou
 standard output has one object. Storage is imported when a command runs, not before.
 """
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import complain, print_json, progress_of
 
 if TYPE_CHECKING:
     from penstock.storage.directory import LogDirectory
@@ -53,7 +55,7 @@ def import_command(
     with _one_sentence():
         # Looked at before the data directory is made, which a mistyped name should not do.
         find_topics(RealDisk(), str(directory), FORMATS[format_.value])
-        with _opened(data) as (opened, now_ms), _progress("importing") as progress:
+        with _opened(data) as (opened, now_ms), progress_of("importing") as progress:
             report = import_directory(
                 str(directory),
                 FORMATS[format_.value],
@@ -65,7 +67,7 @@ def import_command(
                 progress=progress,
             )
     if as_json:
-        print(json.dumps(_import_json(report), indent=1))
+        print_json(_import_json(report))
     else:
         _tell_import(report, data)
 
@@ -90,7 +92,7 @@ def export_command(
     with _one_sentence():
         if RealDisk().stat(layout_of(RealDisk(), str(data)).logs) is None:
             raise LegacyError(f"{data} is not a data directory of Penstock: it has no logs")
-        with _opened(data) as (opened, _), _progress("exporting") as progress:
+        with _opened(data) as (opened, _), progress_of("exporting") as progress:
             report = export_directory(
                 opened,
                 str(directory.absolute()),
@@ -100,7 +102,7 @@ def export_command(
                 progress=progress,
             )
     if as_json:
-        print(json.dumps(_export_json(report), indent=1))
+        print_json(_export_json(report))
     else:
         _tell_export(report, directory)
 
@@ -113,8 +115,8 @@ def _one_sentence() -> Iterator[None]:
     try:
         yield
     except (KafkaError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+        complain(str(error))
+        raise typer.Exit(EXIT_WRONG) from error
 
 
 @contextmanager
@@ -132,21 +134,6 @@ def _opened(data: Path) -> "Iterator[tuple[LogDirectory, int]]":
         yield directory, now_ms
     finally:
         directory.close()
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _tell_import(report: "ImportReport", data: Path) -> None:
@@ -183,9 +170,9 @@ def _tell_export(report: "ExportReport", target: Path) -> None:
 
 def _list(sentence: str, items: list[Any]) -> None:
     for item in items[:LINES_MAX]:
-        typer.echo(sentence.format(item), err=True)
+        print(sentence.format(item), file=sys.stderr)
     if len(items) > LINES_MAX:
-        typer.echo(f"... and {len(items) - LINES_MAX} more", err=True)
+        print(f"... and {len(items) - LINES_MAX} more", file=sys.stderr)
 
 
 def _import_json(report: "ImportReport") -> dict[str, Any]:

@@ -270,7 +270,7 @@ def _explain_short(buffer: Readable, position: int, available: int) -> NoReturn:
 def _explain_header(magic: int, length: int, available: int, position: int) -> NoReturn:
     if magic in (0, 1) and length >= OLD_LENGTH_MIN:
         raise _old_magic(magic, position)
-    what = f"the batch at byte {position} has"
+    what = "the batch has"
     if magic != MAGIC and length >= OLD_LENGTH_MIN:
         raise CorruptBatch(f"{what} magic {magic}, expected {MAGIC}", position)
     if length < LENGTH_MIN:
@@ -280,7 +280,7 @@ def _explain_header(magic: int, length: int, available: int, position: int) -> N
 
 def _old_magic(magic: int, position: int) -> UnsupportedMagic:
     return UnsupportedMagic(
-        f"the batch at byte {position} has magic {magic}: message sets from before Kafka 0.11 are not read, "
+        f"the batch has magic {magic}: message sets from before Kafka 0.11 are not read, "
         f"only record batches of magic {MAGIC}",
         position,
     )

@@ -16,7 +16,7 @@ make anew after a crash.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import KafkaError
@@ -26,17 +26,16 @@ from penstock.records.batch import CODEC_MASK
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check_indexes import Marker, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
-from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.findings import Finding, Piece, Severity, decode_sequences, read_through
+from penstock.storage.findings import Finding, Piece, Severity, read_through
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
+from penstock.storage.marks import Known, Marks, SmallFiles, read_marks, unreadable
 from penstock.storage.producers import Producer, Producers
 from penstock.storage.scan import Spot
-from penstock.storage.snapshots import decode_snapshot, load_snapshot
+from penstock.storage.snapshots import decode_sequences, decode_snapshot, load_snapshot
 from penstock.vfs import File, Vfs, read_file
-
-__all__ = ["Finding", "Known", "Marks", "Tally", "check_directory", "check_partition", "read_marks"]
 
 FINDINGS_PER_FILE_MAX = 20
 """A file that is garbage throughout is one problem, not a million."""
@@ -68,95 +67,6 @@ class Tally:
     bytes: int = 0
     errors: int = 0
     notes: int = 0
-
-
-class Known(NamedTuple):
-    """What a directory's checkpoints say of one partition."""
-
-    clean: bool = False
-    """Stopped cleanly: nothing is left for the next start to mend."""
-    recovery_point: Offset | None = None
-    log_start: Offset | None = None
-    high_watermark: Offset | None = None
-    cleaner_point: Offset | None = None
-    our_point: RecoveryPoint | None = None
-
-
-@dataclass
-class Marks:
-    """The checkpoint files of a log directory, as far as they can be read."""
-
-    logs: str
-    meta: str
-    identity: MetaProperties | None = None
-    clean: bool = False
-    recovery_points: dict[TopicPartition, Offset] = field(default_factory=dict)
-    log_starts: dict[TopicPartition, Offset] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
-    cleaner_points: dict[TopicPartition, Offset] = field(default_factory=dict)
-    our_points: dict[str, RecoveryPoint] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    def known(self, partition: TopicPartition | None) -> Known:
-        if partition is None:
-            return Known(self.clean)
-        return Known(
-            self.clean,
-            self.recovery_points.get(partition),
-            self.log_starts.get(partition),
-            self.high_watermarks.get(partition),
-            self.cleaner_points.get(partition),
-            self.our_points.get(str(partition)),
-        )
-
-
-def read_marks(vfs: Vfs, logs: str, meta: str) -> Marks:
-    """Read the small files of a log directory; what is wrong with them is in `findings`."""
-    marks = Marks(logs, meta)
-    marks.clean = vfs.stat(f"{logs}/{ck.CLEAN_SHUTDOWN}") is not None
-    read = _SmallFiles(vfs, marks.findings)
-    marks.identity = read(f"{logs}/{ck.META_PROPERTIES}", MetaProperties.decode, None)
-    marks.recovery_points = read(f"{logs}/{ck.RECOVERY_POINTS}", ck.decode_offsets, {})
-    marks.log_starts = read(f"{logs}/{ck.LOG_STARTS}", ck.decode_offsets, {})
-    marks.high_watermarks = read(f"{logs}/{ck.HIGH_WATERMARKS}", ck.decode_offsets, {})
-    marks.cleaner_points = read(f"{logs}/{ck.CLEANER_POINTS}", ck.decode_offsets, {})
-    checkpoint = read(f"{meta}/{ck.CHECKPOINT}", Checkpoint.decode, None)
-    if checkpoint is not None:
-        marks.our_points = checkpoint.recovery_points
-    broker_id = read(f"{meta}/{ck.BROKER_ID}", lambda data, _: data.decode("ascii").strip(), None)
-    if broker_id is not None and marks.identity and broker_id != str(marks.identity.node_id):
-        marks.findings.append(
-            Finding(
-                "error",
-                f"{meta}/{ck.BROKER_ID}",
-                0,
-                "not the node that the directory belongs to",
-                broker_id,
-                f"{marks.identity.node_id}, as {ck.META_PROPERTIES} says",
-            )
-        )
-    return marks
-
-
-class _SmallFiles:
-    """Reads files that are a few lines at most, and notes those that cannot be understood."""
-
-    def __init__(self, vfs: Vfs, findings: list[Finding]) -> None:
-        self._vfs = vfs
-        self._findings = findings
-
-    def __call__(self, path: str, decode: Callable[[bytes, str], Result], default: Result) -> Result:
-        try:
-            return decode(read_file(self._vfs, path), path)
-        except (FileNotFoundError, NotADirectoryError):
-            return default
-        except (BadCheckpoint, ValueError) as error:
-            self._findings.append(_unreadable(path, error))
-            return default
-
-
-def _unreadable(path: str, error: Exception) -> Finding:
-    return Finding("error", path, 0, "the file cannot be understood", str(error).removeprefix(f"{path}: "))
 
 
 # -- a whole directory ------------------------------------------------------------------------------------
@@ -201,7 +111,7 @@ def _check_topic_id(
 ) -> Iterator[Finding]:
     """All partitions of a topic have its id."""
     path = f"{directory}/{names.PARTITION_METADATA}"
-    topic_id = _SmallFiles(vfs, [])(path, ck.decode_partition_metadata, None)
+    topic_id = SmallFiles(vfs, [])(path, ck.decode_partition_metadata, None)
     if topic_id is None:
         return
     first, where = topic_ids.setdefault(topic, (topic_id, path))
@@ -359,7 +269,7 @@ class _PartitionCheck:
 
     def _small_files(self) -> Iterator[Finding]:
         findings: list[Finding] = []
-        read = _SmallFiles(self.vfs, findings)
+        read = SmallFiles(self.vfs, findings)
         read(f"{self.directory}/{names.PARTITION_METADATA}", ck.decode_partition_metadata, None)
         self.epochs = read(f"{self.directory}/{names.LEADER_EPOCHS}", LeaderEpochs.decode, LeaderEpochs())
         if findings and findings[-1].path.endswith(names.LEADER_EPOCHS):
@@ -608,7 +518,7 @@ class _PartitionCheck:
             except FileNotFoundError:
                 continue
             except BadCheckpoint as error:
-                yield _unreadable(path, error)
+                yield unreadable(path, error)
                 continue
             # One below the log, or within a batch, was of another time: nothing here says what it should be.
             if self.can_replay and at >= self.expected:
@@ -642,7 +552,7 @@ class _PartitionCheck:
         except FileNotFoundError:
             return
         except BadCheckpoint as error:
-            yield _unreadable(path, error)
+            yield unreadable(path, error)
 
     # -- checkpoints ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.ids import Offset
 from penstock.storage import names
+from penstock.storage.errors import StorageError
 from penstock.storage.segment import Segment
 from penstock.vfs import Vfs, read_file
 
@@ -37,9 +38,13 @@ class Removal(NamedTuple):
     paths: tuple[str, ...]
 
     def run(self) -> None:
-        for path in self.paths:
-            if self.vfs.stat(path) is not None:
-                self.vfs.remove(path)
+        """Remove them; what is left after an error goes with another run, or at the next start."""
+        try:
+            for path in self.paths:
+                if self.vfs.stat(path) is not None:
+                    self.vfs.remove(path)
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
 def bury(vfs: Vfs, directory: str, segments: Sequence[tuple[Segment, Offset]], log_start: Offset) -> Removal:

@@ -62,7 +62,10 @@ class DirectoryRemoval(NamedTuple):
     path: str
 
     def run(self) -> None:
-        remove_tree(self.vfs, self.path)
+        try:
+            remove_tree(self.vfs, self.path)
+        except OSError as error:
+            raise StorageError(f"cannot remove {self.path}: {error.strerror or error}") from error
 
 
 class LogDirectory:

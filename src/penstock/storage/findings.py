@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Literal, NamedTuple
 
-from penstock.base.ids import Offset, ProducerId
+from penstock.base.ids import Offset
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import ATTRIBUTES_AT, LENGTH_AT, MAGIC, MAGIC_AT
 from penstock.records.checksum import crc32c
-from penstock.storage.errors import BadCheckpoint, CorruptLog
-from penstock.storage.producers import KeptBatch
+from penstock.storage.errors import CorruptLog
 from penstock.storage.scan import LENGTH_MIN, next_sound, scan_batches
 from penstock.vfs import File
 
@@ -141,33 +140,3 @@ def is_zero_from(file: File, position: int, size: int) -> bool:
     """Whether nothing but zeros follows: Kafka makes index files at full size and trims them at a clean stop."""
     step = 1 << 20
     return not any(any(file.pread(min(step, size - at), at)) for at in range(position, size, step))
-
-
-# -- our companion to producer snapshots -----------------------------------------------------------------
-
-_SEQUENCES_HEAD = Struct(">hIi")
-_SEQUENCES_ENTRY = Struct(">qhiiqiq")
-
-
-class Sequence(NamedTuple):
-    producer_id: ProducerId
-    epoch: int
-    batch: KeptBatch
-
-
-def decode_sequences(data: bytes, path: str) -> list[Sequence]:
-    """What a `.sequences` file has (`snapshots.encode_sequences`): kept batches by producer, oldest first."""
-    if len(data) < _SEQUENCES_HEAD.size:
-        raise BadCheckpoint(f"{path}: {len(data)} bytes, expected at least {_SEQUENCES_HEAD.size}")
-    version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
-    body = data[_SEQUENCES_HEAD.size :]
-    if version != 1:
-        raise BadCheckpoint(f"{path}: version {version}, expected 1")
-    if crc32c(body) != crc:
-        raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}, which its bytes give")
-    if len(body) != count * _SEQUENCES_ENTRY.size:
-        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold {count} entries")
-    return [
-        Sequence(producer_id, epoch, KeptBatch(*fields))
-        for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body)
-    ]

@@ -307,9 +307,7 @@ class _Opening:
         """
         first = self.segments[0].base_offset
         for offset in reversed(snapshot_offsets(self.vfs, self.directory)):
-            if first <= offset <= at_most and load_snapshot(
-                self.vfs, self.directory, offset, self.producers
-            ):
+            if first <= offset <= at_most and load_snapshot(self.vfs, self.directory, offset, self.producers):
                 return
         self.producers = Producers(first)
 
@@ -519,7 +517,7 @@ def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:
     header = offset.to_bytes(8, "big") + b"\0\0\0\1"
     position = start
     while position < end:
-        border = min((position // SECTOR_BYTES + 1) * SECTOR_BYTES, end)
+        border = (position // SECTOR_BYTES + 1) * SECTOR_BYTES  # past the end: a sound batch may begin with zeros
         zeros = border - position
         proves = any(header[:zeros]) if position == start else zeros == SECTOR_BYTES
         if proves and not any(file.pread(zeros, position)):

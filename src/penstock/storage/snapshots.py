@@ -79,22 +79,36 @@ def encode_sequences(producers: dict[ProducerId, Producer]) -> bytes:
     return _SEQUENCES_HEAD.pack(1, crc32c(body), count) + body
 
 
-def merge_sequences(producers: dict[ProducerId, Producer], data: bytes) -> dict[ProducerId, Producer]:
+def decode_sequences(data: bytes, path: str) -> list[tuple[ProducerId, int, KeptBatch]]:
+    """The kept batches of a `.sequences` file, each with its producer and epoch."""
+    try:
+        version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
+    except struct_error as error:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes, expected at least {_SEQUENCES_HEAD.size}") from error
+    body = data[_SEQUENCES_HEAD.size :]
+    if version != 1:
+        raise BadCheckpoint(f"{path}: version {version}, expected 1")
+    if crc32c(body) != crc:
+        raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}, which its bytes give")
+    if len(body) != count * _SEQUENCES_ENTRY.size:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold {count} entries")
+    return [
+        (producer_id, epoch, KeptBatch(*fields))
+        for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body)
+    ]
+
+
+def merge_sequences(
+    producers: dict[ProducerId, Producer], kept: Iterable[tuple[ProducerId, int, KeptBatch]]
+) -> dict[ProducerId, Producer]:
     """Give each producer of a snapshot the batches that the companion file has for it.
 
     The snapshot is Kafka's and may be newer than the companion (or of another broker): where the last batch
     of the two differs, the snapshot's single batch stands.
     """
-    try:
-        version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
-    except struct_error as error:
-        raise BadCheckpoint(f"{len(data)} bytes are too few for the sequences of producers") from error
-    body = data[_SEQUENCES_HEAD.size :]
-    if version != 1 or len(body) != count * _SEQUENCES_ENTRY.size or crc32c(body) != crc:
-        raise BadCheckpoint("the sequences of producers are damaged")
     found: dict[tuple[ProducerId, int], list[KeptBatch]] = {}
-    for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body):
-        found.setdefault((producer_id, epoch), []).append(KeptBatch(*fields))
+    for producer_id, epoch, batch in kept:
+        found.setdefault((producer_id, epoch), []).append(batch)
     merged = {}
     for producer_id, producer in producers.items():
         batches = tuple(found.get((producer_id, producer.epoch), ()))
@@ -132,15 +146,14 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
         entries = decode_snapshot(read_file(vfs, path), path)
     except (FileNotFoundError, BadCheckpoint):
         return False
+    path = f"{directory}/{names.segment_file(offset, names.SEQUENCES)}"
     try:
-        sequences = read_file(vfs, f"{directory}/{names.segment_file(offset, names.SEQUENCES)}")
+        entries = merge_sequences(entries, decode_sequences(read_file(vfs, path), path))
     except FileNotFoundError:
-        producers.load(entries, offset)  # Kafka's own
-        return True
-    try:
-        producers.load(merge_sequences(entries, sequences), offset)
+        pass  # Kafka's own snapshot
     except BadCheckpoint:
         return False
+    producers.load(entries, offset)
     return True
 
 
@@ -156,9 +169,11 @@ def remove_snapshots(
 ) -> None:
     """Remove the snapshots at some offsets, or all those above one."""
     doomed = set(offsets)
-    for entry in vfs.list_dir(directory):
-        parsed = names.parse_segment_file(entry.name)
-        if parsed is None or parsed.kind not in (names.SNAPSHOT, names.SEQUENCES):
-            continue
-        if parsed.base_offset in doomed or (above is not None and parsed.base_offset > above):
-            vfs.remove(f"{directory}/{entry.name}")
+    entries = vfs.list_dir(directory)
+    for kind in (names.SNAPSHOT, names.SEQUENCES):  # the companion last: see write_snapshot
+        for entry in entries:
+            parsed = names.parse_segment_file(entry.name)
+            if parsed is None or parsed.kind != kind:
+                continue
+            if parsed.base_offset in doomed or (above is not None and parsed.base_offset > above):
+                vfs.remove(f"{directory}/{entry.name}")

@@ -77,7 +77,7 @@ def test_damage_is_one_sentence_and_skipping_goes_on(tmp_path: Path, source: Pat
     code, stdout, stderr = run(tmp_path, *arguments)
     assert (code, stdout) == (1, "")
     assert stderr == (
-        f"error: {source} at position {len(data) // 3}: topic b'nrders', expected b'orders'; sound records follow\n"
+        f"penstock: {source} at position {len(data) // 3}: topic b'nrders', expected b'orders'; sound records follow\n"
     )
     code, stdout, stderr = run(tmp_path, *arguments, "--skip-corrupt")
     assert code == 0
@@ -90,23 +90,23 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, source: Path) -> No
     code, _, stderr = run(tmp_path, "import", "--format", "minikafka", missing)
     assert code == 1
     assert stderr == (
-        f"error: there is no directory {missing}/logs: "
+        f"penstock: there is no directory {missing}/logs: "
         "minikafka keeps its records as DIR/logs/<topic>/<partition>/<base offset>.log\n"
     )
     assert not (tmp_path / "data").exists()
     code, _, stderr = run(tmp_path, "export", "--format", "minikafka", missing)
     assert (code, stderr) == (
         1,
-        f"error: {tmp_path}/data is not a data directory of Penstock: it has no logs\n",
+        f"penstock: {tmp_path}/data is not a data directory of Penstock: it has no logs\n",
     )
     run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
     code, _, stderr = run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
     assert code == 1
-    assert stderr.startswith(f"error: orders-0 in {tmp_path}/data/logs has offsets 0 to 3 already")
+    assert stderr.startswith(f"penstock: orders-0 in {tmp_path}/data/logs has offsets 0 to 3 already")
     code, _, stderr = run(
         tmp_path, "export", "--format", "kafka-jr", str(tmp_path / "out"), "--topic", "lost"
     )
-    assert (code, stderr) == (1, f"error: there is no topic lost in {tmp_path}/data/logs\n")
+    assert (code, stderr) == (1, f"penstock: there is no topic lost in {tmp_path}/data/logs\n")
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path, source: Path) -> None:

@@ -1,0 +1,106 @@
+"""The checkpoint files of a log directory, read for a tool: what they say, and which make no sense.
+
+`directory` reads the same files to work with them, and makes lost ones anew; here nothing is written.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.storage import checkpoints as ck
+from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.findings import Finding
+from penstock.vfs import Vfs, read_file
+
+Result = TypeVar("Result")
+
+
+class Known(NamedTuple):
+    """What a directory's checkpoints say of one partition."""
+
+    clean: bool = False
+    """Stopped cleanly: nothing is left for the next start to mend."""
+    recovery_point: Offset | None = None
+    log_start: Offset | None = None
+    high_watermark: Offset | None = None
+    cleaner_point: Offset | None = None
+    our_point: RecoveryPoint | None = None
+
+
+@dataclass
+class Marks:
+    """The checkpoint files of a log directory, as far as they can be read."""
+
+    logs: str
+    meta: str
+    identity: MetaProperties | None = None
+    clean: bool = False
+    recovery_points: dict[TopicPartition, Offset] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, Offset] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
+    cleaner_points: dict[TopicPartition, Offset] = field(default_factory=dict)
+    our_points: dict[str, RecoveryPoint] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def known(self, partition: TopicPartition | None) -> Known:
+        if partition is None:
+            return Known(self.clean)
+        return Known(
+            self.clean,
+            self.recovery_points.get(partition),
+            self.log_starts.get(partition),
+            self.high_watermarks.get(partition),
+            self.cleaner_points.get(partition),
+            self.our_points.get(str(partition)),
+        )
+
+
+def read_marks(vfs: Vfs, logs: str, meta: str) -> Marks:
+    """Read the small files of a log directory; what is wrong with them is in `findings`."""
+    marks = Marks(logs, meta)
+    marks.clean = vfs.stat(f"{logs}/{ck.CLEAN_SHUTDOWN}") is not None
+    read = SmallFiles(vfs, marks.findings)
+    marks.identity = read(f"{logs}/{ck.META_PROPERTIES}", MetaProperties.decode, None)
+    marks.recovery_points = read(f"{logs}/{ck.RECOVERY_POINTS}", ck.decode_offsets, {})
+    marks.log_starts = read(f"{logs}/{ck.LOG_STARTS}", ck.decode_offsets, {})
+    marks.high_watermarks = read(f"{logs}/{ck.HIGH_WATERMARKS}", ck.decode_offsets, {})
+    marks.cleaner_points = read(f"{logs}/{ck.CLEANER_POINTS}", ck.decode_offsets, {})
+    checkpoint = read(f"{meta}/{ck.CHECKPOINT}", Checkpoint.decode, None)
+    if checkpoint is not None:
+        marks.our_points = checkpoint.recovery_points
+    broker_id = read(f"{meta}/{ck.BROKER_ID}", lambda data, _: data.decode("ascii").strip(), None)
+    if broker_id is not None and marks.identity and broker_id != str(marks.identity.node_id):
+        marks.findings.append(
+            Finding(
+                "error",
+                f"{meta}/{ck.BROKER_ID}",
+                0,
+                "not the node that the directory belongs to",
+                broker_id,
+                f"{marks.identity.node_id}, as {ck.META_PROPERTIES} says",
+            )
+        )
+    return marks
+
+
+class SmallFiles:
+    """Reads files that are a few lines at most, and notes those that cannot be understood."""
+
+    def __init__(self, vfs: Vfs, findings: list[Finding]) -> None:
+        self._vfs = vfs
+        self._findings = findings
+
+    def __call__(self, path: str, decode: Callable[[bytes, str], Result], default: Result) -> Result:
+        try:
+            return decode(read_file(self._vfs, path), path)
+        except (FileNotFoundError, NotADirectoryError):
+            return default
+        except (BadCheckpoint, ValueError) as error:
+            self._findings.append(unreadable(path, error))
+            return default
+
+
+def unreadable(path: str, error: Exception) -> Finding:
+    return Finding("error", path, 0, "the file cannot be understood", str(error).removeprefix(f"{path}: "))
