@@ -24,6 +24,7 @@ from tests.storage.world import (
 )
 
 from penstock.storage.errors import CorruptLog, StorageError
+from penstock.storage.log import Log
 from penstock.vfs import FaultyDisk, MemoryDisk
 
 
@@ -66,13 +67,16 @@ LIFE: list[Callable[[World], None]] = [
 def live(world: World) -> None:
     """Every operation of a life; one that fails may be tried again and must then succeed."""
     for operation in LIFE:
-        before = world.state
+        before, world.is_faulty = world.state, True
         try:
             operation(world)
         except StorageError:
+            world.is_faulty = False
             reconcile(world, before.history)
             operation(world)
-        world.check()
+        world.is_faulty = False
+        check_log(world.log, world.state.history, looks_up=False)
+    world.check()
 
 
 def reconcile(world: World, history: tuple[bytes, ...]) -> None:
@@ -117,7 +121,9 @@ def test_any_single_failure_is_survived(kind: str) -> None:
         if kind == "torn write":
             rule = world.faults.tear_writes(times=1, after=passed)
         else:
-            rule = world.faults.fail(kind, times=1, after=passed)  # type: ignore[arg-type]
+            rule = world.faults.fail(  # type: ignore[arg-type]
+                kind, times=1, after=passed, when=lambda *_, world=world: world.is_faulty
+            )
         live(world)
         hits = rule.hits
         world.crash()
@@ -168,15 +174,17 @@ def test_a_start_that_fails_is_refused_and_may_be_repeated(kind: str) -> None:
                 directory = open_small(faults)
             except StorageError:
                 directory = open_small(faults)
+            hits = rule.hits
+            faults.clear()
             check_log(directory.logs[P], world.state.history)
-            hits, passed = rule.hits, passed + 1
+            passed += 1
 
 
 # -- failed syncs -------------------------------------------------------------------------------------
 
 
-def log_on(faults: FaultyDisk):
-    return open_small(faults).create(P, now_ms=NOW_MS)
+def log_on(faults: FaultyDisk) -> Log:
+    return open_small(faults, replace(SMALL, segment_bytes=100_000)).create(P, now_ms=NOW_MS)
 
 
 def test_after_a_failed_sync_nothing_is_reported_as_durable() -> None:

@@ -282,9 +282,8 @@ def open_directory(
     open_files_max: int = OPEN_FILES_MAX,
 ) -> LogDirectory:
     """Open a data directory, making it where there is none, and every partition in it."""
-    layout = layout_of(vfs, path)
     try:
-        return _open(vfs, layout, now_ms, rng, settings_of, node_id, open_files_max)
+        return _open(vfs, layout_of(vfs, path), now_ms, rng, settings_of, node_id, open_files_max)
     except OSError as error:
         raise DirectoryRefused(f"cannot open {path}: {error.strerror or error}") from error
 
@@ -319,9 +318,11 @@ def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
     try:
         for path in (f"{layout.meta}/lock", f"{layout.logs}/.lock"):
             locks.append(vfs.lock(path))
-    except BlockingIOError as error:
+    except OSError as error:
         for lock in locks:
             lock.release()
+        if not isinstance(error, BlockingIOError):
+            raise
         raise DirectoryRefused(f"{layout.logs} is in use by another process, which holds {path}") from error
     return locks
 

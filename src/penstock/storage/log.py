@@ -757,10 +757,13 @@ class Log:
         """Every batch from an offset on, for tools and tests; each is good until the next is asked for."""
         start = self.log_start if start is None else start
         segments = self.segments
-        for segment in segments[segments.index_of(start) :]:
-            for _, batch in scan_batches(segment.file(), 0, segment.size):
-                if batch.last_offset >= start:
-                    yield batch
+        try:
+            for segment in (each for each in segments[segments.index_of(start) :] if each.size):
+                for _, batch in scan_batches(segment.file(), 0, segment.size):
+                    if batch.last_offset >= start:
+                        yield batch
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
 
 
 def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:

@@ -335,10 +335,12 @@ class _Opening:
         while position < size:
             try:
                 for at, batch in scan_batches(file, position, size):
+                    _check(file, at, batch, offset)
                     yield batch
                     position, offset = at + batch.size, batch.next_offset
             except CorruptLog as error:
-                if all(str(each) != str(error) for each in self.report.damage):
+                known = ((each.path, each.position) for each in self.report.damage)
+                if (error.path, error.position) not in known:
                     self.report.damage.append(error)
                     self.report.say(str(error))
                 position = next_sound(file, error.position + 1, size, offset) or size
@@ -381,12 +383,9 @@ class _Opening:
         while True:
             intact = self._scan(index, position)
             following = self.segments[index + 1] if index + 1 < len(self.segments) else None
-            if following is None:
+            if following is None or not intact:
                 return
             end = segment.next_offset
-            if not intact:
-                self._drop_from(index + 1, f"written after the torn end of {segment.ref.path}")
-                return
             if following.base_offset != end and (self.is_our_point or following.base_offset < end):
                 # Rolling names a segment by the log end, so this one lost its end at a batch's border.
                 self._drop_from(index + 1, f"{segment.ref.path} ends at offset {end}")
@@ -414,6 +413,10 @@ class _Opening:
         if point.offset <= segment.base_offset:
             return 0, False
         try:
+            # By what lies before it: what comes after it may be torn, its offset included.
+            before = segment.find(point.offset - 1)
+            if before is not None and before.last_offset == point.offset - 1:
+                return before.position + before.size, True
             spot = segment.find(point.offset)
         except CorruptLog:
             return 0, False
@@ -429,14 +432,7 @@ class _Opening:
             try:
                 for at, batch in scan_batches(file, position, size):
                     position = at
-                    if batch.base_offset < segment.next_offset:
-                        raise CorruptLog(
-                            file.path,
-                            at,
-                            f"offset {batch.base_offset}, expected {segment.next_offset} or more",
-                        )
-                    if not batch.crc_valid():
-                        raise CorruptLog(file.path, at, "the CRC does not fit the batch")
+                    _check(file, at, batch, segment.next_offset)
                     self._take(segment, at, batch)
                     position = at + batch.size
             except CorruptLog as error:
@@ -445,6 +441,8 @@ class _Opening:
                 end = size if sound is None else sound
                 hole = _has_hole(file, error.position, end, segment.next_offset)
                 if not has_sound_behind or hole or sound is None:
+                    # Last to first: whatever a crash leaves of this is the log without its end.
+                    self._drop_from(index + 1, f"written after the torn end of {segment.ref.path}")
                     self._cut(segment, error, keep=has_sound_behind)
                     return False
                 segment.damaged[error.position] = error.problem
@@ -489,6 +487,8 @@ class _Opening:
         )
 
     def _drop_from(self, index: int, reason: str) -> None:
+        if index == len(self.segments):
+            return
         for segment in reversed(self.segments[index:]):
             self.report.bytes_cut += segment.size
             self.report.say(f"{segment.ref.path}: {segment.size} bytes set aside, {reason}")
@@ -506,6 +506,13 @@ class _Opening:
         for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             if self.vfs.stat(segment.path_of(kind)) is not None:
                 self.vfs.remove(segment.path_of(kind))
+
+
+def _check(file: File, position: int, batch: RecordBatch, offset: Offset) -> None:
+    if batch.base_offset < offset:
+        raise CorruptLog(file.path, position, f"offset {batch.base_offset}, expected {offset} or more")
+    if not batch.crc_valid():
+        raise CorruptLog(file.path, position, "the CRC does not fit the batch")
 
 
 def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:

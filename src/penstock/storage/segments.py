@@ -96,8 +96,11 @@ class SegmentList(Sequence[Segment]):
             if hidden is not None:
                 end = min(end, hidden.position)
         if segment.damaged:
-            if spot.position in segment.damaged:
-                raise CorruptLog(segment.ref.path, spot.position, segment.damaged[spot.position])
+            # A batch that is not found may be one whose offset is damaged: then this is the one behind it.
+            suspects = [each for each in segment.damaged if each <= spot.position and offset < spot.base_offset]
+            for position in (spot.position, *suspects[-1:]):
+                if position in segment.damaged:
+                    raise CorruptLog(segment.ref.path, position, segment.damaged[position])
             end = min([end, *(position for position in segment.damaged if position > spot.position)])
         data = segment.file().pread(min(bytes_max, end - spot.position), spot.position)
         _check(segment)

@@ -1,0 +1,164 @@
+"""The protocol's small encodings: varints, compact strings and arrays, tagged fields.
+
+A flexible message (KIP-482) counts with unsigned varints, one more than the length so that 0 can say null,
+and ends each structure with tagged fields, which whoever does not know them skips:
+
+    varint       7 bits a byte, lowest first, the top bit says that more follow
+    compact      varint(length + 1), then the items; varint(0) is null
+    tagged       varint(count), then for each: varint(tag), varint(size), size bytes
+
+Readers take the frame and a position, and return the value and the position after it. They check a length
+against what is left before they use it. Reading past the end raises IndexError or struct.error, which the
+parsers, who call them, turn into MalformedRequest in one place.
+"""
+
+from struct import Struct
+from typing import Final, TypeAlias
+
+from .errors import MalformedRequest
+
+INT8 = Struct(">b")
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+UUID_BYTES: Final = 16
+INT32_MAX: Final = 2**31 - 1
+
+VARINT_BYTES_MAX: Final = 5
+"""Enough for 32 bits, and where Kafka's own reader gives up."""
+
+TopicKey: TypeAlias = str | bytes
+"""A topic as the client calls it: its name, or, in the versions that use them, the 16 bytes of its id.
+
+Bytes and not a UUID object, which would cost as much to make as the rest of a Fetch request to read.
+"""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_SMALL = tuple(bytes((value,)) for value in range(128))
+
+
+def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    """The varint at a position; no length or count of Kafka's is beyond 31 bits, and neither is this."""
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > INT32_MAX:
+                raise MalformedRequest(f"a varint says {value}, expected at most {INT32_MAX}")
+            return value, at
+        shift += 7
+        if shift == 7 * VARINT_BYTES_MAX:
+            raise MalformedRequest(f"a varint goes on after {VARINT_BYTES_MAX} bytes")
+
+
+def read_count(frame: memoryview, at: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:
+    """How many items an array has, and where they start; believed only if that many can still follow."""
+    if flexible:
+        count, at = read_uvarint(frame, at)
+        count -= 1
+    else:
+        (count,) = INT32.unpack_from(frame, at)
+        at += 4
+    if count < 0:
+        raise MalformedRequest(f"an array at byte {at} has length {count}, expected at least 0")
+    if count * item_bytes_min > len(frame) - at:
+        raise MalformedRequest(
+            f"an array at byte {at} says it has {count} items of {item_bytes_min} bytes or more, {len(frame) - at} are left"
+        )
+    return count, at
+
+
+def read_nullable_string(frame: memoryview, at: int, flexible: bool) -> tuple[str | None, int]:
+    if flexible:
+        size, at = read_uvarint(frame, at)
+        size -= 1
+    else:
+        (size,) = INT16.unpack_from(frame, at)
+        at += 2
+    if size < 0:
+        if size < -1:
+            raise MalformedRequest(f"a string at byte {at} has length {size}, expected -1 or more")
+        return None, at
+    stop = at + size
+    if stop > len(frame):
+        raise too_long("a string", size, frame, at)
+    return str(frame[at:stop], "utf-8"), stop
+
+
+def read_string(frame: memoryview, at: int, flexible: bool) -> tuple[str, int]:
+    text, at = read_nullable_string(frame, at, flexible)
+    if text is None:
+        raise MalformedRequest(f"a string before byte {at} is null, expected a value")
+    return text, at
+
+
+def skip_tags(frame: memoryview, at: int) -> int:
+    """The position after the tagged fields, whatever they are."""
+    count, at = read_uvarint(frame, at)
+    for _ in range(count):
+        _, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        if size > len(frame) - at:
+            raise too_long("a tagged field", size, frame, at)
+        at += size
+    return at
+
+
+def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where each tagged field starts and stops, and the position after all of them."""
+    count, at = read_uvarint(frame, at)
+    found = {}
+    for _ in range(count):
+        tag, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        if size > len(frame) - at:
+            raise too_long("a tagged field", size, frame, at)
+        found[tag] = (at, at + size)
+        at += size
+    return found, at
+
+
+def too_long(what: str, size: int, frame: memoryview, at: int) -> MalformedRequest:
+    return MalformedRequest(f"{what} at byte {at} says it has {size} bytes, {len(frame) - at} are left")
+
+
+def trailing(frame: memoryview, at: int) -> MalformedRequest:
+    return MalformedRequest(f"the request ends at byte {at}, {len(frame) - at} more follow")
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _SMALL[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def string(text: str | None, flexible: bool) -> bytes:
+    if text is None:
+        return b"\0" if flexible else b"\xff\xff"
+    encoded = text.encode()
+    return uvarint(len(encoded) + 1) + encoded if flexible else INT16.pack(len(encoded)) + encoded
+
+
+def count(items: int, flexible: bool) -> bytes:
+    return uvarint(items + 1) if flexible else INT32.pack(items)
+
+
+def topic_key(topic: TopicKey, flexible: bool) -> bytes:
+    """An id is its 16 bytes in every version that has one; a name is a string."""
+    return topic if isinstance(topic, bytes) else string(topic, flexible)
+
+
+def tags(fields: dict[int, bytes]) -> bytes:
+    """Tagged fields, by ascending tag as the protocol wants them."""
+    encoded = [uvarint(len(fields))]
+    for tag in sorted(fields):
+        encoded += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])
+    return b"".join(encoded)

@@ -1,0 +1,250 @@
+"""A data directory: whose it is, who may open it, and what ties its partitions together."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.storage.world import (
+    NOW_MS,
+    SMALL,
+    P,
+    append,
+    batches_of,
+    check_log,
+    files_of,
+    make_batch,
+    open_small,
+    put,
+)
+
+from penstock.base.ids import TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.storage import checkpoints as ck
+from penstock.storage.checkpoints import MetaProperties, decode_offsets, encode_offsets
+from penstock.storage.directory import DirectoryRefused, LogDirectory, layout_of, open_directory
+from penstock.storage.errors import StorageError
+from penstock.vfs import FaultyDisk, MemoryDisk
+
+OTHER = TopicPartition("orders", 1)
+
+
+def open_as(disk: MemoryDisk, node_id: int, path: str = "/data") -> LogDirectory:
+    return open_directory(disk, path, now_ms=NOW_MS, rng=Random(5), node_id=node_id)
+
+
+# -- identity and locks -------------------------------------------------------------------------------
+
+
+def test_a_new_directory_gets_ids_and_keeps_them() -> None:
+    disk = MemoryDisk()
+    first = open_as(disk, 3)
+    first.close()
+    again = open_directory(disk, "/data", now_ms=NOW_MS, rng=Random(77), node_id=9)
+    assert again.identity == first.identity
+    assert again.identity.node_id == 3
+    assert files_of(disk)["/data/meta/broker.id"] == b"3\n"
+
+
+def test_a_directory_of_two_minds_is_refused() -> None:
+    disk = MemoryDisk()
+    open_as(disk, 3).close()
+    put(disk, "/data/meta/broker.id", b"4\n")
+    with pytest.raises(DirectoryRefused, match=r"broker\.id says 4, but node\.id .* is 3"):
+        open_as(disk, 3)
+    put(disk, "/data/meta/broker.id", b"3\n")
+    open_as(disk, 3)
+
+
+def test_meta_properties_that_say_nothing_are_refused() -> None:
+    disk = MemoryDisk()
+    open_as(disk, 3).close()
+    put(disk, "/data/logs/meta.properties", b"cluster.id=x\n")
+    with pytest.raises(DirectoryRefused, match=r"meta\.properties: node\.id is '', expected a number"):
+        open_as(disk, 3)
+
+
+def test_only_one_process_opens_a_directory() -> None:
+    disk = MemoryDisk()
+    first = open_as(disk, 3)
+    with pytest.raises(DirectoryRefused, match="in use by another process"):
+        open_as(disk, 3)
+    first.close()
+    open_as(disk, 3)
+
+
+def test_a_lock_that_kafka_holds_keeps_us_out_and_leaves_nothing_locked() -> None:
+    disk = MemoryDisk()
+    open_as(disk, 3).close()
+    kafkas = disk.lock("/data/logs/.lock")
+    with pytest.raises(DirectoryRefused, match=r"holds /data/logs/\.lock"):
+        open_as(disk, 3)
+    kafkas.release()
+    open_as(disk, 3)
+
+
+def test_a_directory_with_meta_properties_at_its_top_is_kafkas() -> None:
+    disk = MemoryDisk()
+    disk.make_dirs("/kafka-logs")
+    put(disk, "/kafka-logs/meta.properties", MetaProperties("c", 8, "d").encode())
+    assert layout_of(disk, "/kafka-logs/") == ("/kafka-logs", "/kafka-logs.meta")
+    directory = open_as(disk, 1, "/kafka-logs")
+    directory.create(P, now_ms=NOW_MS)
+    directory.close()
+    assert directory.identity.node_id == 8
+    assert "/kafka-logs.meta/checkpoint.json" in files_of(disk, "/kafka-logs.meta")
+    assert "/kafka-logs/orders-0/00000000000000000000.log" in files_of(disk, "/kafka-logs")
+
+
+def test_what_is_not_a_partition_is_left_alone() -> None:
+    disk = MemoryDisk()
+    open_small(disk).close()
+    for name in ("lost+found", "__cluster_metadata-0", f"t-0.{'0' * 32}-stray", f"t-0.{'0' * 32}-future"):
+        disk.make_dirs(f"/data/logs/{name}")
+        put(disk, f"/data/logs/{name}/file", b"x")
+    directory = open_small(disk)
+    assert directory.logs == {}
+    directory.close()
+    assert sum(name.endswith("/file") for name in files_of(disk)) == 4
+
+
+# -- stopping and starting ----------------------------------------------------------------------------
+
+
+def test_a_clean_stop_leaves_kafkas_files() -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    log = directory.create(P, now_ms=NOW_MS, topic_id=bytes(range(16)))
+    append(log, make_batch(5))
+    log.advance_start(2)
+    directory.high_watermarks[P] = 4
+    directory.close()
+    files = files_of(disk)
+    assert files["/data/logs/.kafka_cleanshutdown"] == b'{"version":0,"brokerEpoch":-1}'
+    for name, offset in ((ck.RECOVERY_POINTS, 5), (ck.LOG_STARTS, 2), (ck.HIGH_WATERMARKS, 4)):
+        assert decode_offsets(files[f"/data/logs/{name}"], name) == {P: offset}
+    assert files["/data/logs/orders-0/leader-epoch-checkpoint"] == b"0\n1\n0 2\n"
+
+    again = open_small(disk)
+    assert "/data/logs/.kafka_cleanshutdown" not in files_of(disk), "from here on a crash is a crash"
+    assert again.logs[P].topic_id == bytes(range(16))
+    assert again.logs[P].log_start == 2
+    assert again.high_watermarks == {P: 4}
+
+
+def test_a_high_watermark_never_lies_past_the_log_end() -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    append(directory.create(P, now_ms=NOW_MS), make_batch(5))
+    directory.high_watermarks[P] = 5
+    directory.checkpoint()
+    log = directory.logs[P]
+    log.truncate(0)
+    assert open_small(disk.kill_clone()).high_watermarks == {P: 0}
+
+
+def test_of_two_recovery_points_the_lower_counts() -> None:
+    """Whoever lowered one had a reason: Kafka's file and ours are written by different programs."""
+    disk = MemoryDisk()
+    directory = open_small(disk, replace(SMALL, segment_bytes=100_000))
+    log = directory.create(P, now_ms=NOW_MS)
+    whole = [append(log, make_batch(2)) for _ in range(5)]
+    directory.checkpoint()
+    clone = disk.kill_clone()
+    assert P not in open_small(clone).reports, "nothing to scan"
+
+    for kafkas, scanned in ((4, whole[2:]), (0, whole), (10, []), (99, [])):
+        clone = disk.kill_clone()
+        put(clone, f"/data/logs/{ck.RECOVERY_POINTS}", encode_offsets({P: kafkas}))
+        reopened = open_small(clone)
+        report = reopened.reports.get(P)
+        assert (report.bytes_scanned if report else 0) == sum(map(len, scanned))
+        check_log(reopened.logs[P], whole)
+
+
+def test_a_clean_shutdown_file_decides_whatever_our_checkpoint_says() -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    append(log, make_batch(2))
+    directory.close()
+    disk.remove("/data/logs/.kafka_cleanshutdown")
+    assert open_small(disk).logs[P].log_end == 2
+
+
+def test_a_failed_stop_is_not_a_clean_one() -> None:
+    disk = MemoryDisk()
+    faults = FaultyDisk(disk)
+    directory = open_small(faults)
+    append(directory.create(P, now_ms=NOW_MS), make_batch(2))
+    faults.fail("sync", path="*.log", times=1)
+    with pytest.raises(StorageError):
+        directory.close()
+    assert "/data/logs/.kafka_cleanshutdown" not in files_of(disk)
+    open_small(disk)
+
+
+# -- partitions come and go ---------------------------------------------------------------------------
+
+
+def test_a_partition_is_made_once() -> None:
+    directory = open_small(MemoryDisk())
+    directory.create(P, now_ms=NOW_MS)
+    with pytest.raises(StorageError, match="orders-0 is in /data/logs already"):
+        directory.create(P, now_ms=NOW_MS)
+
+
+def test_a_deleted_partition_is_gone_for_good_and_its_files_later() -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    append(directory.create(P, now_ms=NOW_MS), make_batch(2))
+    kept = append(directory.create(OTHER, now_ms=NOW_MS), make_batch(1))
+    directory.checkpoint()
+    directory.delete(P, Random(1))
+    reopened = open_small(disk.crash_clone(Random(0)))
+    assert list(reopened.logs) == [OTHER]
+    assert batches_of(reopened.logs[OTHER]) == [kept]
+    assert len(reopened.leftovers) == 1
+    for removal in reopened.leftovers:
+        removal.run()
+    assert not [name for name in files_of(reopened.vfs) if "-delete" in name]
+
+
+def test_a_new_partition_of_an_old_name_is_not_taken_for_the_old_one() -> None:
+    """Its recovery point, log start and high watermark are its own, even if a crash kept the old files."""
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    for _ in range(5):
+        append(log, make_batch(10))
+    log.advance_start(45)
+    directory.high_watermarks[P] = 50
+    directory.checkpoint()
+
+    clones = []
+    disk.on_sync = disk.on_change = lambda _: clones.append(disk.crash_clone(Random(len(clones))))
+    directory.delete(P, Random(1))
+    disk.on_sync = disk.on_change = None
+    clones.append(disk)
+    for clone in clones:
+        again = open_small(clone.kill_clone())
+        if P in again.logs:
+            continue
+        new = again.create(P, now_ms=NOW_MS)
+        whole = [append(new, make_batch(2))]
+        new.flush()
+        once_more = open_small(again.vfs.crash_clone(Random(3)))
+        assert once_more.logs[P].log_start == 0
+        check_log(once_more.logs[P], whole)
+
+
+def test_settings_are_asked_for_by_topic() -> None:
+    asked = []
+
+    def settings_of(topic: str) -> LogSettings:
+        asked.append(topic)
+        return SMALL
+
+    disk = MemoryDisk()
+    directory = open_directory(disk, "/data", now_ms=NOW_MS, rng=Random(0), settings_of=settings_of)
+    directory.create(P, now_ms=NOW_MS)
+    assert asked == ["orders"]
