@@ -171,7 +171,7 @@ SCENARIOS = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_crash_at_any_change_or_sync_leaves_a_sound_log(scenario: str) -> None:
-    world = World(seed=len(scenario), cuts_each=3)
+    world = World(seed=len(scenario), cuts_each=2)
     for name, arguments in SCENARIOS[scenario]:
         everywhere = {} if name in ("crash", "new_leader") else {"crash_at": range(200)}
         getattr(world, name)(**arguments, **everywhere)

@@ -18,7 +18,7 @@ from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 from penstock.vfs import MemoryDisk, RealDisk
 
-BATCHES = 150
+BATCHES = 100
 READERS = 3
 
 

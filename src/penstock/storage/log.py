@@ -13,9 +13,9 @@ What always holds: log_start <= log_end; recovery_point <= flushed <= log_end; t
 and epochs in memory are those of the batches written; a failed write leaves no trace.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
@@ -26,23 +26,19 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
+from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
+from penstock.storage.reading import LogReader
 from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
-from penstock.storage.segments import SegmentList, TimestampOffset
-from penstock.storage.snapshots import load_snapshot, remove_snapshots, write_snapshot
+from penstock.storage.segments import SegmentList
+from penstock.storage.snapshots import remove_snapshots, write_snapshot
 from penstock.vfs import Vfs, replace_file
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
-
-
-_READ_ATTEMPTS_MAX = 100
-"""A reader loses only to a writer that deletes or swaps at that very moment: twice is rare, 100 times a fault."""
-
-Result = TypeVar("Result")
 
 
 class Origin(Enum):
@@ -88,7 +84,7 @@ class FlushWork(NamedTuple):
             self.vfs.sync_dir(self.directory)
 
 
-class Log:
+class Log(LogReader):
     """Made by `recovery.open_log` or `recovery.create_log`."""
 
     def __init__(
@@ -110,19 +106,13 @@ class Log:
         unsynced: Iterable[FileRef] = (),
         snapshots: Iterable[Offset] = (),
     ) -> None:
-        self.partition = partition
-        self.directory = directory
+        super().__init__(partition, directory, files.vfs, segments, log_start)
         self.files = files
-        self.vfs = files.vfs
         self.points = points
         self.topic_id = topic_id
-        self.segments = segments
-        self.log_start = log_start
         self.producers = producers
         self.epochs = epochs
         self.recovery_point = recovery_point
-        self.log_end: Offset = segments.active.next_offset
-        """First offset not written yet."""
         self.flushed: Offset = recovery_point.offset
         """Everything below is on disk."""
         self.clean_to: Offset = log_start
@@ -170,6 +160,12 @@ class Log:
         self._log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
 
+    @property
+    def last_stable(self) -> Offset:
+        """First offset of the oldest open transaction, or the log end."""
+        undecided = self.producers.first_undecided
+        return self.log_end if undecided is None else undecided
+
     # -- appending -------------------------------------------------------------------------------------
 
     def append(
@@ -196,7 +192,8 @@ class Log:
         """Check a batch as a leader does and give it the next offset, in place; it is written later.
 
         `data` must hold exactly one batch and stay untouched until it is written. Raises `KafkaError` with
-        the code for the client when the batch is not good, and then leaves everything as it was.
+        the code for the client when the batch is not good, and then leaves everything as it was; but
+        `StorageError` means that the disk failed, and nothing of what was staged before is in the log either.
         """
         batch = RecordBatch.parse(data)
         if batch.size != len(data):
@@ -249,7 +246,10 @@ class Log:
             start, start + batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.settings
         ):
             self.write_staged()
-            self.roll(now_ms)
+            if batch.last_offset - self.log_end > RELATIVE_OFFSET_MAX:
+                self._skip_to(batch.base_offset, now_ms)
+            else:
+                self.roll(now_ms)
         if batch.producer_id >= 0:
             self._before_staged.append((batch.producer_id, self.producers.by_id.get(batch.producer_id)))
             aborted = self.producers.apply(batch)
@@ -258,6 +258,16 @@ class Log:
         self._staged.append(batch)
         self._staged_bytes += batch.size
         self._staged_end = batch.next_offset
+
+    def _skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """Move the log end over a gap that no segment can span, in a copy of a compacted log.
+
+        The recovery point goes along, because recovery takes a gap between segments past it for a lost end.
+        """
+        self.log_end = self._staged_end = self.producers.end_offset = offset
+        self.segments.active.next_offset = offset
+        self.roll(now_ms)
+        self.points.save_recovery_point(self.partition, self.checkpoint())
 
     def write_staged(self) -> None:
         """Write everything staged with one call; after an error nothing of it is in the log."""
@@ -444,6 +454,13 @@ class Log:
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         replace_file(self.vfs, path, self.epochs.encode())
 
+    def _complete_txn_index(self) -> None:
+        """Kafka makes no transaction index until something is aborted, and then goes by what is in the file:
+        where the active segment came without one, an abort here must reach it, and all before it."""
+        active = self.segments.active
+        if active.txn_index.is_partial:
+            self._rebuild_txn_indexes(self.segments, active.base_offset)
+
     def _mend(self) -> None:
         """Put right what an earlier failure left behind, before anything is written on top of it."""
         if not (self._has_torn_tail or self._is_suspect):
@@ -497,106 +514,6 @@ class Log:
             if not batch.crc_valid():
                 raise CorruptLog(file.path, position, "lost by the disk after a failed sync")
             file.pwrite([batch.view], position)
-
-    # -- reading, from any thread ----------------------------------------------------------------------
-
-    def read(
-        self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
-    ) -> bytes:
-        """Batches from the one that holds offset on, never past a visible offset (default: the log end)."""
-
-        def attempt(segments: SegmentList) -> bytes:
-            log_end = self.log_end
-            if not self.log_start <= offset <= log_end:
-                raise OffsetOutOfRange(
-                    f"{self.partition} has offsets {self.log_start} to {log_end}, asked for {offset}"
-                )
-            visible_now = log_end if visible is None else min(visible, log_end)
-            if offset >= visible_now:
-                return b""
-            return segments.read(offset, bytes_max, visible_now, whole_first=whole_first)
-
-        return self._with_segments(attempt)
-
-    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
-        """The first record whose timestamp is at least this."""
-        return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self.log_start))
-
-    def latest_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp."""
-        return self._with_segments(lambda segments: segments.latest_timestamp())
-
-    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that have records in a range, for readers of committed data."""
-
-        def attempt(segments: SegmentList) -> list[AbortedTxn]:
-            try:
-                return segments.aborted(start, end)
-            except BadCheckpoint:
-                self._rebuild_txn_indexes(segments, start)
-                return segments.aborted(start, end)
-
-        return self._with_segments(attempt)
-
-    def _with_segments(self, attempt: Callable[[SegmentList], Result]) -> Result:
-        """Try on the current segments, and again if they changed under the reader's hands."""
-        for _ in range(_READ_ATTEMPTS_MAX):
-            segments = self.segments
-            try:
-                return attempt(segments)
-            except (SegmentGone, FileNotFoundError):
-                continue
-            except CorruptLog:
-                if self.segments is segments:
-                    raise
-            except OSError as error:
-                if self.segments is segments:
-                    raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
-        raise StorageError(f"{self.directory}: its files are not where they should be")
-
-    def _complete_txn_index(self) -> None:
-        """Kafka makes no transaction index until something is aborted, and then goes by what is in the file:
-        where the active segment came without one, an abort here must reach it, and all before it."""
-        active = self.segments.active
-        if active.txn_index.is_partial:
-            self._rebuild_txn_indexes(self.segments, active.base_offset)
-
-    def _rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
-        """Find the aborted transactions of segments that have lost their index, from the log itself."""
-        for index in range(segments.index_of(start), len(segments)):
-            segment = segments[index]
-            try:
-                segment.txn_index.entries()
-                continue
-            except BadCheckpoint:
-                pass
-            producers = self._producers_at(segments, index)
-            found = []
-            for _, batch in scan_batches(segment.file(), 0, segment.size):
-                aborted = producers.apply(batch)
-                if aborted is not None:
-                    found.append(aborted)
-            segment.txn_index.restore(found)
-
-    def _producers_at(self, segments: SegmentList, index: int) -> Producers:
-        """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
-        producers = Producers()
-        first = index
-        while (
-            not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers) and first > 0
-        ):
-            first -= 1
-        for segment in segments[first:index]:
-            for _, batch in scan_batches(segment.file(), 0, segment.size):
-                producers.apply(batch)
-        return producers
-
-    def _producers_in(self, segments: SegmentList, index: int, position: int) -> Producers:
-        """Producer state at a position within a segment."""
-        producers = self._producers_at(segments, index)
-        for _, batch in scan_batches(segments[index].file(), 0, position):
-            producers.apply(batch)
-        return producers
 
     # -- cutting ---------------------------------------------------------------------------------------
 
@@ -740,30 +657,6 @@ class Log:
         self._unsynced = [ref for ref in self._unsynced if ref not in lost]
         for segment in segments:
             segment.forget_files()
-
-    # -- looking ---------------------------------------------------------------------------------------
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def last_stable(self) -> Offset:
-        """First offset of the oldest open transaction, or the log end."""
-        undecided = self.producers.first_undecided
-        return self.log_end if undecided is None else undecided
-
-    def batches(self, start: Offset | None = None) -> Iterator[RecordBatch]:
-        """Every batch from an offset on, for tools and tests; each is good until the next is asked for."""
-        start = self.log_start if start is None else start
-        segments = self.segments
-        try:
-            for segment in (each for each in segments[segments.index_of(start) :] if each.size):
-                for _, batch in scan_batches(segment.file(), 0, segment.size):
-                    if batch.last_offset >= start:
-                        yield batch
-        except OSError as error:
-            raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
 
 
 def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:

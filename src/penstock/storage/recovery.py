@@ -335,6 +335,8 @@ class _Opening:
         while position < size:
             try:
                 for at, batch in scan_batches(file, position, size):
+                    if at in segment.damaged:
+                        continue
                     _check(file, at, batch, offset)
                     yield batch
                     position, offset = at + batch.size, batch.next_offset
@@ -404,12 +406,8 @@ class _Opening:
 
         0, the segment's start, where it is in doubt.
         """
-        if point.segment == segment.base_offset and 0 <= point.position <= segment.size:
-            if point.position == segment.size:
-                return point.position, True
-            header = segment.file().pread(HEADER_BYTES, point.position)
-            if len(header) == HEADER_BYTES and int.from_bytes(header[:8], "big") >= point.offset:
-                return point.position, True
+        if point.segment == segment.base_offset and _fits(point, segment):
+            return point.position, True
         if point.offset <= segment.base_offset:
             return 0, False
         try:
@@ -433,6 +431,8 @@ class _Opening:
                 for at, batch in scan_batches(file, position, size):
                     position = at
                     _check(file, at, batch, segment.next_offset)
+                    if batch.base_offset > segment.next_offset:
+                        self._check_gap(index, at, batch)
                     self._take(segment, at, batch)
                     position = at + batch.size
             except CorruptLog as error:
@@ -450,6 +450,24 @@ class _Opening:
                 self.report.say(f"{error}; {sound - error.position} bytes are damaged, sound batches follow")
                 position = sound
         return True
+
+    def _check_gap(self, index: int, position: int, batch: RecordBatch) -> None:
+        """A batch that leaves a gap before it may be a follower's copy of a compacted log, or misplaced: no CRC
+        covers the offset. What comes behind it knows."""
+        segment, behind = self.segments[index], position + batch.size
+        if behind + HEADER_BYTES <= segment.size:
+            follows = int.from_bytes(segment.file().pread(8, behind), "big", signed=True)
+        elif index + 1 < len(self.segments):
+            follows = self.segments[index + 1].base_offset
+        else:
+            return
+        if segment.next_offset <= follows < batch.next_offset:
+            raise CorruptLog(
+                segment.ref.path,
+                position,
+                f"offsets {batch.base_offset} to {batch.last_offset}, expected {segment.next_offset} and less "
+                f"than {follows}, which follows",
+            )
 
     def _take(self, segment: Segment, position: int, batch: RecordBatch) -> None:
         self._note_epoch(batch, after=self.producers.end_offset)
@@ -508,6 +526,14 @@ class _Opening:
                 self.vfs.remove(segment.path_of(kind))
 
 
+def _fits(point: RecoveryPoint, segment: Segment) -> bool:
+    """Whether the segment ends, or a batch begins, just where our recovery point lies."""
+    if not 0 <= point.position < segment.size:
+        return point.position == segment.size
+    header = segment.file().pread(HEADER_BYTES, point.position)
+    return len(header) == HEADER_BYTES and int.from_bytes(header[:8], "big") >= point.offset
+
+
 def _check(file: File, position: int, batch: RecordBatch, offset: Offset) -> None:
     if batch.base_offset < offset:
         raise CorruptLog(file.path, position, f"offset {batch.base_offset}, expected {offset} or more")
@@ -524,7 +550,9 @@ def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:
     header = offset.to_bytes(8, "big") + b"\0\0\0\1"
     position = start
     while position < end:
-        border = (position // SECTOR_BYTES + 1) * SECTOR_BYTES  # past the end: a sound batch may begin with zeros
+        border = (
+            position // SECTOR_BYTES + 1
+        ) * SECTOR_BYTES  # past the end: a sound batch may begin with zeros
         zeros = border - position
         proves = any(header[:zeros]) if position == start else zeros == SECTOR_BYTES
         if proves and not any(file.pread(zeros, position)):

@@ -97,7 +97,9 @@ class SegmentList(Sequence[Segment]):
                 end = min(end, hidden.position)
         if segment.damaged:
             # A batch that is not found may be one whose offset is damaged: then this is the one behind it.
-            suspects = [each for each in segment.damaged if each <= spot.position and offset < spot.base_offset]
+            suspects = [
+                each for each in segment.damaged if each <= spot.position and offset < spot.base_offset
+            ]
             for position in (spot.position, *suspects[-1:]):
                 if position in segment.damaged:
                     raise CorruptLog(segment.ref.path, position, segment.damaged[position])

@@ -132,6 +132,10 @@ def trailing(frame: memoryview, at: int) -> MalformedRequest:
 def uvarint(value: int) -> bytes:
     if value < 0x80:
         return _SMALL[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

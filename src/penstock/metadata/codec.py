@@ -1,0 +1,300 @@
+"""Kafka's flexible message encoding, for structs that are declared once as dataclasses.
+
+A struct is its plain fields in order, then its tagged fields: a count, and for each its tag, its size and
+its bytes, in the order of the tags. A tagged field that has its default is not written. Lengths are
+unsigned varints, one more than the length, so that zero can say null.
+
+Which fields a version has is part of the declaration: `wire(INT32, since=2)`. The fields of a version are
+looked up once and kept, so that reading a record walks one list. Tags that nobody declared are kept as they
+came, and written back.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from operator import itemgetter
+from struct import Struct as Packing
+from struct import error as StructError  # noqa: N812  (a class that the module spells like a function)
+from typing import Any, NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""The value at a position, and the position after it."""
+Write: TypeAlias = Callable[[bytearray, Any], None]
+
+UUID_BYTES = 16
+NO_UUID = bytes(UUID_BYTES)
+_UVARINT_BITS_MAX = 35
+"""Five bytes of seven bits: what Kafka reads an unsigned varint from."""
+
+
+class CorruptMetadata(KafkaError):
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class Kind(NamedTuple):
+    """A type on the wire, and the value that a field of it has when nothing else is said."""
+
+    name: str
+    codec: Callable[[int, bool], tuple[Read, Write]]
+    """Of a version of the message, and of whether null may stand here."""
+    zero: Any
+
+
+class Wire(NamedTuple):
+    """How a field travels."""
+
+    kind: Kind
+    since: int
+    until: int
+    tag: int | None
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struct:
+    """The base of everything declared here."""
+
+    unknown_tags: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
+    """Tagged fields of a later Kafka, by tag."""
+
+
+_ABSENT: Any = object()
+
+
+def wire(
+    kind: Kind,
+    default: Any = _ABSENT,
+    *,
+    since: int = 0,
+    until: int = 2**15 - 1,
+    tag: int | None = None,
+    nullable: bool = False,
+) -> Any:
+    """A field of a struct, there in the versions from since to until."""
+    how = Wire(kind, since, until, tag, nullable)
+    return field(default=kind.zero if default is _ABSENT else default, metadata={"wire": how})
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    value = data[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in range(7, _UVARINT_BITS_MAX, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise CorruptMetadata(f"a length or tag at byte {position - 5} goes on past five bytes")
+
+
+def _fixed(name: str, packing: str, zero: Any) -> Kind:
+    packed = Packing(packing)
+    unpack, pack, size = packed.unpack_from, packed.pack, packed.size
+
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        return unpack(data, position)[0], position + size
+
+    def write(out: bytearray, value: Any) -> None:
+        out += pack(value)
+
+    return Kind(name, lambda _version, _nullable: (read, write), zero)
+
+
+INT8 = _fixed("int8", ">b", 0)
+INT16 = _fixed("int16", ">h", 0)
+UINT16 = _fixed("uint16", ">H", 0)
+INT32 = _fixed("int32", ">i", 0)
+INT64 = _fixed("int64", ">q", 0)
+FLOAT64 = _fixed("float64", ">d", 0.0)
+BOOL = _fixed("bool", ">?", False)
+UUID = _fixed("uuid", ">16s", NO_UUID)
+
+
+def _take(data: bytes, position: int, nullable: bool) -> tuple[bytes | None, int]:
+    length, position = read_uvarint(data, position)
+    if length == 0:
+        if not nullable:
+            raise CorruptMetadata(f"null at byte {position - 1}, where a value is required")
+        return None, position
+    end = position + length - 1
+    if end > len(data):
+        raise CorruptMetadata(f"{length - 1} bytes at byte {position} end after the record's {len(data)}")
+    return data[position:end], end
+
+
+def _put(out: bytearray, value: bytes | None, nullable: bool) -> None:
+    if value is None:
+        if not nullable:
+            raise ValueError("null, where a value is required")
+        out.append(0)
+        return
+    write_uvarint(out, len(value) + 1)
+    out += value
+
+
+def _bytes_codec(_version: int, nullable: bool) -> tuple[Read, Write]:
+    return lambda data, at: _take(data, at, nullable), lambda out, value: _put(out, value, nullable)
+
+
+def _string_codec(_version: int, nullable: bool) -> tuple[Read, Write]:
+    def read(data: bytes, position: int) -> tuple[str | None, int]:
+        raw, position = _take(data, position, nullable)
+        return None if raw is None else raw.decode(), position
+
+    def write(out: bytearray, value: str | None) -> None:
+        _put(out, None if value is None else value.encode(), nullable)
+
+    return read, write
+
+
+BYTES = Kind("bytes", _bytes_codec, b"")
+STRING = Kind("string", _string_codec, "")
+
+
+def array(of: Kind) -> Kind:
+    def codec(version: int, nullable: bool) -> tuple[Read, Write]:
+        read_one, write_one = of.codec(version, False)
+
+        def read(data: bytes, position: int) -> tuple[tuple[Any, ...] | None, int]:
+            count, position = read_uvarint(data, position)
+            if count == 0:
+                if not nullable:
+                    raise CorruptMetadata(f"null at byte {position - 1}, where a list is required")
+                return None, position
+            if count - 1 > len(data) - position:  # every element takes a byte at least
+                raise CorruptMetadata(f"a list at byte {position} claims {count - 1} elements")
+            values = []
+            for _ in range(count - 1):
+                value, position = read_one(data, position)
+                values.append(value)
+            return tuple(values), position
+
+        def write(out: bytearray, values: Iterable[Any] | None) -> None:
+            if values is None:
+                _put(out, None, nullable)
+                return
+            listed = tuple(values)
+            write_uvarint(out, len(listed) + 1)
+            for value in listed:
+                write_one(out, value)
+
+        return read, write
+
+    return Kind(f"[]{of.name}", codec, ())
+
+
+def struct(of: type[Struct]) -> Kind:
+    def codec(version: int, _nullable: bool) -> tuple[Read, Write]:
+        body = body_of(of, version)
+
+        def read(data: bytes, position: int) -> tuple[Struct, int]:
+            values, position = body.read(data, position)
+            return of(**values), position
+
+        return read, body.write
+
+    return Kind(of.__name__, codec, of())
+
+
+class Body:
+    """The fields of one version of one struct."""
+
+    __slots__ = ("_absent", "_plain", "_tagged", "_tagged_by_name")
+
+    def __init__(self, of: type[Struct], version: int) -> None:
+        self._plain: list[tuple[str, Read, Write]] = []
+        self._tagged: dict[int, tuple[str, Read, Write, Any]] = {}
+        self._absent: list[tuple[str, Any]] = []
+        for each in fields(of):
+            how: Wire | None = each.metadata.get("wire")
+            if how is None:
+                continue
+            if not how.since <= version <= how.until:
+                self._absent.append((each.name, each.default))
+                continue
+            read, write = how.kind.codec(version, how.nullable)
+            if how.tag is None:
+                self._plain.append((each.name, read, write))
+            else:
+                self._tagged[how.tag] = (each.name, read, write, each.default)
+
+    def read(self, data: bytes, position: int) -> tuple[dict[str, Any], int]:
+        values: dict[str, Any] = {}
+        for name, read, _ in self._plain:
+            values[name], position = read(data, position)
+        count, position = read_uvarint(data, position)
+        if count:
+            unknown = []
+            for _ in range(count):
+                tag, position = read_uvarint(data, position)
+                size, position = read_uvarint(data, position)
+                end = position + size
+                if end > len(data):
+                    raise CorruptMetadata(f"tag {tag} at byte {position} ends after the record's {len(data)}")
+                known = self._tagged.get(tag)
+                if known is None:
+                    unknown.append((tag, data[position:end]))
+                else:
+                    values[known[0]], position = known[1](data, position)
+                    if position != end:
+                        raise CorruptMetadata(f"tag {tag} ends at byte {position}, {end} expected")
+                position = end
+            if unknown:
+                values["unknown_tags"] = tuple(unknown)
+        return values, position
+
+    def write(self, out: bytearray, value: Struct) -> None:
+        for name, default in self._absent:
+            if getattr(value, name) != default:
+                raise ValueError(
+                    f"{type(value).__name__}.{name} is {getattr(value, name)!r}, "
+                    f"but its version has no such field"
+                )
+        for name, _, write in self._plain:
+            write(out, getattr(value, name))
+        tagged = list(value.unknown_tags)
+        for tag, (name, _, write, default) in self._tagged.items():
+            held = getattr(value, name)
+            if held != default:
+                inner = bytearray()
+                write(inner, held)
+                tagged.append((tag, bytes(inner)))
+        write_uvarint(out, len(tagged))
+        for tag, content in sorted(tagged, key=itemgetter(0)):
+            write_uvarint(out, tag)
+            write_uvarint(out, len(content))
+            out += content
+
+
+_BODIES: dict[tuple[type[Struct], int], Body] = {}
+
+
+def body_of(of: type[Struct], version: int) -> Body:
+    body = _BODIES.get((of, version))
+    if body is None:
+        body = _BODIES[of, version] = Body(of, version)
+    return body
+
+
+def read_whole(of: type[Struct], version: int, data: bytes, position: int = 0) -> dict[str, Any]:
+    """The fields from position to the end of the data; anything that does not fit is refused."""
+    try:
+        values, end = body_of(of, version).read(data, position)
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise CorruptMetadata(f"{of.__name__} version {version} cannot be read: {error}") from error
+    if end != len(data):
+        raise CorruptMetadata(
+            f"{of.__name__} version {version} ends at byte {end}, but {len(data)} bytes were given"
+        )
+    return values

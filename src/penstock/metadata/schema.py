@@ -1,0 +1,397 @@
+"""Kafka's metadata records: what the controller writes to `__cluster_metadata` and every node replays.
+
+Fields, types, versions and tags are those of Kafka 4.3's schemas; all of them are flexible. A record's bytes
+are a frame version, the record's key and its version, each an unsigned varint, then the message. What a later
+Kafka may have added, a kind, a version or a tag, is carried along byte for byte.
+"""
+
+# ruff: noqa: RUF009  (`wire` makes a dataclass field, as `dataclasses.field` does)
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from .codec import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UUID,
+    CorruptMetadata,
+    Struct,
+    array,
+    body_of,
+    read_uvarint,
+    read_whole,
+    struct,
+    wire,
+    write_uvarint,
+)
+from .ids import Uuid
+
+FRAME_VERSION = 1
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+"""In a PartitionChangeRecord: the leader stays, and so does its epoch."""
+RECOVERED, RECOVERING, NO_RECOVERY_CHANGE = 0, 1, -1
+"""Of a leader: it has all that was acknowledged, or it was elected uncleanly and may not."""
+
+Ids: TypeAlias = tuple[int, ...]
+Uuids: TypeAlias = tuple[Uuid, ...]
+IDS, UUIDS, STRINGS = array(INT32), array(UUID), array(STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRecord(Struct):
+    """What the records have in common."""
+
+    KEY: ClassVar[int] = -1
+    version: int = 0
+    """The version that it is written in; the default is the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a kind or version that this code does not know."""
+
+    key: int
+    version: int
+    data: bytes
+
+
+AnyRecord: TypeAlias = MetadataRecord | UnknownRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Struct):
+    name: str = wire(STRING)
+    host: str = wire(STRING)
+    port: int = wire(UINT16)
+    security_protocol: int = wire(INT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportedFeature(Struct):
+    name: str = wire(STRING)
+    min_level: int = wire(INT16)
+    max_level: int = wire(INT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntity(Struct):
+    type: str = wire(STRING)
+    name: str | None = wire(STRING, nullable=True)
+    """None for the default of that type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRecord(MetadataRecord):
+    KEY: ClassVar = 0
+    version: int = 4
+    broker_id: int = wire(INT32)
+    is_migrating_zk_broker: bool = wire(BOOL, since=2)
+    incarnation_id: Uuid = wire(UUID)
+    broker_epoch: int = wire(INT64)
+    endpoints: tuple[Endpoint, ...] = wire(array(struct(Endpoint)))
+    features: tuple[SupportedFeature, ...] = wire(array(struct(SupportedFeature)))
+    rack: str | None = wire(STRING, None, nullable=True)
+    fenced: bool = wire(BOOL, True)
+    in_controlled_shutdown: bool = wire(BOOL, since=1)
+    log_dirs: Uuids = wire(UUIDS, since=3, tag=0)
+    cordoned_log_dirs: Uuids | None = wire(UUIDS, None, since=4, tag=1, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord(MetadataRecord):
+    KEY: ClassVar = 1
+    broker_id: int = wire(INT32)
+    broker_epoch: int = wire(INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord(MetadataRecord):
+    KEY: ClassVar = 2
+    name: str = wire(STRING)
+    topic_id: Uuid = wire(UUID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord(MetadataRecord):
+    KEY: ClassVar = 3
+    version: int = 2
+    partition_id: int = wire(INT32, -1)
+    topic_id: Uuid = wire(UUID)
+    replicas: Ids = wire(IDS)
+    isr: Ids = wire(IDS)
+    removing_replicas: Ids = wire(IDS)
+    adding_replicas: Ids = wire(IDS)
+    leader: int = wire(INT32, NO_LEADER)
+    leader_recovery_state: int = wire(INT8, RECOVERED, tag=0)
+    leader_epoch: int = wire(INT32, -1)
+    partition_epoch: int = wire(INT32, -1)
+    directories: Uuids = wire(UUIDS, since=1)
+    eligible_leader_replicas: Ids | None = wire(IDS, None, since=2, tag=1, nullable=True)
+    last_known_elr: Ids | None = wire(IDS, None, since=2, tag=2, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord(MetadataRecord):
+    KEY: ClassVar = 4
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=True)
+    """None takes the setting away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord(MetadataRecord):
+    """What changes in a partition; None, -2 for the leader and -1 for its recovery, is what does not."""
+
+    KEY: ClassVar = 5
+    version: int = 2
+    partition_id: int = wire(INT32, -1)
+    topic_id: Uuid = wire(UUID)
+    isr: Ids | None = wire(IDS, None, tag=0, nullable=True)
+    leader: int = wire(INT32, NO_LEADER_CHANGE, tag=1)
+    replicas: Ids | None = wire(IDS, None, tag=2, nullable=True)
+    removing_replicas: Ids | None = wire(IDS, None, tag=3, nullable=True)
+    adding_replicas: Ids | None = wire(IDS, None, tag=4, nullable=True)
+    leader_recovery_state: int = wire(INT8, NO_RECOVERY_CHANGE, tag=5)
+    eligible_leader_replicas: Ids | None = wire(IDS, None, since=2, tag=6, nullable=True)
+    last_known_elr: Ids | None = wire(IDS, None, since=2, tag=7, nullable=True)
+    directories: Uuids | None = wire(UUIDS, None, since=1, tag=8, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBrokerRecord(MetadataRecord):
+    KEY: ClassVar = 7
+    id: int = wire(INT32)
+    epoch: int = wire(INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBrokerRecord(MetadataRecord):
+    KEY: ClassVar = 8
+    id: int = wire(INT32)
+    epoch: int = wire(INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord(MetadataRecord):
+    KEY: ClassVar = 9
+    topic_id: Uuid = wire(UUID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenRecord(MetadataRecord):
+    KEY: ClassVar = 10
+    owner: str = wire(STRING)
+    requester: str = wire(STRING)
+    renewers: tuple[str, ...] = wire(STRINGS)
+    issue_timestamp: int = wire(INT64)
+    max_timestamp: int = wire(INT64)
+    expiration_timestamp: int = wire(INT64)
+    token_id: str = wire(STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord(MetadataRecord):
+    KEY: ClassVar = 11
+    name: str = wire(STRING)
+    mechanism: int = wire(INT8)
+    salt: bytes = wire(BYTES)
+    stored_key: bytes = wire(BYTES)
+    server_key: bytes = wire(BYTES)
+    iterations: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord(MetadataRecord):
+    KEY: ClassVar = 12
+    name: str = wire(STRING)
+    feature_level: int = wire(INT16)
+    """0 takes the feature away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord(MetadataRecord):
+    KEY: ClassVar = 14
+    entity: tuple[QuotaEntity, ...] = wire(array(struct(QuotaEntity)))
+    key: str = wire(STRING)
+    value: float = wire(FLOAT64)
+    remove: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord(MetadataRecord):
+    KEY: ClassVar = 15
+    broker_id: int = wire(INT32)
+    broker_epoch: int = wire(INT64, -1)
+    next_producer_id: int = wire(INT64)
+    """The first that no block has yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord(MetadataRecord):
+    KEY: ClassVar = 17
+    version: int = 3
+    broker_id: int = wire(INT32)
+    broker_epoch: int = wire(INT64)
+    fenced: int = wire(INT8, tag=0)
+    """1 fences, -1 unfences, 0 leaves it."""
+    in_controlled_shutdown: int = wire(INT8, since=1, tag=1)
+    """1 begins a controlled shutdown, 0 leaves it."""
+    log_dirs: Uuids = wire(UUIDS, since=2, tag=2)
+    """The directories left, where some failed; empty leaves them."""
+    cordoned_log_dirs: Uuids | None = wire(UUIDS, None, since=3, tag=3, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord(MetadataRecord):
+    KEY: ClassVar = 18
+    id: Uuid = wire(UUID)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    pattern_type: int = wire(INT8)
+    principal: str = wire(STRING)
+    host: str = wire(STRING)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord(MetadataRecord):
+    KEY: ClassVar = 19
+    id: Uuid = wire(UUID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord(MetadataRecord):
+    """Written now and then so that followers see the log move."""
+
+    KEY: ClassVar = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZkMigrationStateRecord(MetadataRecord):
+    KEY: ClassVar = 21
+    zk_migration_state: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord(MetadataRecord):
+    KEY: ClassVar = 22
+    name: str = wire(STRING)
+    mechanism: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransactionRecord(MetadataRecord):
+    """The records up to the end of the transaction hold together, or, when it is aborted, not at all."""
+
+    KEY: ClassVar = 23
+    name: str | None = wire(STRING, None, tag=0, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransactionRecord(MetadataRecord):
+    KEY: ClassVar = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactionRecord(MetadataRecord):
+    KEY: ClassVar = 25
+    reason: str | None = wire(STRING, None, tag=0, nullable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDelegationTokenRecord(MetadataRecord):
+    KEY: ClassVar = 26
+    token_id: str = wire(STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRecord(MetadataRecord):
+    KEY: ClassVar = 27
+    controller_id: int = wire(INT32)
+    incarnation_id: Uuid = wire(UUID)
+    zk_migration_ready: bool = wire(BOOL)
+    endpoints: tuple[Endpoint, ...] = wire(array(struct(Endpoint)))
+    features: tuple[SupportedFeature, ...] = wire(array(struct(SupportedFeature)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearElrRecord(MetadataRecord):
+    KEY: ClassVar = 28
+    topic_name: str = wire(STRING)
+    """Empty for every topic."""
+
+
+KINDS: dict[int, type[MetadataRecord]] = {
+    kind.KEY: kind
+    for kind in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        RemoveTopicRecord,
+        DelegationTokenRecord,
+        UserScramCredentialRecord,
+        FeatureLevelRecord,
+        ClientQuotaRecord,
+        ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
+        NoOpRecord,
+        ZkMigrationStateRecord,
+        RemoveUserScramCredentialRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        RemoveDelegationTokenRecord,
+        RegisterControllerRecord,
+        ClearElrRecord,
+    )
+}
+
+LATEST = {key: kind().version for key, kind in KINDS.items()}
+"""The highest version of each kind; the lowest is 0."""
+
+
+def encode(record: AnyRecord) -> bytes:
+    out = bytearray()
+    write_uvarint(out, FRAME_VERSION)
+    if isinstance(record, UnknownRecord):
+        write_uvarint(out, record.key)
+        write_uvarint(out, record.version)
+        return bytes(out + record.data)
+    write_uvarint(out, record.KEY)
+    write_uvarint(out, record.version)
+    body_of(type(record), record.version).write(out, record)
+    return bytes(out)
+
+
+def decode(data: bytes) -> AnyRecord:
+    try:
+        frame, position = read_uvarint(data, 0)
+        key, position = read_uvarint(data, position)
+        version, position = read_uvarint(data, position)
+    except IndexError as error:
+        raise CorruptMetadata(f"a metadata record of {len(data)} bytes ends within its header") from error
+    if frame != FRAME_VERSION:
+        raise CorruptMetadata(f"a metadata record has frame version {frame}, {FRAME_VERSION} expected")
+    kind = KINDS.get(key)
+    if kind is None or version > LATEST[key]:
+        return UnknownRecord(key, version, data[position:])
+    return kind(version=version, **read_whole(kind, version, data, position))

@@ -1,0 +1,16 @@
+"""What can go wrong in the core itself."""
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+
+class NotLeader(KafkaError):
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class LostCommit(KafkaError):
+    """A committed entry would be given up: some replica broke a promise (lost its disk, or was restored from an
+    old copy). The node must stop rather than go along."""
+
+
+class Misuse(KafkaError):
+    """The driver called out of turn."""

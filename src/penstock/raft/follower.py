@@ -1,0 +1,189 @@
+"""Pulling the leader's log, one fetch at a time.
+
+A fetch's offset is a promise that all below it is on our disk: it counts towards the leader's high watermark. So
+the next fetch leaves only when what the last one brought is flushed. Where the leader no longer has what comes
+next, its snapshot is fetched instead, piece by piece.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TimestampMs
+from penstock.raft.errors import LostCommit
+from penstock.raft.log import OffsetAndEpoch, truncation_point
+from penstock.raft.messages import (
+    EndQuorumEpoch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    LeaderHint,
+    UpdateVoter,
+)
+from penstock.raft.ready import Fetched, RoleName, SnapshotChunk
+from penstock.raft.role import Role, earliest
+from penstock.raft.voters import Peer, ReplicaKey
+
+if TYPE_CHECKING:
+    from penstock.raft.node import Node
+
+
+@dataclass(slots=True)
+class _SnapshotFetch:
+    snapshot_id: OffsetAndEpoch
+    position: int = 0
+
+
+class Follower(Role):
+    name = RoleName.FOLLOWER
+
+    def __init__(
+        self, node: "Node", leader: LeaderHint, voted: ReplicaKey | None, now_ms: TimestampMs
+    ) -> None:
+        super().__init__(node, leader.epoch)
+        self.leader_id = leader.leader_id
+        self.leader_endpoints = leader.endpoints
+        self.voted = voted
+        self.fetch_deadline = now_ms + node.config.fetch_timeout_ms
+        self.has_fetched = False
+        """Whether this leader has served us. Until then its existence is hearsay and no ground to refuse a pre-vote."""
+        self.leader_has_resigned = False
+        self._leader_high_watermark: Offset = -1
+        self._is_appending = False
+        """Records were handed to the driver and are not known to be flushed."""
+        self._snapshot: _SnapshotFetch | None = None
+        self._next_update_ms: TimestampMs = now_ms
+
+    @property
+    def leader(self) -> Peer:
+        return Peer(self.leader_id, self.leader_endpoints)
+
+    def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
+        return pre_vote and up_to_date and (not self.has_fetched or self.leader_has_resigned)
+
+    def poll(self, now_ms: TimestampMs) -> None:
+        has_timed_out = now_ms >= self.fetch_deadline
+        if has_timed_out and self.node.may_stand:
+            self.node.become_prospective(now_ms)
+        elif not self._may_fetch():
+            return
+        elif not self.node.is_voter and (
+            has_timed_out or self.node.ledger.is_pausing(self.leader_id, now_ms)
+        ):
+            self.node.fetch_from_anyone(now_ms)
+        elif self._update_is_due(now_ms) and self.node.ledger.is_ready(self.leader_id, now_ms):
+            self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
+            self.node.request(
+                self.leader,
+                lambda request_id: UpdateVoter(
+                    request_id, self.epoch, self.node.local, self.node.config.request_timeout_ms
+                ),
+                now_ms,
+            )
+        elif self._snapshot is not None:
+            self._fetch_snapshot(self._snapshot, now_ms)
+        else:
+            self.node.fetch(self.leader, now_ms)
+
+    def deadline(self) -> TimestampMs | None:
+        return earliest(
+            [
+                self.fetch_deadline if self.node.may_stand else None,
+                self.node.ledger.ready_at(self.leader_id) if self._may_fetch() else None,
+                None if self.node.is_voter or not self._may_fetch() else self.node.anyone_ready_at(),
+            ]
+        )
+
+    def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None:
+        if reply.error is not ErrorCode.NONE:
+            return
+        if reply.diverging is not None:
+            self._truncate(reply.diverging)
+        elif reply.snapshot is not None:
+            self._snapshot = _SnapshotFetch(reply.snapshot)
+        else:
+            self._leader_high_watermark = max(self._leader_high_watermark, reply.high_watermark)
+            if reply.records is not None:
+                self._is_appending = True
+                self.node.pending.fetched = Fetched(self.node.log.end_offset, reply.records)
+            else:
+                self._advance()
+        self._heard(now_ms)
+
+    def on_fetch_snapshot_reply(self, peer: Peer, reply: FetchSnapshotReply, now_ms: TimestampMs) -> None:
+        fetching = self._snapshot
+        if fetching is None:
+            return
+        if reply.error is not ErrorCode.NONE:
+            # The leader has a newer snapshot by now, or lost its place: a fetch will tell which to ask for.
+            self._snapshot = None
+            return
+        if reply.snapshot_id != fetching.snapshot_id or reply.position != fetching.position:
+            return
+        data = reply.data
+        if not isinstance(data, bytes):
+            raise TypeError(f"snapshot data is {type(data).__name__}, expected bytes")
+        self.node.pending.snapshot_chunks.append(SnapshotChunk(fetching.snapshot_id, fetching.position, data))
+        fetching.position += len(data)
+        if fetching.position >= reply.size:
+            self._snapshot = None
+            self.node.load_snapshot(fetching.snapshot_id)
+        self._heard(now_ms)
+
+    def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
+        """The further down the list, the longer the wait, so that the most complete log wins."""
+        self.leader_has_resigned = True
+        ids = [successor.id for successor in request.successors]
+        place = ids.index(self.node.key.id) if self.node.key.id in ids else 0
+        longest = self.node.config.election_backoff_ms_max
+        wait = 0 if place == 0 else min(longest, (longest >> (len(ids) - 1)) << (place - 1))
+        self.fetch_deadline = now_ms + wait
+
+    def on_flushed(self, now_ms: TimestampMs) -> None:
+        if self.node.flushed_offset >= self.node.log.end_offset:
+            self._is_appending = False
+        self._advance()
+
+    def on_append_failed(self, now_ms: TimestampMs) -> None:
+        self._is_appending = False
+        self.node.ledger.pause(self.leader_id, now_ms)
+
+    def _may_fetch(self) -> bool:
+        return not self._is_appending and self.node.flushed_offset >= self.node.log.end_offset
+
+    def _heard(self, now_ms: TimestampMs) -> None:
+        self.has_fetched = True
+        self.fetch_deadline = now_ms + self.node.config.fetch_timeout_ms
+
+    def _advance(self) -> None:
+        self.node.commit(min(self._leader_high_watermark, self.node.flushed_offset))
+
+    def _truncate(self, diverging: OffsetAndEpoch) -> None:
+        offset = truncation_point(self.node.log, diverging)
+        if offset < self.node.high_watermark:
+            raise LostCommit(
+                f"leader {self.leader_id} of epoch {self.epoch} asks to truncate to {offset}, "
+                f"below the high watermark {self.node.high_watermark}"
+            )
+        self.node.truncate(offset)
+
+    def _fetch_snapshot(self, fetching: _SnapshotFetch, now_ms: TimestampMs) -> None:
+        self.node.request(
+            self.leader,
+            lambda request_id: FetchSnapshot(
+                request_id,
+                self.node.key,
+                self.epoch,
+                fetching.snapshot_id,
+                fetching.position,
+                self.node.config.snapshot_bytes_max,
+            ),
+            now_ms,
+        )
+
+    def _update_is_due(self, now_ms: TimestampMs) -> bool:
+        """Whether the voter set has an old address of ours (KIP-853)."""
+        if now_ms < self._next_update_ms or self.node.tail.voters() is None:
+            return False
+        known = self.node.voters.find(self.node.key)
+        return known is not None and bool(self.node.local.endpoints) and known != self.node.local

@@ -1,0 +1,179 @@
+"""What replicas say to each other, free of any transport. The server maps these to Kafka's requests.
+
+Every request has a `request_id`. Of one that the core sends, the core chose it, and the answer is handed to `step`
+with the same id. Of one that arrives, the driver chooses it, unlike any other that is still open, and finds
+it again in the answer that `Ready.replies` holds.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import LeaderEpoch, Offset
+from penstock.raft.election import NO_LEADER
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import Endpoint, ReplicaKey, Voter
+
+
+class LeaderHint(NamedTuple):
+    """The sender's epoch and, as far as it knows, who leads in it and where. Part of every answer."""
+
+    epoch: LeaderEpoch
+    leader_id: int = NO_LEADER
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class Vote(NamedTuple):
+    """Ask for a vote, or with `pre_vote` whether one would be given (KIP-996; Vote v2)."""
+
+    request_id: int
+    epoch: LeaderEpoch
+    candidate: ReplicaKey
+    voter: ReplicaKey
+    """Whom the sender means; a replica with another directory must not answer for a lost one."""
+    end: OffsetAndEpoch
+    pre_vote: bool = False
+
+
+class VoteReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+    granted: bool = False
+
+
+class BeginQuorumEpoch(NamedTuple):
+    request_id: int
+    leader: LeaderHint
+    voter: ReplicaKey
+
+
+class BeginQuorumEpochReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+
+
+class EndQuorumEpoch(NamedTuple):
+    """The leader has resigned; successors by how far they have fetched, the best first."""
+
+    request_id: int
+    leader: LeaderHint
+    successors: tuple[ReplicaKey, ...]
+
+
+class EndQuorumEpochReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+
+
+class Fetch(NamedTuple):
+    request_id: int
+    replica: ReplicaKey
+    epoch: LeaderEpoch
+    fetch_offset: Offset
+    """The sender's log end; all below it is on the sender's disk."""
+    last_fetched_epoch: LeaderEpoch
+    high_watermark: Offset = -1
+    """What the sender knows (KIP-1166): a leader that knows more does not let it wait. -1: not said."""
+    wait_ms_max: int = 0
+    bytes_max: int = 1 << 20
+
+
+class LogSlice(NamedTuple):
+    """Whole batches to read from the log, as far as the request's size goes; the driver puts the bytes in place."""
+
+    start: Offset
+    end: Offset
+    bytes_max: int
+
+
+class SnapshotSlice(NamedTuple):
+    snapshot_id: OffsetAndEpoch
+    position: int
+    bytes_max: int
+
+
+class FetchReply(NamedTuple):
+    """At most one of `diverging`, `snapshot` and `records` is there."""
+
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+    high_watermark: Offset = -1
+    log_start_offset: Offset = -1
+    diverging: OffsetAndEpoch | None = None
+    snapshot: OffsetAndEpoch | None = None
+    records: LogSlice | object | None = None
+    """Going out a `LogSlice`; coming in the driver's own form of record batches, opaque here."""
+
+
+class FetchSnapshot(NamedTuple):
+    request_id: int
+    replica: ReplicaKey
+    epoch: LeaderEpoch
+    snapshot_id: OffsetAndEpoch
+    position: int
+    bytes_max: int = 1 << 20
+
+
+class FetchSnapshotReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+    snapshot_id: OffsetAndEpoch | None = None
+    size: int = 0
+    position: int = 0
+    data: SnapshotSlice | bytes | None = None
+    """Going out a `SnapshotSlice`; coming in the bytes."""
+
+
+class AddVoter(NamedTuple):
+    request_id: int
+    voter: Voter
+    timeout_ms: int
+    ack_when_committed: bool = True
+
+
+class RemoveVoter(NamedTuple):
+    request_id: int
+    voter: ReplicaKey
+    timeout_ms: int
+
+
+class UpdateVoter(NamedTuple):
+    """A voter tells its leader that it listens elsewhere, or understands other versions, than the set says."""
+
+    request_id: int
+    epoch: LeaderEpoch
+    voter: Voter
+    timeout_ms: int
+
+
+class VoterChangeReply(NamedTuple):
+    """To AddVoter, RemoveVoter and UpdateVoter."""
+
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+    message: str = ""
+
+
+class RequestFailed(NamedTuple):
+    """From the driver: a request could not be sent, its connection broke, or no answer will come."""
+
+    request_id: int
+
+
+Request: TypeAlias = (
+    Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | AddVoter | RemoveVoter | UpdateVoter
+)
+Reply: TypeAlias = (
+    VoteReply
+    | BeginQuorumEpochReply
+    | EndQuorumEpochReply
+    | FetchReply
+    | FetchSnapshotReply
+    | VoterChangeReply
+)
+Message: TypeAlias = Request | Reply | RequestFailed

@@ -1,0 +1,57 @@
+"""A leader that gave up its epoch: it tells the others, names successors, and promises the epoch to nobody else.
+
+A node that led when it went down starts here too: in its epoch it may neither vote, nor lead again, since entries
+that it had served but not flushed may be gone from its log.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import LeaderEpoch, TimestampMs
+from penstock.raft.messages import EndQuorumEpoch, EndQuorumEpochReply
+from penstock.raft.ready import RoleName
+from penstock.raft.role import Role, earliest
+from penstock.raft.voters import Peer, ReplicaKey, Voter
+
+if TYPE_CHECKING:
+    from penstock.raft.node import Node
+
+
+class Resigned(Role):
+    name = RoleName.RESIGNED
+
+    def __init__(
+        self, node: "Node", epoch: LeaderEpoch, successors: tuple[ReplicaKey, ...], now_ms: TimestampMs
+    ) -> None:
+        super().__init__(node, epoch)
+        self.leader_id = node.key.id
+        self.leader_endpoints = node.local.endpoints
+        self.successors = successors
+        self.election_deadline = now_ms + node.election_timeout()
+        self._acknowledged: set[int] = set()
+
+    def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
+        return pre_vote and up_to_date
+
+    def poll(self, now_ms: TimestampMs) -> None:
+        if now_ms >= self.election_deadline and not self.node.is_closing:
+            self.node.become_unattached(self.epoch + 1, now_ms)
+            return
+        for voter in self._unaware():
+            self.node.request(
+                Peer(voter.key.id, voter.endpoints),
+                lambda request_id: EndQuorumEpoch(request_id, self.hint, self.successors),
+                now_ms,
+            )
+
+    def deadline(self) -> TimestampMs | None:
+        sends = [self.node.ledger.ready_at(voter.key.id) for voter in self._unaware()]
+        return earliest([None if self.node.is_closing else self.election_deadline, *sends])
+
+    def on_end_reply(self, peer: Peer, reply: EndQuorumEpochReply, now_ms: TimestampMs) -> None:
+        if reply.error is ErrorCode.NONE:
+            self._acknowledged.add(peer.id)
+
+    def _unaware(self) -> list[Voter]:
+        voters = self.node.voters.others(self.node.key)
+        return [voter for voter in voters if voter.key.id not in self._acknowledged]

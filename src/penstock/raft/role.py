@@ -1,0 +1,113 @@
+"""What every role answers; a role overrides what it answers differently.
+
+A role lives for one stay in it: entering makes a new object, and a role never comes back. It holds what is true for
+that stay (its epoch, its timers), reads the rest from the node, and moves on by asking the node to
+`become` something else.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import LeaderEpoch, TimestampMs
+from penstock.raft.election import NO_LEADER, ElectionState
+from penstock.raft.messages import (
+    AddVoter,
+    BeginQuorumEpochReply,
+    EndQuorumEpoch,
+    EndQuorumEpochReply,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    LeaderHint,
+    RemoveVoter,
+    UpdateVoter,
+    VoteReply,
+    VoterChangeReply,
+)
+from penstock.raft.ready import RoleName
+from penstock.raft.voters import Endpoint, Peer, ReplicaKey
+
+if TYPE_CHECKING:
+    from penstock.raft.node import Node
+
+
+class Role(ABC):
+    name: ClassVar[RoleName]
+    leader_id: int = NO_LEADER
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    voted: ReplicaKey | None = None
+
+    def __init__(self, node: "Node", epoch: LeaderEpoch) -> None:
+        self.node = node
+        self.epoch = epoch
+
+    @property
+    def election(self) -> ElectionState:
+        return ElectionState(self.epoch, self.leader_id, self.voted)
+
+    @property
+    def hint(self) -> LeaderHint:
+        return LeaderHint(self.epoch, self.leader_id, self.leader_endpoints)
+
+    @abstractmethod
+    def poll(self, now_ms: TimestampMs) -> None:
+        """Act on timers that ran out and send what is due."""
+
+    @abstractmethod
+    def deadline(self) -> TimestampMs | None:
+        """When `poll` will have something to do if no message comes before."""
+
+    @abstractmethod
+    def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
+        """Whether a candidate of this role's epoch gets the vote."""
+
+    def enter(self, now_ms: TimestampMs) -> None:
+        """Called once, when the role is the node's."""
+
+    def leave(self, successor: "Role", now_ms: TimestampMs) -> None:
+        """Called once, when another role has become the node's."""
+
+    def grant(self, candidate: ReplicaKey, now_ms: TimestampMs) -> None:
+        """Note a vote that `would_grant` allowed."""
+
+    def on_vote_reply(self, peer: Peer, reply: VoteReply, now_ms: TimestampMs) -> None:
+        """An answer in our own epoch, as all that follow."""
+
+    def on_begin_reply(self, peer: Peer, reply: BeginQuorumEpochReply, now_ms: TimestampMs) -> None: ...
+
+    def on_end_reply(self, peer: Peer, reply: EndQuorumEpochReply, now_ms: TimestampMs) -> None: ...
+
+    def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None: ...
+
+    def on_fetch_snapshot_reply(self, peer: Peer, reply: FetchSnapshotReply, now_ms: TimestampMs) -> None: ...
+
+    def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None: ...
+
+    def on_flushed(self, now_ms: TimestampMs) -> None: ...
+
+    def on_append_failed(self, now_ms: TimestampMs) -> None: ...
+
+    def on_fetch(self, request: Fetch, now_ms: TimestampMs) -> None:
+        self.node.reply(FetchReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.hint))
+
+    def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: TimestampMs) -> None:
+        self.node.reply(FetchSnapshotReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.hint))
+
+    def on_voter_change(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
+        self.node.reply(VoterChangeReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.hint))
+
+
+def earliest(deadlines: Iterable[TimestampMs | None]) -> TimestampMs | None:
+    return min((each for each in deadlines if each is not None), default=None)
+
+
+def grants_without_leader(role: Role, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
+    """The vote of a node that follows nobody: one candidate an epoch, and none if the epoch has its leader."""
+    if pre_vote:
+        return up_to_date
+    if role.voted is not None:
+        return role.voted.covers(candidate)
+    return role.leader_id == NO_LEADER and up_to_date

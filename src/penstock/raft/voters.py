@@ -1,0 +1,84 @@
+"""Who votes: replicas by id and directory, and the set of them that is in force.
+
+A replica that lost its disk comes back with the same id and another directory id: it is another replica, so that
+a promise made by the lost disk is never taken for one of the new (KIP-853). A set configured by hand (the old
+`controller.quorum.voters`) knows no directories; its voters carry `NO_DIRECTORY`, which stands for any.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+NO_DIRECTORY = UUID(int=0)
+
+
+class ReplicaKey(NamedTuple):
+    id: int
+    directory_id: UUID = NO_DIRECTORY
+
+    def covers(self, other: "ReplicaKey") -> bool:
+        """Whether other is the replica meant: the same id and, where this key names a directory, the same one."""
+        return self.id == other.id and self.directory_id in (NO_DIRECTORY, other.directory_id)
+
+
+class Endpoint(NamedTuple):
+    """Where a replica listens, by the name of its listener."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class Voter(NamedTuple):
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_versions: tuple[int, int] = (0, 1)
+    """The lowest and highest `kraft.version` that the voter can live with; kept for the voters record."""
+
+
+class Peer(NamedTuple):
+    """Where a request goes. A bootstrap server's id is not known yet: it has a negative one."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """Immutable and sorted by id; no two voters share an id."""
+
+    voters: tuple[Voter, ...] = ()
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> "VoterSet":
+        chosen = tuple(sorted(voters, key=lambda voter: voter.key.id))
+        if len({voter.key.id for voter in chosen}) != len(chosen):
+            raise ValueError(f"voter ids are {[voter.key.id for voter in chosen]}, expected no two alike")
+        return cls(chosen)
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def by_id(self, replica_id: int) -> Voter | None:
+        return next((voter for voter in self.voters if voter.key.id == replica_id), None)
+
+    def find(self, key: ReplicaKey) -> Voter | None:
+        """The voter that this replica is, if it is one."""
+        return next((voter for voter in self.voters if voter.key.covers(key)), None)
+
+    def others(self, key: ReplicaKey) -> tuple[Voter, ...]:
+        return tuple(voter for voter in self.voters if not voter.key.covers(key))
+
+    def with_voter(self, voter: Voter) -> "VoterSet":
+        return VoterSet.of((*self.voters, voter))
+
+    def without(self, key: ReplicaKey) -> "VoterSet":
+        return VoterSet(self.others(key))

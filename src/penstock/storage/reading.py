@@ -1,0 +1,148 @@
+"""The half of a log that reads, from any thread.
+
+A reader takes the list of segments once. When it finds that a segment has left the log meanwhile, or that a
+file is not where it was, it takes the current list and tries again: the writer has published a newer one
+before it touched anything.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.records import RecordBatch
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
+from penstock.storage.producers import Producers
+from penstock.storage.scan import scan_batches
+from penstock.storage.segments import SegmentList, TimestampOffset
+from penstock.storage.snapshots import load_snapshot
+from penstock.vfs import Vfs
+
+_READ_ATTEMPTS_MAX = 100
+"""A reader loses only to a writer that deletes or swaps at that very moment: twice is rare, 100 times a fault."""
+
+Result = TypeVar("Result")
+
+
+class LogReader:
+    """What `Log` inherits; it never writes."""
+
+    def __init__(
+        self, partition: TopicPartition, directory: str, vfs: Vfs, segments: SegmentList, log_start: Offset
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.vfs = vfs
+        self.segments = segments
+        """Replaced whole by the writer, never changed."""
+        self.log_start = log_start
+        """First offset that readers may see. Only grows, but for a truncation below it."""
+        self.log_end: Offset = segments.active.next_offset
+        """First offset not written yet."""
+
+    def read(
+        self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
+    ) -> bytes:
+        """Batches from the one that holds offset on, never past a visible offset (default: the log end)."""
+
+        def attempt(segments: SegmentList) -> bytes:
+            log_end = self.log_end
+            if not self.log_start <= offset <= log_end:
+                raise OffsetOutOfRange(
+                    f"{self.partition} has offsets {self.log_start} to {log_end}, asked for {offset}"
+                )
+            visible_now = log_end if visible is None else min(visible, log_end)
+            if offset >= visible_now:
+                return b""
+            return segments.read(offset, bytes_max, visible_now, whole_first=whole_first)
+
+        return self._with_segments(attempt)
+
+    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
+        """The first record whose timestamp is at least this."""
+        return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self.log_start))
+
+    def latest_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp."""
+        return self._with_segments(lambda segments: segments.latest_timestamp())
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that have records in a range, for readers of committed data."""
+
+        def attempt(segments: SegmentList) -> list[AbortedTxn]:
+            try:
+                return segments.aborted(start, end)
+            except BadCheckpoint:
+                self._rebuild_txn_indexes(segments, start)
+                return segments.aborted(start, end)
+
+        return self._with_segments(attempt)
+
+    def _with_segments(self, attempt: Callable[[SegmentList], Result]) -> Result:
+        """Try on the current segments, and again if they changed under the reader's hands."""
+        for _ in range(_READ_ATTEMPTS_MAX):
+            segments = self.segments
+            try:
+                return attempt(segments)
+            except (SegmentGone, FileNotFoundError):
+                continue
+            except CorruptLog:
+                if self.segments is segments:
+                    raise
+            except OSError as error:
+                if self.segments is segments:
+                    raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
+        raise StorageError(f"{self.directory}: its files are not where they should be")
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def batches(self, start: Offset | None = None) -> Iterator[RecordBatch]:
+        """Every batch from an offset on, for tools and tests; each is good until the next is asked for."""
+        start = self.log_start if start is None else start
+        segments = self.segments
+        try:
+            for segment in (each for each in segments[segments.index_of(start) :] if each.size):
+                for _, batch in scan_batches(segment.file(), 0, segment.size):
+                    if batch.last_offset >= start:
+                        yield batch
+        except OSError as error:
+            raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
+
+    def _rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
+        """Find the aborted transactions of segments that have lost their index, from the log itself."""
+        for index in range(segments.index_of(start), len(segments)):
+            segment = segments[index]
+            try:
+                segment.txn_index.entries()
+                continue
+            except BadCheckpoint:
+                pass
+            producers = self._producers_at(segments, index)
+            found = []
+            for _, batch in scan_batches(segment.file(), 0, segment.size):
+                aborted = producers.apply(batch)
+                if aborted is not None:
+                    found.append(aborted)
+            segment.txn_index.restore(found)
+
+    def _producers_at(self, segments: SegmentList, index: int) -> Producers:
+        """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
+        producers = Producers()
+        first = index
+        while (
+            not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers) and first > 0
+        ):
+            first -= 1
+        for segment in segments[first:index]:
+            for _, batch in scan_batches(segment.file(), 0, segment.size):
+                producers.apply(batch)
+        return producers
+
+    def _producers_in(self, segments: SegmentList, index: int, position: int) -> Producers:
+        """Producer state at a position within a segment."""
+        producers = self._producers_at(segments, index)
+        for _, batch in scan_batches(segments[index].file(), 0, position):
+            producers.apply(batch)
+        return producers
