@@ -5,6 +5,8 @@ the next fetch leaves only when what the last one brought is flushed. Where the 
 next, its snapshot is fetched instead, piece by piece.
 """
 
+# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from penstock.base.ids import Offset, TimestampMs
 from penstock.raft.errors import LostCommit
 from penstock.raft.log import OffsetAndEpoch, truncation_point
 from penstock.raft.messages import (
+    NOT_SENT,
     EndQuorumEpoch,
     FetchReply,
     FetchSnapshot,
@@ -46,8 +49,9 @@ class Follower(Role):
         self.voted = voted
         self.fetch_deadline = now_ms + node.config.fetch_timeout_ms
         self.has_fetched = False
-        """Whether this leader has served us. Until then its existence is hearsay and no ground to refuse a pre-vote."""
-        self.leader_has_resigned = False
+        """Whether this leader has served us. Until then it is hearsay, and no ground to refuse a pre-vote."""
+        self.leader_is_gone = False
+        """It said so, or its port refuses: we need not wait for it, nor keep others from standing."""
         self._leader_high_watermark: Offset = -1
         self._is_appending = False
         """Records were handed to the driver and are not known to be flushed."""
@@ -59,7 +63,7 @@ class Follower(Role):
         return Peer(self.leader_id, self.leader_endpoints)
 
     def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
-        return pre_vote and up_to_date and (not self.has_fetched or self.leader_has_resigned)
+        return pre_vote and up_to_date and (not self.has_fetched or self.leader_is_gone)
 
     def poll(self, now_ms: TimestampMs) -> None:
         has_timed_out = now_ms >= self.fetch_deadline
@@ -73,13 +77,9 @@ class Follower(Role):
             self.node.fetch_from_anyone(now_ms)
         elif self._update_is_due(now_ms) and self.node.ledger.is_ready(self.leader_id, now_ms):
             self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
-            self.node.request(
-                self.leader,
-                lambda request_id: UpdateVoter(
-                    request_id, self.epoch, self.node.local, self.node.config.request_timeout_ms
-                ),
-                now_ms,
-            )
+            timeout_ms = self.node.config.request_timeout_ms
+            update = UpdateVoter(NOT_SENT, self.epoch, self.node.local, timeout_ms)
+            self.node.request(self.leader, update, now_ms)
         elif self._snapshot is not None:
             self._fetch_snapshot(self._snapshot, now_ms)
         else:
@@ -132,12 +132,21 @@ class Follower(Role):
 
     def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
         """The further down the list, the longer the wait, so that the most complete log wins."""
-        self.leader_has_resigned = True
+        self.leader_is_gone = True
         ids = [successor.id for successor in request.successors]
         place = ids.index(self.node.key.id) if self.node.key.id in ids else 0
         longest = self.node.config.election_backoff_ms_max
         wait = 0 if place == 0 else min(longest, (longest >> (len(ids) - 1)) << (place - 1))
         self.fetch_deadline = now_ms + wait
+
+    def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None:
+        """Do not wait for the fetch timeout, only long enough that not all stand at once.
+
+        Kafka waits it out. A wrong guess costs a round of pre-votes, which those refuse who do reach the leader.
+        """
+        if peer.id == self.leader_id and not self.leader_is_gone:
+            self.leader_is_gone = True
+            self.fetch_deadline = min(self.fetch_deadline, now_ms + self.node.short_wait())
 
     def on_flushed(self, now_ms: TimestampMs) -> None:
         if self.node.flushed_offset >= self.node.log.end_offset:
@@ -153,6 +162,7 @@ class Follower(Role):
 
     def _heard(self, now_ms: TimestampMs) -> None:
         self.has_fetched = True
+        self.leader_is_gone = False
         self.fetch_deadline = now_ms + self.node.config.fetch_timeout_ms
 
     def _advance(self) -> None:
@@ -168,18 +178,15 @@ class Follower(Role):
         self.node.truncate(offset)
 
     def _fetch_snapshot(self, fetching: _SnapshotFetch, now_ms: TimestampMs) -> None:
-        self.node.request(
-            self.leader,
-            lambda request_id: FetchSnapshot(
-                request_id,
-                self.node.key,
-                self.epoch,
-                fetching.snapshot_id,
-                fetching.position,
-                self.node.config.snapshot_bytes_max,
-            ),
-            now_ms,
+        request = FetchSnapshot(
+            NOT_SENT,
+            self.node.key,
+            self.epoch,
+            fetching.snapshot_id,
+            fetching.position,
+            self.node.config.snapshot_bytes_max,
         )
+        self.node.request(self.leader, request, now_ms)
 
     def _update_is_due(self, now_ms: TimestampMs) -> bool:
         """Whether the voter set has an old address of ours (KIP-853)."""

@@ -3,6 +3,7 @@
 A change of role forgets them all, so that no answer to an old question is taken for one to a new.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.base.ids import TimestampMs
@@ -18,6 +19,9 @@ class _Line:
     request_id: int | None = None
     busy_until: TimestampMs = 0
     """While a request is under way, when it is given up; else the end of the pause."""
+
+
+_IDLE = _Line(Peer(-1, ()))
 
 
 class Ledger:
@@ -36,6 +40,12 @@ class Ledger:
     def is_pausing(self, peer_id: int, now_ms: TimestampMs) -> bool:
         line = self._lines.get(peer_id)
         return line is not None and line.request_id is None and line.busy_until > now_ms
+
+    def any_ready_at(self, peer_ids: Iterable[int]) -> TimestampMs | None:
+        """When one of them may be asked, if only one of them is to be asked at a time."""
+        lines = [self._lines.get(peer_id, _IDLE) for peer_id in peer_ids]
+        asked = [line.busy_until for line in lines if line.request_id is not None]
+        return max(asked) if asked else min((line.busy_until for line in lines), default=None)
 
     def sent(self, peer: Peer, now_ms: TimestampMs) -> int:
         """The id for a request that goes out now."""

@@ -13,6 +13,9 @@ from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 
+NOT_SENT = -1
+"""The id of a request that has yet to get one."""
+
 
 class LeaderHint(NamedTuple):
     """The sender's epoch and, as far as it knows, who leads in it and where. Part of every answer."""
@@ -163,6 +166,8 @@ class RequestFailed(NamedTuple):
     """From the driver: a request could not be sent, its connection broke, or no answer will come."""
 
     request_id: int
+    refused: bool = False
+    """Nobody listens there: the peer's process is gone, not just slow."""
 
 
 Request: TypeAlias = (

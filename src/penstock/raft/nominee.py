@@ -1,11 +1,13 @@
 """What a prospective and a candidate share: they ask every voter, and count."""
 
+# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import LeaderEpoch, TimestampMs
 from penstock.raft.election import Tally
-from penstock.raft.messages import Vote, VoteReply
+from penstock.raft.messages import NOT_SENT, Vote, VoteReply
 from penstock.raft.role import Role, earliest
 from penstock.raft.voters import Peer, Voter
 
@@ -22,9 +24,6 @@ class Nominee(Role):
         self.tally.record(node.key.id, granted=True)
         self.election_deadline = now_ms + node.election_timeout()
 
-    def won(self, now_ms: TimestampMs) -> None:
-        raise NotImplementedError
-
     def on_vote_reply(self, peer: Peer, reply: VoteReply, now_ms: TimestampMs) -> None:
         if reply.error is ErrorCode.NONE:
             self.tally.record(peer.id, reply.granted)
@@ -35,13 +34,8 @@ class Nominee(Role):
             return
         end = self.node.tail.end
         for voter in self._unheard():
-            self.node.request(
-                Peer(voter.key.id, voter.endpoints),
-                lambda request_id, key=voter.key: Vote(
-                    request_id, self.epoch, self.node.key, key, end, self.pre_vote
-                ),
-                now_ms,
-            )
+            vote = Vote(NOT_SENT, self.epoch, self.node.key, voter.key, end, self.pre_vote)
+            self.node.request(Peer(voter.key.id, voter.endpoints), vote, now_ms)
 
     def deadline(self) -> TimestampMs | None:
         sends = [] if self.tally.is_lost else [self.node.ledger.ready_at(v.key.id) for v in self._unheard()]

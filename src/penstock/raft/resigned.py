@@ -4,11 +4,13 @@ A node that led when it went down starts here too: in its epoch it may neither v
 that it had served but not flushed may be gone from its log.
 """
 
+# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import LeaderEpoch, TimestampMs
-from penstock.raft.messages import EndQuorumEpoch, EndQuorumEpochReply
+from penstock.raft.messages import NOT_SENT, EndQuorumEpoch, EndQuorumEpochReply
 from penstock.raft.ready import RoleName
 from penstock.raft.role import Role, earliest
 from penstock.raft.voters import Peer, ReplicaKey, Voter
@@ -38,11 +40,8 @@ class Resigned(Role):
             self.node.become_unattached(self.epoch + 1, now_ms)
             return
         for voter in self._unaware():
-            self.node.request(
-                Peer(voter.key.id, voter.endpoints),
-                lambda request_id: EndQuorumEpoch(request_id, self.hint, self.successors),
-                now_ms,
-            )
+            end = EndQuorumEpoch(NOT_SENT, self.hint, self.successors)
+            self.node.request(Peer(voter.key.id, voter.endpoints), end, now_ms)
 
     def deadline(self) -> TimestampMs | None:
         sends = [self.node.ledger.ready_at(voter.key.id) for voter in self._unaware()]

@@ -5,7 +5,8 @@ that stay (its epoch, its timers), reads the rest from the node, and moves on by
 `become` something else.
 """
 
-from abc import ABC, abstractmethod
+# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,8 +25,8 @@ from penstock.raft.messages import (
     LeaderHint,
     RemoveVoter,
     UpdateVoter,
-    VoteReply,
     VoterChangeReply,
+    VoteReply,
 )
 from penstock.raft.ready import RoleName
 from penstock.raft.voters import Endpoint, Peer, ReplicaKey
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.raft.node import Node
 
 
-class Role(ABC):
+class Role:
     name: ClassVar[RoleName]
     leader_id: int = NO_LEADER
     leader_endpoints: tuple[Endpoint, ...] = ()
@@ -52,17 +53,17 @@ class Role(ABC):
     def hint(self) -> LeaderHint:
         return LeaderHint(self.epoch, self.leader_id, self.leader_endpoints)
 
-    @abstractmethod
     def poll(self, now_ms: TimestampMs) -> None:
         """Act on timers that ran out and send what is due."""
+        raise NotImplementedError
 
-    @abstractmethod
     def deadline(self) -> TimestampMs | None:
         """When `poll` will have something to do if no message comes before."""
+        raise NotImplementedError
 
-    @abstractmethod
     def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
         """Whether a candidate of this role's epoch gets the vote."""
+        raise NotImplementedError
 
     def enter(self, now_ms: TimestampMs) -> None:
         """Called once, when the role is the node's."""
@@ -83,6 +84,8 @@ class Role(ABC):
     def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None: ...
 
     def on_fetch_snapshot_reply(self, peer: Peer, reply: FetchSnapshotReply, now_ms: TimestampMs) -> None: ...
+
+    def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None: ...
 
     def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None: ...
 

@@ -46,7 +46,7 @@ class _SparseIndex(Generic[Entry]):
 
     _ENTRY: ClassVar[Struct]
 
-    __slots__ = ("_entries", "_files", "_last_key", "_written", "base_offset", "ref")
+    __slots__ = ("_entries", "_files", "_last_key", "_sealed_bytes", "_written", "base_offset", "ref")
 
     def __init__(self, files: OpenFiles, ref: FileRef, base_offset: Offset) -> None:
         self._files = files
@@ -58,6 +58,8 @@ class _SparseIndex(Generic[Entry]):
         """How many bytes of `_entries` are in the file already."""
         self._last_key = -1
         """First field of the last entry in memory; -1 where there is none."""
+        self._sealed_bytes: int | None = None
+        """Size of the file, once it was searched on disk."""
 
     # -- growing, while active ------------------------------------------------------------------------
 
@@ -100,6 +102,9 @@ class _SparseIndex(Generic[Entry]):
         if self._written < len(entries):
             file.pwrite([bytes(entries[self._written :])], self._written)
             self._written = len(entries)
+        if self._sealed_bytes is not None:
+            self._files.forget_blocks(self.ref)
+            self._sealed_bytes = None
         return True
 
     def doubt(self) -> None:
@@ -150,19 +155,19 @@ class _SparseIndex(Generic[Entry]):
 
     def _block_around(self, key: int) -> bytes:
         """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
-        file = self._files.open(self.ref)
-        width, unpack = self._ENTRY.size, self._ENTRY.unpack
+        files, width, unpack_from = self._files, self._ENTRY.size, self._ENTRY.unpack_from
+        if self._sealed_bytes is None:
+            self._sealed_bytes = files.open(self.ref).size()
         block = _BLOCK_BYTES // width * width
-        blocks = -(-file.size() // block)
-        low, high = 0, blocks - 1  # the block sought is in low..high
+        low, high = 0, (self._sealed_bytes - 1) // block  # the block sought is in low..high
         while low < high:
             middle = (low + high + 1) // 2
-            first = file.pread(width, middle * block)
-            if len(first) == width and unpack(first)[0] <= key:
+            data = files.read_block(self.ref, middle * block, block)
+            if len(data) >= width and unpack_from(data)[0] <= key:
                 low = middle
             else:
                 high = middle - 1
-        return file.pread(block, low * block)
+        return files.read_block(self.ref, low * block, block)
 
     def _read_all(self) -> bytes:
         try:

@@ -17,6 +17,12 @@ OPEN_FILES_MAX = 4096
 """Well below the customary descriptor limit of services (65,536), and enough that hot segments stay open."""
 
 
+BLOCKS_BYTES_MAX = 16 * 2**20
+"""Blocks of sealed indexes kept in memory, so that a look-up mostly touches no index file."""
+_BLOCK_OVERHEAD_BYTES = 250
+"""What an entry of the cache costs besides its bytes: the key, two slots, the objects' headers."""
+
+
 class FileRef:
     """A file by identity; two refs to one path are two files."""
 
@@ -35,6 +41,9 @@ class OpenFiles:
         self.read_only = read_only
         self._open_max = open_max
         self._files: OrderedDict[FileRef, File] = OrderedDict()
+        self._blocks: OrderedDict[tuple[FileRef, int], bytes] = OrderedDict()
+        """First in, first out: cheaper than by use, and a block that is dropped too early is read again."""
+        self._blocks_bytes = 0
 
     def open(self, ref: FileRef, *, create: bool = False) -> File:
         file = self._files.get(ref)
@@ -53,6 +62,27 @@ class OpenFiles:
                 break
         return file
 
+    def read_block(self, ref: FileRef, position: int, length: int) -> bytes:
+        """A block of a file that does not change, from memory if it was read lately."""
+        key = (ref, position)
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = self.open(ref).pread(length, position)
+            self._blocks_bytes += len(block) + _BLOCK_OVERHEAD_BYTES
+            while self._blocks and self._blocks_bytes > BLOCKS_BYTES_MAX:
+                self._drop_block(next(iter(self._blocks)))
+        return block
+
+    def _drop_block(self, key: tuple[FileRef, int]) -> None:
+        block = self._blocks.pop(key, None)
+        if block is not None:
+            self._blocks_bytes -= len(block) + _BLOCK_OVERHEAD_BYTES
+
+    def forget_blocks(self, ref: FileRef) -> None:
+        """The file has changed after all."""
+        for key in [key for key in list(self._blocks) if key[0] is ref]:
+            self._drop_block(key)
+
     def forget(self, ref: FileRef) -> None:
         self._files.pop(ref, None)
 
@@ -61,3 +91,5 @@ class OpenFiles:
 
     def close(self) -> None:
         self._files.clear()
+        self._blocks.clear()
+        self._blocks_bytes = 0

@@ -335,8 +335,8 @@ class _Opening:
         while position < size:
             try:
                 for at, batch in scan_batches(file, position, size):
-                    if at in segment.damaged:
-                        continue
+                    if at in segment.damaged:  # its length may be what is wrong with it
+                        raise CorruptLog(file.path, at, segment.damaged[at])
                     _check(file, at, batch, offset)
                     yield batch
                     position, offset = at + batch.size, batch.next_offset

@@ -34,6 +34,7 @@ class Spot(NamedTuple):
     base_offset: int
     last_offset: int
     max_timestamp: int
+    leader_epoch: int = -1
 
 
 def scan_batches(
@@ -79,7 +80,9 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
         buffer = file.pread(min(step, end - start), start)
         consumed = 0
         while len(buffer) - consumed >= HEADER_BYTES:
-            base, length, _, magic, _, _, last_delta, _, max_timestamp = _WALK.unpack_from(buffer, consumed)
+            base, length, epoch, magic, _, _, last_delta, _, max_timestamp = _WALK.unpack_from(
+                buffer, consumed
+            )
             position = start + consumed
             size = LOG_OVERHEAD + length
             if magic != 2 or length < LENGTH_MIN or size > end - position or last_delta < 0:
@@ -89,7 +92,7 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
                     f"no batch: magic {magic}, length {length}, expected magic 2 and {LENGTH_MIN} to "
                     f"{end - position - LOG_OVERHEAD} bytes",
                 )
-            yield Spot(position, size, base, base + last_delta, max_timestamp)
+            yield Spot(position, size, base, base + last_delta, max_timestamp, epoch)
             consumed += size
         if consumed == 0:
             raise CorruptLog(

@@ -174,6 +174,9 @@ class SegmentList(Sequence[Segment]):
 def _first_record(
     segment: Segment, spot: Spot, timestamp: TimestampMs, start: Offset
 ) -> TimestampOffset | None:
+    if spot.base_offset == spot.last_offset:  # a batch of one record: its header says it all
+        is_wanted = spot.max_timestamp >= timestamp and spot.base_offset >= start
+        return TimestampOffset(spot.max_timestamp, spot.base_offset, spot.leader_epoch) if is_wanted else None
     batch = RecordBatch.parse(segment.file().pread(spot.size, spot.position))
     for record in batch.records():
         if record.timestamp >= timestamp and record.offset >= start:

@@ -38,6 +38,7 @@ from .primitives import (
     read_string,
     read_tags,
     skip_tags,
+    string,
     tags,
     topic_key,
     trailing,
@@ -57,7 +58,7 @@ _new = tuple.__new__
 
 
 class FetchPartition(NamedTuple):
-    index: int
+    partition: int
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
@@ -136,7 +137,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> FetchRequest:
         at += 25
     topics, at = _topics(frame, at, version)
     if frame[at] == 1:
-        forgotten = []
+        forgotten: list[ForgottenTopic] = []
         at += 1
     else:
         forgotten, at = _forgotten(frame, at, version)
@@ -156,13 +157,13 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> FetchRequest:
             replica_id, replica_epoch = _replica_state(frame, *found[1])
     if at != len(frame):
         raise trailing(frame, at)
-    return _new(FetchRequest, head + (topics, forgotten, rack_id, replica_id, replica_epoch, cluster_id))
+    return _new(FetchRequest, (*head, topics, forgotten, rack_id, replica_id, replica_epoch, cluster_id))
 
 
 def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic], int]:
     topics: list[FetchTopic] = []
     topic_count = frame[at] - 1
-    if topic_count == 0 or topic_count == 1:
+    if 0 <= topic_count <= 1:
         at += 1
     else:
         topic_count, at = read_count(frame, at, True, 3)
@@ -293,12 +294,12 @@ def _plain_topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchT
         leader_epoch, log_start = NO_EPOCH, -1
         for fields in layout.iter_unpack(frame[at:stop]):
             if version >= 9:
-                index, leader_epoch, offset, log_start, size = fields
+                partition, leader_epoch, offset, log_start, size = fields
             elif version >= 5:
-                index, offset, log_start, size = fields
+                partition, offset, log_start, size = fields
             else:
-                index, offset, size = fields
-            partitions.append(FetchPartition(index, leader_epoch, offset, NO_EPOCH, log_start, size))
+                partition, offset, size = fields
+            partitions.append(FetchPartition(partition, leader_epoch, offset, NO_EPOCH, log_start, size))
         at = stop
         topics.append(FetchTopic(topic, partitions))
     return topics, at
@@ -322,7 +323,7 @@ class SnapshotId(NamedTuple):
 class FetchResult(NamedTuple):
     """What one partition has to give."""
 
-    index: int
+    partition: int
     error_code: int
     high_watermark: int
     last_stable_offset: int
@@ -369,10 +370,8 @@ def fetch_reply(
     """
     if version >= FLEXIBLE:
         head = bytearray(_REPLY_12.pack(0, correlation_id, throttle_time_ms, error_code, session_id))
-        buffers, total = _flexible_topics(head, topics)
-        last = buffers[-1]
-        hints = tags({0: encode_endpoints(node_endpoints)}) if node_endpoints and version >= 16 else b"\0"
-        last += hints
+        buffers, last, total = _flexible_reply_topics(head, topics)
+        last += tags({0: encode_endpoints(node_endpoints)}) if node_endpoints and version >= 16 else b"\0"
         total += len(last)
     else:
         if version >= SESSIONS:
@@ -384,10 +383,10 @@ def fetch_reply(
     return buffers, total
 
 
-def _flexible_topics(
+def _flexible_reply_topics(
     head: bytearray, topics: Sequence[tuple[TopicKey, Sequence[FetchResult]]]
-) -> tuple[list[Buffer], int]:
-    """The buffers, of which the last is still to be added to, and the bytes of all the others."""
+) -> tuple[list[Buffer], bytearray, int]:
+    """The buffers, the last of them, which is still to be added to, and the bytes of all the others."""
     buffers: list[Buffer] = [head]
     total = 0
     head += uvarint(len(topics) + 1)
@@ -395,12 +394,24 @@ def _flexible_topics(
         head += topic if isinstance(topic, bytes) else string(topic, True)
         head += uvarint(len(results) + 1)
         for result in results:
-            index, error, high, stable, start, records, aborted, preferred, diverging, leader, snapshot = result
+            (
+                partition,
+                error,
+                high,
+                stable,
+                start,
+                records,
+                aborted,
+                preferred,
+                diverging,
+                leader,
+                snapshot,
+            ) = result
             if aborted:
-                head += _RESULT_5.pack(index, error, high, stable, start) + uvarint(len(aborted) + 1)
+                head += _RESULT_5.pack(partition, error, high, stable, start) + uvarint(len(aborted) + 1)
                 head += b"".join(_ABORTED_12.pack(*each) for each in aborted) + INT32.pack(preferred)
             else:
-                head += _PACK_RESULT(index, error, high, stable, start, aborted is not None, preferred)
+                head += _PACK_RESULT(partition, error, high, stable, start, aborted is not None, preferred)
             if records:
                 size = len(records)
                 head += uvarint(size + 1)
@@ -414,7 +425,7 @@ def _flexible_topics(
             else:
                 head += _result_tags(result)
         head += b"\0"
-    return buffers, total
+    return buffers, head, total
 
 
 def _plain_reply_topics(
@@ -440,11 +451,11 @@ def _plain_reply_topics(
 
 def _plain_result(result: FetchResult, version: int) -> bytes:
     """A partition up to its records."""
-    index, error, high, stable, start, records, aborted, preferred, *_ = result
+    partition, error, high, stable, start, records, aborted, preferred, *_ = result
     if version >= 5:
-        encoded = _RESULT_5.pack(index, error, high, stable, start)
+        encoded = _RESULT_5.pack(partition, error, high, stable, start)
     else:
-        encoded = _RESULT_4.pack(index, error, high, stable)
+        encoded = _RESULT_4.pack(partition, error, high, stable)
     encoded += INT32.pack(-1 if aborted is None else len(aborted))
     if aborted:
         encoded += b"".join(_ABORTED.pack(*each) for each in aborted)

@@ -66,7 +66,8 @@ def read_count(frame: memoryview, at: int, flexible: bool, item_bytes_min: int) 
         raise MalformedRequest(f"an array at byte {at} has length {count}, expected at least 0")
     if count * item_bytes_min > len(frame) - at:
         raise MalformedRequest(
-            f"an array at byte {at} says it has {count} items of {item_bytes_min} bytes or more, {len(frame) - at} are left"
+            f"an array at byte {at} says it has {count} items, of {item_bytes_min} bytes or more each; "
+            f"{len(frame) - at} bytes are left"
         )
     return count, at
 

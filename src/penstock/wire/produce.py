@@ -52,7 +52,7 @@ _new = tuple.__new__
 
 
 class ProducePartition(NamedTuple):
-    index: int
+    partition: int
     records: memoryview | None
     """A slice of the frame; None where the client sent null."""
 
@@ -114,32 +114,36 @@ def _flexible_topics(frame: memoryview, at: int, ids: bool) -> tuple[list[Produc
                 at += size
             else:
                 topic, at = read_string(frame, at, True)
-        if frame[at] == 2:
-            partition_count = 1
-            at += 1
-        else:
-            partition_count, at = read_count(frame, at, True, 6)
-        partitions = []
-        for _ in range(partition_count):
-            (index,) = _UNPACK_INT32(frame, at)
-            at += 4
-            size = frame[at]
-            if size < 128:
-                at += 1
-            else:
-                size, at = read_uvarint(frame, at)
-            if size:
-                stop = at + size - 1
-                if stop >= len(frame):
-                    raise too_long("a record set", size - 1, frame, at)
-                partitions.append(_new(ProducePartition, (index, frame[at:stop])))
-                at = stop
-            else:
-                partitions.append(_new(ProducePartition, (index, None)))
-            at = skip_tags(frame, at) if frame[at] else at + 1
+        partitions, at = _flexible_partitions(frame, at)
         at = skip_tags(frame, at) if frame[at] else at + 1
         topics.append(_new(ProduceTopic, (topic, partitions)))
     return topics, skip_tags(frame, at) if frame[at] else at + 1
+
+
+def _flexible_partitions(frame: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+    partitions: list[ProducePartition] = []
+    if frame[at] == 2:
+        partition_count = 1
+        at += 1
+    else:
+        partition_count, at = read_count(frame, at, True, 6)
+    for _ in range(partition_count):
+        (partition,) = _UNPACK_INT32(frame, at)
+        size = frame[at + 4]
+        if size < 128:
+            at += 5
+        else:
+            size, at = read_uvarint(frame, at + 4)
+        if size:
+            stop = at + size - 1
+            if stop >= len(frame):
+                raise too_long("a record set", size - 1, frame, at)
+            partitions.append(_new(ProducePartition, (partition, frame[at:stop])))
+            at = stop
+        else:
+            partitions.append(_new(ProducePartition, (partition, None)))
+        at = skip_tags(frame, at) if frame[at] else at + 1
+    return partitions, at
 
 
 def _plain_topics(frame: memoryview, at: int) -> tuple[list[ProduceTopic], int]:
@@ -151,7 +155,7 @@ def _plain_topics(frame: memoryview, at: int) -> tuple[list[ProduceTopic], int]:
         partition_count, at = read_count(frame, at, False, 8)
         partitions = []
         for _ in range(partition_count):
-            (index,) = _UNPACK_INT32(frame, at)
+            (partition,) = _UNPACK_INT32(frame, at)
             (size,) = _UNPACK_INT32(frame, at + 4)
             at += 8
             if size < 0:
@@ -159,11 +163,11 @@ def _plain_topics(frame: memoryview, at: int) -> tuple[list[ProduceTopic], int]:
                     raise MalformedRequest(
                         f"a record set at byte {at} has length {size}, expected -1 or more"
                     )
-                partitions.append(ProducePartition(index, None))
+                partitions.append(ProducePartition(partition, None))
                 continue
             if size > end - at:
                 raise too_long("a record set", size, frame, at)
-            partitions.append(_new(ProducePartition, (index, frame[at : at + size])))
+            partitions.append(_new(ProducePartition, (partition, frame[at : at + size])))
             at += size
         topics.append(ProduceTopic(topic, partitions))
     return topics, at
@@ -178,7 +182,7 @@ class RecordError(NamedTuple):
 class ProduceResult(NamedTuple):
     """What became of one partition's records."""
 
-    index: int
+    partition: int
     error_code: int = 0
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -225,7 +229,7 @@ def produce_reply_one(
     version: int,
     correlation_id: int,
     topic: TopicKey,
-    index: int,
+    partition: int,
     base_offset: int,
     log_start_offset: int,
     log_append_time_ms: int = -1,
@@ -241,7 +245,7 @@ def produce_reply_one(
             length,
             correlation_id,
             before,
-            index,
+            partition,
             error_code,
             base_offset,
             log_append_time_ms,
@@ -249,7 +253,7 @@ def produce_reply_one(
             after,
         )
     return frame.pack(
-        length, correlation_id, before, index, error_code, base_offset, log_append_time_ms, after
+        length, correlation_id, before, partition, error_code, base_offset, log_append_time_ms, after
     )
 
 
@@ -267,7 +271,7 @@ def produce_reply(
 ) -> bytes:
     """The whole frame of any reply. What a version has no field for is left out."""
     flexible = version >= FLEXIBLE
-    pieces = []
+    pieces: list[bytes] = []
     topic_count = 0
     for topic, results in topics:
         topic_count += 1
@@ -284,10 +288,10 @@ def produce_reply(
 
 
 def _encode_result(result: ProduceResult, version: int, flexible: bool) -> bytes:
-    index, error_code, base_offset, append_time_ms, log_start_offset, errors, message, leader = result
+    partition, error_code, base_offset, append_time_ms, log_start_offset, errors, message, leader = result
     if version < 5:
-        return _RESULT.pack(index, error_code, base_offset, append_time_ms)
-    encoded = _RESULT_5.pack(index, error_code, base_offset, append_time_ms, log_start_offset)
+        return _RESULT.pack(partition, error_code, base_offset, append_time_ms)
+    encoded = _RESULT_5.pack(partition, error_code, base_offset, append_time_ms, log_start_offset)
     if version < 8:
         return encoded
     end = b"\0" if flexible else b""

@@ -1,0 +1,345 @@
+"""The settings of topics and brokers by Kafka's names: types, defaults, what is allowed, what they mean.
+
+A topic's setting falls back on the broker's settings named in `brokers`: of `log.retention.ms`,
+`log.retention.minutes` and `log.retention.hours` the first that is set counts, and the last has the default.
+Those broker settings are made from the topic's, here; the others of the brokers follow.
+
+Defaults and bounds are Kafka 4.3's, but for `num.partitions` (3), `segment.bytes` (small segments are for labs
+and tests), and for the replication of internal topics, which follows the number of brokers there are.
+`acted` says whether anything obeys the setting; the others are taken, checked, kept and shown.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+_UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+
+
+class ConfigType(IntEnum):
+    """The protocol's numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Mode(Enum):
+    """When a broker's setting may change."""
+
+    READ_ONLY = "read-only"
+    """At a restart."""
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+    """At run time, for all brokers at once or for one."""
+
+
+class Importance(Enum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+_NUMBER_LIMITS = {
+    ConfigType.SHORT: (-INT16_MAX - 1, INT16_MAX),
+    ConfigType.INT: (-INT32_MAX - 1, INT32_MAX),
+    ConfigType.LONG: (-INT64_MAX - 1, INT64_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    type: ConfigType
+    default: str | None
+    """None where nothing is set unless somebody sets it."""
+    documentation: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str | None = None
+    acted: bool = True
+    mode: Mode = Mode.CLUSTER_WIDE
+    importance: Importance = Importance.MEDIUM
+    brokers: tuple[str, ...] = ()
+    """Of a topic's setting: the broker's settings that stand in for it, the strongest first."""
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        low, high = _NUMBER_LIMITS.get(self.type, (None, None))
+        return (low if self.low is None else self.low), (high if self.high is None else self.high)
+
+
+def unit_ms(name: str) -> int:
+    """How many milliseconds one of a broker's setting is: 3,600,000 for `log.retention.hours`."""
+    return _UNIT_MS.get(name.rpartition(".")[2], 1)
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = ConfigType
+_COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_THROTTLED = r"\*|none|(\d+:\d+(,\d+:\d+)*)?"
+_DAY_MS = str(24 * 60 * 60 * 1000)
+_WEEK_MS = str(7 * 24 * 60 * 60 * 1000)
+_FOREVER = str(INT64_MAX)
+
+TOPIC_SETTINGS: dict[str, Setting] = {
+    each.name: each
+    for each in (
+        Setting("cleanup.policy", LIST, "delete",
+                "What happens to old records: whole segments are deleted, or compacted to each key's latest.",
+                choices=("compact", "delete"), brokers=("log.cleanup.policy",)),
+        Setting("compression.gzip.level", INT, "-1", "The effort of gzip, -1 for its own default.",
+                low=-1, high=9, acted=False, brokers=("compression.gzip.level",)),
+        Setting("compression.lz4.level", INT, "9", "The effort of lz4.",
+                low=1, high=17, acted=False, brokers=("compression.lz4.level",)),
+        Setting("compression.type", STRING, "producer",
+                "The codec in which batches are stored; `producer` leaves them as they came.",
+                choices=_COMPRESSIONS, brokers=("compression.type",)),
+        Setting("compression.zstd.level", INT, "3", "The effort of zstd.",
+                low=-131072, high=22, acted=False, brokers=("compression.zstd.level",)),
+        Setting("delete.retention.ms", LONG, _DAY_MS,
+                "How long a tombstone stays in a compacted log, so that readers see the deletion.",
+                low=0, brokers=("log.cleaner.delete.retention.ms",)),
+        Setting("file.delete.delay.ms", LONG, "60000", "How long a deleted file stays on disk under another name.",
+                low=0, brokers=("log.segment.delete.delay.ms",)),
+        Setting("flush.messages", LONG, _FOREVER, "After how many records the log is synced to disk.",
+                low=1, brokers=("log.flush.interval.messages",)),
+        Setting("flush.ms", LONG, _FOREVER, "After how long unsynced records are synced to disk.",
+                low=0, brokers=("log.flush.interval.ms", "log.flush.scheduler.interval.ms")),
+        Setting("follower.replication.throttled.replicas", LIST, "",
+                "Replicas whose following is throttled, as partition:broker pairs, or * for all.",
+                pattern=_THROTTLED, acted=False),
+        Setting("index.interval.bytes", INT, "4096", "How many bytes of log lie between two index entries.",
+                low=0, brokers=("log.index.interval.bytes",)),
+        Setting("leader.replication.throttled.replicas", LIST, "",
+                "Replicas whose reading from the leader is throttled, as partition:broker pairs, or * for all.",
+                pattern=_THROTTLED, acted=False),
+        Setting("local.retention.bytes", LONG, "-2",
+                "What of a tiered log stays on local disk; -2 is retention.bytes.",
+                low=-2, acted=False, brokers=("log.local.retention.bytes",)),
+        Setting("local.retention.ms", LONG, "-2", "How long a tiered log stays on local disk; -2 is retention.ms.",
+                low=-2, acted=False, brokers=("log.local.retention.ms",)),
+        Setting("max.compaction.lag.ms", LONG, _FOREVER, "After how long a record is compacted at the latest.",
+                low=1, brokers=("log.cleaner.max.compaction.lag.ms",)),
+        Setting("max.message.bytes", INT, str(2**20 + 12), "The largest batch that is taken.",
+                low=0, brokers=("message.max.bytes",)),
+        Setting("message.timestamp.after.max.ms", LONG, "3600000",
+                "How far a record's timestamp may lie in the future.",
+                low=0, brokers=("log.message.timestamp.after.max.ms",)),
+        Setting("message.timestamp.before.max.ms", LONG, _FOREVER,
+                "How far a record's timestamp may lie in the past.",
+                low=0, brokers=("log.message.timestamp.before.max.ms",)),
+        Setting("message.timestamp.type", STRING, "CreateTime",
+                "Whether records keep the producer's timestamp or get the time of their append.",
+                choices=("CreateTime", "LogAppendTime"), brokers=("log.message.timestamp.type",)),
+        Setting("min.cleanable.dirty.ratio", DOUBLE, "0.5",
+                "How much of a log must be uncompacted before it is compacted.",
+                low=0, high=1, brokers=("log.cleaner.min.cleanable.ratio",)),
+        Setting("min.compaction.lag.ms", LONG, "0", "How long a record stays uncompacted at the least.",
+                low=0, brokers=("log.cleaner.min.compaction.lag.ms",)),
+        Setting("min.insync.replicas", INT, "1",
+                "How many replicas must be in sync for a write with acks=all to be taken.",
+                low=1, brokers=("min.insync.replicas",)),
+        Setting("preallocate", BOOLEAN, "false", "Whether a new segment's file is given its full size at once.",
+                acted=False, brokers=("log.preallocate",)),
+        Setting("remote.log.copy.disable", BOOLEAN, "false", "Whether a tiered log stops to be copied.", acted=False),
+        Setting("remote.log.delete.on.disable", BOOLEAN, "false",
+                "Whether what was copied is deleted when tiering is turned off.", acted=False),
+        Setting("remote.storage.enable", BOOLEAN, "false", "Whether the log is tiered.", acted=False),
+        Setting("retention.bytes", LONG, "-1",
+                "How large a partition may grow before its oldest segments go; -1 is without limit.",
+                low=-1, brokers=("log.retention.bytes",)),
+        Setting("retention.ms", LONG, _WEEK_MS, "How long records are kept; -1 is forever.",
+                low=-1, brokers=("log.retention.ms", "log.retention.minutes", "log.retention.hours")),
+        Setting("segment.bytes", INT, str(2**30), "At which size a log goes on in a new segment.",
+                low=1000, brokers=("log.segment.bytes",)),
+        Setting("segment.index.bytes", INT, str(10 * 2**20), "How large a segment's index may grow.",
+                low=24, brokers=("log.index.size.max.bytes",)),
+        Setting("segment.jitter.ms", LONG, "0", "How much earlier, by chance, segment.ms may strike.",
+                low=0, brokers=("log.roll.jitter.ms", "log.roll.jitter.hours")),
+        Setting("segment.ms", LONG, _WEEK_MS, "After how long a log goes on in a new segment.",
+                low=1, brokers=("log.roll.ms", "log.roll.hours")),
+        Setting("unclean.leader.election.enable", BOOLEAN, "false",
+                "Whether a replica that may lack records may lead when no other can.",
+                brokers=("unclean.leader.election.enable",)),
+        Setting("internal.segment.bytes", INT, None,
+                "As segment.bytes, and before it; Kafka's own tests set it.", low=0),
+        Setting("record.validation", STRING, "header",
+                "Whether a produced batch is judged by its header and CRC, or record by record.",
+                choices=("header", "full"), brokers=("log.record.validation",)),
+    )
+}  # fmt: skip
+
+
+def _made_from(topic: Setting) -> list[Setting]:
+    """The broker's settings behind a topic's."""
+    made = []
+    for name in topic.brokers:
+        unit = unit_ms(name) if len(topic.brokers) > 1 else 1
+        last, first = name == topic.brokers[-1], name == topic.brokers[0]
+        default = topic.default if unit == 1 or topic.default is None else str(int(topic.default) // unit)
+        made.append(
+            Setting(
+                name,
+                topic.type if unit == 1 else INT,
+                default if last else None,
+                f"For topics that do not set {topic.name}. {topic.documentation}",
+                topic.low,
+                topic.high,
+                topic.choices,
+                acted=topic.acted,
+                mode=Mode.CLUSTER_WIDE if first else Mode.READ_ONLY,
+                importance=Importance.HIGH if len(topic.brokers) > 1 else Importance.MEDIUM,
+            )
+        )
+    return made
+
+
+def _fixed(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    documentation: str,
+    low: float | None = None,
+    choices: tuple[str, ...] = (),
+    acted: bool = True,
+) -> Setting:
+    """A broker's setting that takes a restart."""
+    return Setting(name, kind, default, documentation, low, None, choices, None, acted, Mode.READ_ONLY)
+
+
+_ROLES = ("broker", "controller")
+_SYNCS = ("alone", "always", "never")
+
+BROKER_SETTINGS: dict[str, Setting] = {
+    each.name: each
+    for each in (
+        *(made for topic in TOPIC_SETTINGS.values() for made in _made_from(topic)),
+        _fixed("advertised.listeners", LIST, None, "Where clients are told to connect; unset, where they did."),
+        _fixed("auto.create.topics.enable", BOOLEAN, "true", "Whether asking about an unknown topic creates it."),
+        _fixed("auto.leader.rebalance.enable", BOOLEAN, "true", "Whether leadership returns to preferred leaders."),
+        _fixed("broker.heartbeat.interval.ms", INT, "2000",
+               "How often a broker tells the controller that it is alive."),
+        _fixed("broker.id", INT, "-1", "The older name of node.id."),
+        _fixed("broker.rack", STRING, None, "Where the broker stands; replicas are spread over racks."),
+        _fixed("broker.session.timeout.ms", INT, "9000", "After how long without a heartbeat a broker is fenced."),
+        _fixed("connections.max.idle.ms", LONG, "600000", "After how long an idle connection is closed."),
+        _fixed("controlled.shutdown.enable", BOOLEAN, "true",
+               "Whether a stopping broker hands over its partitions first."),
+        _fixed("controller.listener.names", LIST, None, "Which listeners are the controllers'."),
+        _fixed("controller.quorum.bootstrap.servers", LIST, "", "Where the quorum of controllers is found."),
+        _fixed("controller.quorum.election.backoff.max.ms", INT, "1000",
+               "The longest wait before another election.", 0),
+        _fixed("controller.quorum.election.timeout.ms", INT, "1000",
+               "After how long without a leader one is elected.", 0),
+        _fixed("controller.quorum.fetch.timeout.ms", INT, "2000",
+               "After how long without an answer a leader is given up.", 0),
+        _fixed("controller.quorum.request.timeout.ms", INT, "2000",
+               "How long an answer of the quorum is waited for.", 0),
+        _fixed("controller.quorum.retry.backoff.ms", INT, "20", "How long to wait before trying the quorum again.", 0),
+        _fixed("controller.quorum.voters", LIST, "", "The voters of a quorum that does not change, as id@host:port."),
+        _fixed("default.replication.factor", INT, "1", "How many replicas a topic gets where none is asked for.", 1),
+        _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics may be deleted."),
+        _fixed("durability.fsync", STRING, "alone",
+               "When acks=all waits for the disk: with a single in-sync replica, always or never.", choices=_SYNCS),
+        _fixed("fetch.max.bytes", INT, "57671680", "The most that one fetch answers with.", 1024),
+        _fixed("group.consumer.assignors", LIST, "uniform,range", "The assignors of consumer groups."),
+        _fixed("group.consumer.heartbeat.interval.ms", INT, "5000",
+               "How often consumers are told to send a heartbeat.", 1),
+        _fixed("group.consumer.max.heartbeat.interval.ms", INT, "15000", "The largest a group may set.", 1),
+        _fixed("group.consumer.max.session.timeout.ms", INT, "60000", "The largest a group may set.", 1),
+        _fixed("group.consumer.max.size", INT, str(INT32_MAX), "How many members a consumer group may have.", 1),
+        _fixed("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The smallest a group may set.", 1),
+        _fixed("group.consumer.min.session.timeout.ms", INT, "45000", "The smallest a group may set.", 1),
+        _fixed("group.consumer.session.timeout.ms", INT, "45000",
+               "After how long a silent consumer is out of its group.", 1),
+        _fixed("group.initial.rebalance.delay.ms", INT, "3000", "How long a new group waits for more members."),
+        _fixed("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
+        _fixed("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),
+        _fixed("group.min.session.timeout.ms", INT, "6000", "The smallest session timeout of a classic member."),
+        _fixed("inter.broker.listener.name", STRING, None, "Which listener brokers use among themselves."),
+        _fixed("leader.imbalance.check.interval.seconds", LONG, "300", "How often preferred leaders are restored.", 1),
+        _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compacted logs are cleaned."),
+        _fixed("log.dir", LIST, "./penstock-data", "Where logs are, unless log.dirs says so."),
+        _fixed("log.dirs", LIST, None, "Where logs are."),
+        _fixed("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", 0),
+        _fixed("log.flush.start.offset.checkpoint.interval.ms", INT, "60000", "How often log starts are written.", 0),
+        _fixed("log.retention.check.interval.ms", LONG, "300000", "How often old segments are looked for.", 1),
+        _fixed("max.incremental.fetch.session.cache.slots", INT, "1000", "How many fetch sessions are kept.", 0),
+        _fixed("metadata.log.dir", STRING, None, "Where the metadata log is; unset, in the first of log.dirs."),
+        _fixed("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520",
+               "After how many bytes a snapshot is due.", 1),
+        _fixed("metadata.log.max.snapshot.interval.ms", LONG, "3600000", "After how long a snapshot is due.", 0),
+        _fixed("metadata.log.segment.bytes", INT, str(2**30), "As segment.bytes, of the metadata log.", 1000),
+        _fixed("metadata.max.idle.interval.ms", INT, "500", "How often the idle metadata log is moved on.", 0),
+        _fixed("metadata.max.retention.bytes", LONG, "104857600", "How large old metadata may grow."),
+        _fixed("metadata.max.retention.ms", LONG, _WEEK_MS, "How long old metadata is kept."),
+        _fixed("node.id", INT, None, "The node's number in the cluster.", 0),
+        _fixed("num.partitions", INT, "3", "How many partitions a topic gets where none is asked for.", 1),
+        _fixed("offset.metadata.max.bytes", INT, "4096", "How much text a committed offset may carry."),
+        _fixed("offsets.commit.timeout.ms", INT, "5000", "How long a commit may take.", 1, acted=False),
+        _fixed("offsets.retention.check.interval.ms", LONG, "600000",
+               "How often forgotten offsets are looked for.", 1),
+        _fixed("offsets.retention.minutes", INT, "10080", "How long the offsets of an empty group are kept.", 1),
+        _fixed("offsets.topic.num.partitions", INT, "50", "Partitions of the topic of committed offsets.", 1),
+        _fixed("offsets.topic.replication.factor", SHORT, "3", "Replicas of it, at most the brokers there are.", 1),
+        _fixed("offsets.topic.segment.bytes", INT, "104857600", "Its segment.bytes.", 1),
+        _fixed("process.roles", LIST, "broker,controller", "What the node is.", choices=_ROLES),
+        _fixed("queued.max.requests", INT, "500", "How many requests may wait.", 1, acted=False),
+        _fixed("replica.fetch.backoff.ms", INT, "1000", "How long a follower waits after an error.", 0),
+        _fixed("replica.fetch.max.bytes", INT, "1048576", "How much a follower asks for of a partition.", 0),
+        _fixed("replica.fetch.min.bytes", INT, "1", "How much a follower waits for."),
+        _fixed("replica.fetch.response.max.bytes", INT, "10485760", "How much a follower asks for in all.", 0),
+        _fixed("replica.fetch.wait.max.ms", INT, "500", "How long a follower waits for it."),
+        _fixed("replica.high.watermark.checkpoint.interval.ms", LONG, "5000",
+               "How often high watermarks are written."),
+        _fixed("replica.lag.time.max.ms", LONG, "30000", "After how long behind a follower leaves the ISR."),
+        _fixed("replica.selector.class", STRING, None, "Which replica consumers are sent to."),
+        _fixed("request.timeout.ms", INT, "30000", "How long an answer from another broker is waited for."),
+        _fixed("socket.listen.backlog.size", INT, "50", "How many connections may wait to be taken.", 1),
+        _fixed("socket.receive.buffer.bytes", INT, "102400",
+               "The receive buffer of a connection; -1 is the system's."),
+        _fixed("socket.request.max.bytes", INT, "104857600", "The largest request that is taken.", 1),
+        _fixed("socket.send.buffer.bytes", INT, "102400", "The send buffer of a connection; -1 is the system's."),
+        _fixed("transaction.max.timeout.ms", INT, "900000", "The longest that a transaction may ask for.", 1),
+        _fixed("transaction.state.log.min.isr", INT, "2", "Its min.insync.replicas, at most its replicas.", 1),
+        _fixed("transaction.state.log.num.partitions", INT, "50", "Partitions of the topic of transactions.", 1),
+        _fixed("transaction.state.log.replication.factor", SHORT, "3",
+               "Replicas of it, at most the brokers there are.", 1),
+        _fixed("transaction.state.log.segment.bytes", INT, "104857600", "Its segment.bytes.", 1),
+        _fixed("transactional.id.expiration.ms", INT, _WEEK_MS, "How long an unused transactional id is kept.", 1),
+        Setting("follower.replication.throttled.rate", LONG, str(INT64_MAX),
+                "Bytes a second for throttled followers.", low=0, acted=False, mode=Mode.PER_BROKER),
+        Setting("leader.replication.throttled.rate", LONG, str(INT64_MAX),
+                "Bytes a second for throttled reads from leaders.", low=0, acted=False, mode=Mode.PER_BROKER),
+        Setting("replica.alter.log.dirs.io.max.bytes.per.second", LONG, str(INT64_MAX),
+                "Bytes a second for moves between directories.", low=0, acted=False, mode=Mode.PER_BROKER),
+        Setting("listener.security.protocol.map", STRING, "PLAINTEXT:PLAINTEXT",
+                "Which protocol each listener speaks.", mode=Mode.PER_BROKER),
+        Setting("listeners", LIST, "PLAINTEXT://:9092", "Where the broker listens.", mode=Mode.PER_BROKER),
+        Setting("cordoned.log.dirs", LIST, "",
+                "Directories that take no new replicas.", mode=Mode.PER_BROKER, acted=False),
+        Setting("background.threads", INT, "10", "Kafka's threads for housework.", low=1, acted=False),
+        Setting("log.cleaner.backoff.ms", LONG, "15000", "How long an idle cleaner sleeps.", low=0),
+        Setting("log.cleaner.dedupe.buffer.size", LONG, "134217728", "The memory of the cleaners for keys."),
+        Setting("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", "How fast cleaners may go."),
+        Setting("log.cleaner.threads", INT, "1", "How many logs are cleaned at once.", low=0),
+        Setting("max.connection.creation.rate", INT, str(INT32_MAX), "New connections a second.", low=0, acted=False),
+        Setting("max.connections", INT, str(INT32_MAX), "How many connections are taken.", low=0),
+        Setting("max.connections.per.ip", INT, str(INT32_MAX), "How many of one address.", low=0),
+        Setting("max.connections.per.ip.overrides", STRING, "", "How many of given addresses.", acted=False),
+        Setting("num.io.threads", INT, "8", "Kafka's threads for requests.", low=1, acted=False),
+        Setting("num.network.threads", INT, "3", "Kafka's threads for sockets.", low=1, acted=False),
+        Setting("num.recovery.threads.per.data.dir", INT, "2", "Threads for recovery.", low=1, acted=False),
+        Setting("num.replica.fetchers", INT, "1", "Fetchers for each leader that is followed.", low=1),
+        Setting("producer.id.expiration.ms", INT, _DAY_MS, "How long an idle producer is remembered.", low=1),
+        Setting("transaction.partition.verification.enable", BOOLEAN, "true",
+                "Whether writes of transactions are checked with their coordinator."),
+    )
+}  # fmt: skip

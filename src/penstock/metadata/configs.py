@@ -1,0 +1,315 @@
+"""Settings as they are in force: who set what, what counts, and whether a change may be made.
+
+For a topic the strongest is its own setting, then the broker's that stands in for it: set at run time for this
+broker, set at run time for all, in the broker's own file, and last the default.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from math import isnan
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.settings import BadSetting, LogSettings
+
+from .config_table import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigType,
+    Mode,
+    Setting,
+    unit_ms,
+)
+from .image import ALL_BROKERS, ClusterImage, Resource, ResourceType
+
+_LOG_SETTINGS = frozenset(each.metadata["name"] for each in fields(LogSettings))
+_NUMBERS = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE)
+
+
+class Source(IntEnum):
+    """Who said so; the protocol's numbers."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+
+
+class Described(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+    synonyms: tuple[Synonym, ...]
+    """All who have a say, the strongest first."""
+    type: ConfigType
+    read_only: bool
+    sensitive: bool
+    documentation: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What one broker has to say: its file, and through the image what was set at run time."""
+
+    broker_id: int | None = None
+    """None for what holds for brokers in general."""
+    static: Mapping[str, str] | None = None
+
+    def said(self, setting_names: tuple[str, ...], image: ClusterImage) -> Iterator[Synonym]:
+        """Each word of this broker on the settings, the strongest first."""
+        if self.broker_id is not None:
+            own = image.config(Resource(ResourceType.BROKER, str(self.broker_id)))
+            yield from _found(setting_names, own, Source.DYNAMIC_BROKER)
+        yield from _found(setting_names, image.config(ALL_BROKERS), Source.DYNAMIC_DEFAULT_BROKER)
+        yield from _found(setting_names, self.static or {}, Source.STATIC_BROKER)
+        for name in setting_names:
+            default = BROKER_SETTINGS[name].default
+            if default is not None:
+                yield Synonym(name, default, Source.DEFAULT)
+
+
+ANY_BROKER = BrokerSettings()
+
+
+def _found(names: tuple[str, ...], values: Mapping[str, str], source: Source) -> Iterator[Synonym]:
+    for name in names:
+        if name in values:
+            yield Synonym(name, values[name], source)
+
+
+def topic_setting(
+    topic: str, name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER
+) -> str | None:
+    """What is in force for a topic, as text."""
+    setting = TOPIC_SETTINGS[name]
+    own = image.config(Resource(ResourceType.TOPIC, topic)).get(name)
+    if own is not None:
+        return own
+    for said in broker.said(setting.brokers, image):
+        return _in_topic_units(setting, said)
+    return setting.default
+
+
+def broker_setting(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> str | None:
+    """What is in force for a broker, as text."""
+    for said in broker.said((name,), image):
+        return said.value
+    return None
+
+
+def min_insync_replicas(topic: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> int:
+    return int(topic_setting(topic, "min.insync.replicas", image, broker) or 1)
+
+
+def unclean_election_allowed(topic: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> bool:
+    return (topic_setting(topic, "unclean.leader.election.enable", image, broker) or "").lower() == "true"
+
+
+def log_defaults(image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> LogSettings:
+    """What the logs of topics obey that set nothing themselves."""
+    texts = {}
+    for name in _LOG_SETTINGS:
+        setting = TOPIC_SETTINGS[name]
+        said = next(broker.said(setting.brokers, image), None)
+        if said is not None and said.source is not Source.DEFAULT:
+            texts[name] = _in_topic_units(setting, said)
+    return LogSettings.from_text(texts)
+
+
+def log_settings(
+    topic: str,
+    image: ClusterImage,
+    broker: BrokerSettings = ANY_BROKER,
+    defaults: LogSettings | None = None,
+) -> LogSettings:
+    """What a topic's logs obey. With many topics, give the `log_defaults`, which are the same for all."""
+    own = image.config(Resource(ResourceType.TOPIC, topic))
+    texts = {name: value for name, value in own.items() if name in _LOG_SETTINGS}
+    if "internal.segment.bytes" in own:
+        texts["segment.bytes"] = own["internal.segment.bytes"]
+    base = log_defaults(image, broker) if defaults is None else defaults
+    return LogSettings.from_text(texts, base) if texts else base
+
+
+def _in_topic_units(setting: Setting, said: Synonym) -> str:
+    value = said.value or ""
+    unit = unit_ms(said.name) if len(setting.brokers) > 1 else 1
+    if unit == 1 or int(value) < 0:  # -1 hours is -1 milliseconds: forever
+        return value
+    return str(int(value) * unit)
+
+
+def describe(
+    resource: Resource,
+    image: ClusterImage,
+    broker: BrokerSettings = ANY_BROKER,
+    names: frozenset[str] | None = None,
+) -> list[Described]:
+    """Every setting of a topic or a broker, or those asked for; of all brokers together, what was set."""
+    if resource.type == ResourceType.TOPIC:
+        described = [
+            _describe_topic(setting, resource.name, image, broker) for setting in _shown(image, resource)
+        ]
+    elif resource == ALL_BROKERS:
+        described = [
+            _described(BROKER_SETTINGS[name], (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),))
+            for name, value in sorted(image.config(resource).items())
+            if name in BROKER_SETTINGS
+        ]
+    elif resource.type == ResourceType.BROKER:
+        described = [
+            _described(setting, tuple(broker.said(_broker_synonyms(name), image)))
+            for name, setting in sorted(BROKER_SETTINGS.items())
+        ]
+    else:
+        described = []
+    return [each for each in described if names is None or each.name in names]
+
+
+def _shown(image: ClusterImage, resource: Resource) -> list[Setting]:
+    """All settings of a topic; an internal one only where it is set."""
+    own = image.config(resource)
+    return [
+        TOPIC_SETTINGS[name]
+        for name in sorted(TOPIC_SETTINGS)
+        if not name.startswith("internal.") or name in own
+    ]
+
+
+def _describe_topic(setting: Setting, topic: str, image: ClusterImage, broker: BrokerSettings) -> Described:
+    own = image.config(Resource(ResourceType.TOPIC, topic)).get(setting.name)
+    synonyms = tuple(broker.said(setting.brokers, image))
+    if own is not None:
+        synonyms = (Synonym(setting.name, own, Source.TOPIC), *synonyms)
+        value: str | None = own
+    else:
+        value = _in_topic_units(setting, synonyms[0]) if synonyms else setting.default
+    return _described(setting, synonyms)._replace(value=value)
+
+
+def _broker_synonyms(name: str) -> tuple[str, ...]:
+    """The names behind a broker's setting: of log.retention.ms also the minutes and the hours."""
+    for topic in TOPIC_SETTINGS.values():
+        if len(topic.brokers) > 1 and name == topic.brokers[0]:
+            return topic.brokers
+    return (name,)
+
+
+def _described(setting: Setting, synonyms: tuple[Synonym, ...]) -> Described:
+    own = [each for each in synonyms if each.name == setting.name]
+    return Described(
+        name=setting.name,
+        value=own[0].value if own else None,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        synonyms=synonyms,
+        type=setting.type,
+        read_only=setting.mode is Mode.READ_ONLY,
+        sensitive=False,
+        documentation=setting.documentation,
+    )
+
+
+def validate(resource: Resource, values: Mapping[str, str]) -> None:
+    """Refuse, in a sentence, what may not be set on a topic or, at run time, on a broker."""
+    if resource.type == ResourceType.TOPIC:
+        for name, text in values.items():
+            if name not in TOPIC_SETTINGS:
+                raise BadSetting(f"unknown topic setting {name}")
+            check(TOPIC_SETTINGS[name], text)
+        _check_together(values)
+    elif resource.type == ResourceType.BROKER:
+        for name, text in values.items():
+            _check_dynamic(name, resource)
+            check(BROKER_SETTINGS[name], text)
+    else:
+        raise BadSetting(
+            f"settings of resource type {resource.type} are not supported", ErrorCode.INVALID_REQUEST
+        )
+
+
+def validate_static(values: Mapping[str, str]) -> None:
+    """Refuse what may not stand in a broker's own file."""
+    for name, text in values.items():
+        if name not in BROKER_SETTINGS:
+            raise BadSetting(f"unknown setting {name}")
+        check(BROKER_SETTINGS[name], text)
+
+
+def _check_dynamic(name: str, resource: Resource) -> None:
+    if name not in BROKER_SETTINGS:
+        raise BadSetting(f"unknown broker setting {name}")
+    mode = BROKER_SETTINGS[name].mode
+    if mode is Mode.READ_ONLY:
+        raise BadSetting(f"{name} cannot be changed while the broker runs", ErrorCode.INVALID_REQUEST)
+    if mode is Mode.PER_BROKER and resource == ALL_BROKERS:
+        raise BadSetting(f"{name} is set for one broker at a time, not for all", ErrorCode.INVALID_REQUEST)
+
+
+def _check_together(values: Mapping[str, str]) -> None:
+    lags = [
+        values.get(name) or TOPIC_SETTINGS[name].default
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    ]
+    least, most = (int(lag or 0) for lag in lags)
+    if least > most:
+        raise BadSetting(
+            f"min.compaction.lag.ms is {least}, more than max.compaction.lag.ms, which is {most}"
+        )
+
+
+def check(setting: Setting, text: str) -> None:
+    """Refuse a value that the setting cannot have."""
+    name, value = setting.name, text.strip()
+    if setting.type is ConfigType.BOOLEAN:
+        if value.lower() not in ("true", "false"):
+            raise BadSetting(f"{name} is {text!r}, expected true or false")
+    elif setting.type in _NUMBERS:
+        _check_number(setting, value)
+    elif setting.type is ConfigType.LIST:
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if setting.choices and (not parts or not set(parts) <= set(setting.choices)):
+            raise BadSetting(f"{name} is {text!r}, expected a list of {', '.join(setting.choices)}")
+    elif setting.choices and text not in setting.choices:
+        raise BadSetting(f"{name} is {text!r}, expected one of {', '.join(setting.choices)}")
+    if setting.pattern is not None and not re.fullmatch(setting.pattern, value):
+        raise BadSetting(f"{name} is {text!r}, expected partition:broker pairs or *")
+
+
+def _check_number(setting: Setting, value: str) -> None:
+    whole = setting.type is not ConfigType.DOUBLE
+    try:
+        number = int(value) if whole else float(value)
+    except ValueError as error:
+        raise BadSetting(f"{setting.name} is {value!r}, expected a number") from error
+    low, high = setting.bounds
+    if (low is not None and number < low) or (high is not None and number > high) or isnan(number):
+        raise BadSetting(f"{setting.name} is {value}, expected {_span(low, high)}")
+    if setting.name == "compression.gzip.level" and number == 0:
+        raise BadSetting("compression.gzip.level is 0, expected 1 to 9, or -1 for gzip's own default")
+
+
+def _span(low: float | None, high: float | None) -> str:
+    if high is None:
+        return f"{low} or more"
+    return f"{low} to {high}"
+
+
+def is_list(resource: Resource, name: str) -> bool:
+    """Whether values can be appended to it and subtracted from it."""
+    table = TOPIC_SETTINGS if resource.type == ResourceType.TOPIC else BROKER_SETTINGS
+    return name in table and table[name].type is ConfigType.LIST
+
+
+def default_of(resource: Resource, name: str) -> str | None:
+    table = TOPIC_SETTINGS if resource.type == ResourceType.TOPIC else BROKER_SETTINGS
+    return table[name].default

@@ -1,0 +1,188 @@
+"""The cluster as its metadata log tells it, at one offset: who is there, what is where, and how it is set.
+
+An image never changes. `replay` gives the image after some records and shares with the old one all that they
+did not touch, so that readers may hold any image for as long as they like. `records` gives the records that
+build it again: the content of a snapshot. What changed from one image to the next is in `delta`.
+
+Records of kinds that nothing here acts on (ACLs, SCRAM credentials, quotas, delegation tokens, what a later
+Kafka may write) are kept, and are in the snapshot too: no node forgets what it did not understand.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from penstock.base.ids import LeaderEpoch, Offset
+
+from .ids import Uuid
+from .maps import FrozenMap
+from .schema import NO_LEADER, RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, UnknownRecord, Uuids
+from .versions import ELR_FEATURE, METADATA_VERSION, METADATA_VERSION_MIN
+
+
+class ResourceType(IntEnum):
+    """What has settings; the numbers are the protocol's."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Resource(NamedTuple):
+    type: int
+    name: str
+    """A topic, or the id of a broker; empty for the default of all brokers."""
+
+
+ALL_BROKERS = Resource(ResourceType.BROKER, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's registration."""
+
+    id: int
+    epoch: int
+    """Given at registration, and larger each time: a request with an older one comes from a former life."""
+    incarnation_id: Uuid
+    """Drawn by the broker at each start."""
+    endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[SupportedFeature, ...] = ()
+    rack: str | None = None
+    fenced: bool = True
+    """A fenced broker leads nothing, is in no ISR, and clients do not see it."""
+    in_controlled_shutdown: bool = False
+    log_dirs: Uuids = ()
+    cordoned_log_dirs: Uuids | None = None
+    """Directories that take no new replicas; None until the broker has said."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead partitions and join ISRs."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def supported(self, feature: str) -> tuple[int, int]:
+        return supported_range(self.features, feature)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """A controller's registration."""
+
+    id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[SupportedFeature, ...] = ()
+    zk_migration_ready: bool = False
+
+    def supported(self, feature: str) -> tuple[int, int]:
+        return supported_range(self.features, feature)
+
+
+def supported_range(features: Iterable[SupportedFeature], name: str) -> tuple[int, int]:
+    """The lowest and highest level; (0, 0), which is off, for a feature that is not listed."""
+    for feature in features:
+        if feature.name == name:
+            return feature.min_level, feature.max_level
+    return 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    replicas: Ids
+    """In order of preference."""
+    directories: Uuids
+    """Of the replicas, in the same order."""
+    isr: Ids
+    """Invariant: a subset of the replicas, and it holds the leader where there is one."""
+    leader: int = NO_LEADER
+    leader_epoch: LeaderEpoch = 0
+    """Moves with the leader. Never back."""
+    partition_epoch: int = 0
+    """Moves with every change. Never back."""
+    recovery_state: int = RECOVERED
+    elr: Ids = ()
+    """Replicas outside the ISR that hold all that was acknowledged (KIP-966), kept while the ISR is smaller
+    than `min.insync.replicas`."""
+    last_known_elr: Ids = ()
+    """Where all is lost: the last leader, to wait for."""
+    adding: Ids = ()
+    removing: Ids = ()
+    """Of a reassignment that is going on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: Uuid
+    partitions: FrozenMap[int, Partition] = FrozenMap()  # noqa: RUF009  (it never changes)
+
+
+@dataclass(frozen=True)
+class ClusterImage:
+    offset: Offset = -1
+    """Of the last record in it."""
+    epoch: LeaderEpoch = 0
+    """Of the leader that wrote that record."""
+    features: FrozenMap[str, int] = FrozenMap()  # noqa: RUF009
+    """The finalized level of each feature that is on."""
+    brokers: FrozenMap[int, Broker] = FrozenMap()  # noqa: RUF009
+    controllers: FrozenMap[int, ControllerNode] = FrozenMap()  # noqa: RUF009
+    topics: FrozenMap[str, Topic] = FrozenMap()  # noqa: RUF009
+    topic_names: FrozenMap[Uuid, str] = FrozenMap()  # noqa: RUF009
+    configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
+    next_producer_id: int = 0
+    kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
+    """Records that are not acted on, by what they are about."""
+    unknown: tuple[UnknownRecord, ...] = ()
+    """Records of unknown kinds, in their order."""
+    transaction: tuple[AnyRecord, ...] | None = None
+    """Records of a metadata transaction that has not ended, which are no part of the image yet."""
+
+    @cached_property
+    def metadata_version(self) -> int:
+        level: int = self.features.get(METADATA_VERSION, METADATA_VERSION_MIN)
+        return level
+
+    @cached_property
+    def elr_enabled(self) -> bool:
+        return bool(self.features.get(ELR_FEATURE, 0))
+
+    def topic_by_id(self, topic_id: Uuid) -> Topic | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def is_active(self, broker_id: int) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    def config(self, resource: Resource) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.configs.get(resource, {})
+        return found
+
+    def replay(self, records: Iterable[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> "ClusterImage":
+        """The image after these records, of which the last has this offset."""
+        from .replay import ImageDraft  # noqa: PLC0415  (the draft is made of what is declared here)
+
+        draft = ImageDraft(self)
+        for record in records:
+            draft.replay(record)
+        return draft.freeze(offset, epoch)
+
+    def records(self) -> Iterator[AnyRecord]:
+        """The records that build this image from an empty one, in Kafka's order."""
+        from .snapshot import snapshot_records  # noqa: PLC0415
+
+        return snapshot_records(self)
+
+
+EMPTY = ClusterImage()

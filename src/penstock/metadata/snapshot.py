@@ -1,0 +1,102 @@
+"""An image as records: features first, since they say how the rest is written, then brokers, controllers,
+topics with their partitions, settings, quotas, producer ids, ACLs, SCRAM credentials, delegation tokens."""
+
+from collections.abc import Iterator
+
+from . import schema as s
+from . import versions as v
+from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
+
+KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
+KEPT_AFTER_PRODUCER_IDS = (
+    s.AccessControlEntryRecord,
+    s.UserScramCredentialRecord,
+    s.DelegationTokenRecord,
+    s.ZkMigrationStateRecord,
+)
+
+
+def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
+    if image.transaction is not None:
+        raise ValueError("a metadata transaction is open, and its records would be lost")
+    level = image.metadata_version
+    for name in sorted(image.features, key=lambda name: (name != v.METADATA_VERSION, name)):
+        yield s.FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for _, broker in sorted(image.brokers.items()):
+        yield broker_record(broker, level)
+    for _, controller in sorted(image.controllers.items()):
+        yield _controller_record(controller)
+    for name in sorted(image.topics):
+        yield from _topic_records(image.topics[name], level)
+    for resource in sorted(image.configs):
+        for name, value in sorted(image.configs[resource].items()):
+            yield s.ConfigRecord(
+                resource_type=resource.type, resource_name=resource.name, name=name, value=value
+            )
+    yield from _kept(image, KEPT_BEFORE_PRODUCER_IDS)
+    if image.next_producer_id:
+        yield s.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from _kept(image, KEPT_AFTER_PRODUCER_IDS)
+    yield from image.unknown
+
+
+def broker_record(broker: Broker, metadata_version: int) -> s.RegisterBrokerRecord:
+    return s.RegisterBrokerRecord(
+        version=v.register_broker_version(metadata_version),
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        endpoints=broker.endpoints,
+        features=broker.features,
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=broker.log_dirs if v.has_directories(metadata_version) else (),
+        cordoned_log_dirs=broker.cordoned_log_dirs if v.has_cordoned_dirs(metadata_version) else None,
+    )
+
+
+def partition_record(
+    topic_id: bytes, number: int, partition: Partition, metadata_version: int
+) -> s.PartitionRecord:
+    directories = partition.directories if v.has_directories(metadata_version) else ()
+    with_elr = v.has_elr(metadata_version)
+    return s.PartitionRecord(
+        version=v.partition_version(metadata_version),
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        removing_replicas=partition.removing,
+        adding_replicas=partition.adding,
+        leader=partition.leader,
+        leader_recovery_state=partition.recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=directories,
+        eligible_leader_replicas=(partition.elr or None) if with_elr else None,
+        last_known_elr=(partition.last_known_elr or None) if with_elr else None,
+    )
+
+
+def _controller_record(controller: ControllerNode) -> s.RegisterControllerRecord:
+    return s.RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        endpoints=controller.endpoints,
+        features=controller.features,
+    )
+
+
+def _topic_records(topic: Topic, metadata_version: int) -> Iterator[s.AnyRecord]:
+    yield s.TopicRecord(name=topic.name, topic_id=topic.id)
+    for number in sorted(topic.partitions):
+        yield partition_record(topic.id, number, topic.partitions[number], metadata_version)
+
+
+def _kept(image: ClusterImage, kinds: tuple[type[s.MetadataRecord], ...]) -> Iterator[s.AnyRecord]:
+    for kind in kinds:
+        held = [(repr(about), record) for about, record in image.kept.entries() if isinstance(record, kind)]
+        for _, record in sorted(held, key=lambda each: each[0]):
+            yield record

@@ -1,0 +1,209 @@
+"""What a message means before any role sees it: is it for us, of our epoch, and does it tell of another leader?
+
+Epochs sort everything out. A request from the past is refused with our epoch, a message from the future moves us
+there first, and only what belongs to the present reaches the role.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import LeaderEpoch, TimestampMs
+from penstock.raft.election import NO_LEADER
+from penstock.raft.messages import (
+    AddVoter,
+    BeginQuorumEpoch,
+    BeginQuorumEpochReply,
+    EndQuorumEpoch,
+    EndQuorumEpochReply,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    LeaderHint,
+    Message,
+    RemoveVoter,
+    Reply,
+    RequestFailed,
+    UpdateVoter,
+    Vote,
+    VoterChangeReply,
+    VoteReply,
+)
+from penstock.raft.prospective import Prospective
+from penstock.raft.voters import Peer
+
+if TYPE_CHECKING:
+    from penstock.raft.node import Node
+
+
+class Inbox:
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+
+    def take(self, message: Message, now_ms: TimestampMs) -> None:
+        match message:
+            case Vote():
+                self._vote(message, now_ms)
+            case BeginQuorumEpoch():
+                self._begin(message, now_ms)
+            case EndQuorumEpoch():
+                self._end(message, now_ms)
+            case Fetch():
+                self._fetch(message, now_ms)
+            case FetchSnapshot():
+                self._fetch_snapshot(message, now_ms)
+            case AddVoter() | RemoveVoter() | UpdateVoter():
+                self._voter_change(message, now_ms)
+            case RequestFailed():
+                self._failed(message, now_ms)
+            case _:
+                self._reply(message, now_ms)
+
+    # Requests between voters.
+
+    def _vote(self, request: Vote, now_ms: TimestampMs) -> None:
+        node = self._node
+        error = self._voter_error(request.epoch, request.candidate.id)
+        newest = request.epoch if request.pre_vote else request.epoch - 1
+        if error is ErrorCode.NONE and (request.end.offset < 0 or not 0 <= request.end.epoch <= newest):
+            error = ErrorCode.INVALID_REQUEST
+        if error is ErrorCode.NONE and not request.voter.covers(node.key):
+            error = ErrorCode.INVALID_VOTER_KEY
+        if error is not ErrorCode.NONE:
+            node.reply(VoteReply(request.request_id, error, node.role.hint))
+            return
+        if request.epoch > node.epoch:
+            node.become_unattached(request.epoch, now_ms)
+        ours = node.tail.end
+        up_to_date = (request.end.epoch, request.end.offset) >= (ours.epoch, ours.offset)
+        granted = node.role.would_grant(request.candidate, up_to_date, request.pre_vote)
+        if granted and not request.pre_vote:
+            node.role.grant(request.candidate, now_ms)
+            node.save_vote()
+        node.reply(VoteReply(request.request_id, ErrorCode.NONE, node.role.hint, granted))
+
+    def _begin(self, request: BeginQuorumEpoch, now_ms: TimestampMs) -> None:
+        node = self._node
+        error = self._voter_error(request.leader.epoch, request.leader.leader_id)
+        if error is ErrorCode.NONE and not request.voter.covers(node.key):
+            error = ErrorCode.INVALID_VOTER_KEY
+        if error is ErrorCode.NONE and not self._heed(request.leader, now_ms):
+            error = ErrorCode.INVALID_REQUEST
+        if error is ErrorCode.NONE and isinstance(node.role, Prospective):
+            # We canvassed because we lost sight of this leader: here it is.
+            node.follow_or_wait(request.leader, now_ms)
+        node.reply(BeginQuorumEpochReply(request.request_id, error, node.role.hint))
+
+    def _end(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
+        node = self._node
+        error = self._voter_error(request.leader.epoch, request.leader.leader_id)
+        if error is ErrorCode.NONE and not self._heed(request.leader, now_ms):
+            error = ErrorCode.INVALID_REQUEST
+        if error is ErrorCode.NONE:
+            node.role.on_end_quorum_epoch(request, now_ms)
+        node.reply(EndQuorumEpochReply(request.request_id, error, node.role.hint))
+
+    def _voter_error(self, epoch: LeaderEpoch, sender_id: int) -> ErrorCode:
+        if epoch < self._node.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if sender_id < 0 or sender_id == self._node.key.id:
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    # Requests to a leader.
+
+    def _fetch(self, request: Fetch, now_ms: TimestampMs) -> None:
+        error = self._leader_error(request.epoch)
+        if error is ErrorCode.NONE and (
+            request.fetch_offset < 0
+            or not 0 <= request.last_fetched_epoch <= request.epoch
+            or request.replica.id == self._node.key.id
+        ):
+            error = ErrorCode.INVALID_REQUEST
+        if error is ErrorCode.NONE:
+            self._node.role.on_fetch(request, now_ms)
+        else:
+            self._node.reply(FetchReply(request.request_id, error, self._node.role.hint))
+
+    def _fetch_snapshot(self, request: FetchSnapshot, now_ms: TimestampMs) -> None:
+        error = self._leader_error(request.epoch)
+        if error is ErrorCode.NONE:
+            self._node.role.on_fetch_snapshot(request, now_ms)
+        else:
+            self._node.reply(FetchSnapshotReply(request.request_id, error, self._node.role.hint))
+
+    def _voter_change(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
+        error = self._leader_error(request.epoch) if isinstance(request, UpdateVoter) else ErrorCode.NONE
+        if error is ErrorCode.NONE:
+            self._node.role.on_voter_change(request, now_ms)
+        else:
+            self._node.reply(VoterChangeReply(request.request_id, error, self._node.role.hint))
+
+    def _leader_error(self, epoch: LeaderEpoch) -> ErrorCode:
+        if epoch < self._node.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self._node.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE
+
+    # Answers.
+
+    def _failed(self, failure: RequestFailed, now_ms: TimestampMs) -> None:
+        peer = self._node.ledger.answered(failure.request_id)
+        if peer is None:
+            return
+        self._node.ledger.pause(peer.id, now_ms)
+        if failure.refused:
+            self._node.role.on_refused(peer, now_ms)
+
+    def _reply(self, reply: Reply, now_ms: TimestampMs) -> None:
+        node = self._node
+        peer = node.ledger.answered(reply.request_id)
+        if peer is None:
+            return
+        if reply.error is not ErrorCode.NONE:
+            node.ledger.pause(peer.id, now_ms)
+        if reply.leader.epoch < node.epoch or reply.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return
+        before = node.role
+        self._heed(reply.leader, now_ms)
+        if node.role is before:
+            self._hand_on(peer, reply, now_ms)
+
+    def _hand_on(self, peer: Peer, reply: Reply, now_ms: TimestampMs) -> None:
+        role = self._node.role
+        match reply:
+            case VoteReply():
+                role.on_vote_reply(peer, reply, now_ms)
+            case BeginQuorumEpochReply():
+                role.on_begin_reply(peer, reply, now_ms)
+            case EndQuorumEpochReply():
+                role.on_end_reply(peer, reply, now_ms)
+            case FetchReply():
+                role.on_fetch_reply(peer, reply, now_ms)
+            case FetchSnapshotReply():
+                role.on_fetch_snapshot_reply(peer, reply, now_ms)
+            case VoterChangeReply():
+                pass
+
+    def _heed(self, leader: LeaderHint, now_ms: TimestampMs) -> bool:
+        """Go along with news of an epoch or its leader; False if it contradicts what we know.
+
+        Two leaders of one epoch cannot be (Raft 5.2): such a message is wrong, and is not acted upon.
+        """
+        node = self._node
+        if leader.epoch > node.epoch:
+            if leader.leader_id == NO_LEADER:
+                node.become_unattached(leader.epoch, now_ms)
+            elif leader.leader_id == node.key.id:
+                return False
+            else:
+                node.follow_or_wait(leader, now_ms)
+            return True
+        if leader.epoch < node.epoch or leader.leader_id in (NO_LEADER, node.key.id):
+            return True
+        if node.leader_id not in (NO_LEADER, leader.leader_id):
+            return False
+        if not node.role.leader_endpoints:
+            node.follow_or_wait(leader, now_ms)
+        return True

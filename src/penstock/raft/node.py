@@ -1,0 +1,348 @@
+"""One replica of the log: takes messages and time, plays its role, and says what is to be done.
+
+    node.step(message, now_ms)     a request or an answer from another replica
+    node.tick(now_ms)              time has passed; at the latest at `next_deadline()`
+    node.propose(records, ...)     a leader's state machine wants these in the log
+    node.flushed(offset, now_ms)   the log is on disk up to there
+    ready = node.ready()           what to persist, append, send and announce, in that order
+
+    unattached -> prospective -> candidate -> leader -> resigned
+         ^            |  ^           |                     |
+         |            v  |           v                     v
+         +-------- follower <--- (a leader is known) --- unattached, an epoch on
+
+The driver's side of the bargain:
+
+- After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` says.
+- At the start the whole log is on disk (a log recovered after a crash is synced first), and `election` is what the
+  quorum-state file holds.
+- `flushed` speaks of the log as it is: a sync that began before a truncation is not reported after it.
+- An answer is stepped at most once and only to the node object that asked; a request that will get no answer is
+  reported as `RequestFailed`.
+- It checks cluster id and topic before it steps a request.
+- Snapshots are its own affair, and the log's start with them, up to the high watermark.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.raft.candidate import Candidate
+from penstock.raft.config import RaftConfig
+from penstock.raft.describe import QuorumDescription
+from penstock.raft.election import NO_LEADER, ElectionState
+from penstock.raft.errors import LostCommit, Misuse, NotLeader
+from penstock.raft.follower import Follower
+from penstock.raft.inbox import Inbox
+from penstock.raft.leader import Leader
+from penstock.raft.ledger import Ledger
+from penstock.raft.log import LogTail, LogView, OffsetAndEpoch
+from penstock.raft.messages import NOT_SENT, Fetch, LeaderHint, Message, Reply, Request
+from penstock.raft.prospective import Prospective
+from penstock.raft.ready import Data, Outbound, Ready, RoleChange
+from penstock.raft.resigned import Resigned
+from penstock.raft.role import Role
+from penstock.raft.unattached import Unattached
+from penstock.raft.voters import Endpoint, Peer, ReplicaKey, Voter, VoterSet
+
+if TYPE_CHECKING:
+    from random import Random
+
+_FIRST_BOOTSTRAP_ID = -2
+"""-1 means nobody; Kafka numbers its bootstrap servers downwards from here as well."""
+
+
+class Node:
+    def __init__(
+        self,
+        local: Voter,
+        log: LogView,
+        rng: "Random",
+        now_ms: TimestampMs,
+        *,
+        election: ElectionState | None = None,
+        voters: VoterSet | None = None,
+        bootstrap: Sequence[Endpoint] = (),
+        config: RaftConfig | None = None,
+    ) -> None:
+        """`voters` is the configured set, in force while the log has none; `bootstrap` is whom a node asks that
+        knows no voter."""
+        self.local = local
+        self.log = log
+        self.tail = LogTail(log)
+        self.config = config or RaftConfig()
+        self.pending = Ready()
+        self.ledger = Ledger(self.config, first_id=rng.getrandbits(30))
+        self.is_closing = False
+        self.flushed_offset: Offset = log.end_offset
+        """The log is on our disk up to here. Moves when the driver says so, back when the log is truncated."""
+        snapshot = log.latest_snapshot()
+        self.high_watermark: Offset = snapshot.offset if snapshot is not None else log.start_offset
+        """First offset that is not known to be committed. Never goes back while the node lives."""
+        self._rng = rng
+        self._configured = voters or VoterSet()
+        self._bootstrap = tuple(
+            Peer(_FIRST_BOOTSTRAP_ID - place, (endpoint,)) for place, endpoint in enumerate(bootstrap)
+        )
+        self._inbox = Inbox(self)
+        self._persisted = election
+        self.role: Role = self._initial_role(election or ElectionState(), now_ms)
+        self._enter(self.role, now_ms)
+        if self.is_only_voter:
+            self.become_prospective(now_ms)
+        self._poll(now_ms)
+
+    # What others may ask.
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.local.key
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self.role.epoch
+
+    @property
+    def leader_id(self) -> int:
+        return self.role.leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.role, Leader)
+
+    @property
+    def voters(self) -> VoterSet:
+        """In force: the last set in the log, committed or not, else the configured one."""
+        entry = self.tail.voters()
+        return entry.voters if entry is not None else self._configured
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters.find(self.key) is not None
+
+    @property
+    def is_only_voter(self) -> bool:
+        return len(self.voters) == 1 and self.is_voter
+
+    @property
+    def may_stand(self) -> bool:
+        return self.is_voter and not self.is_closing
+
+    def describe(self, now_ms: TimestampMs) -> QuorumDescription:
+        if isinstance(self.role, Leader):
+            return self.role.describe(now_ms)
+        return QuorumDescription(self.leader_id, self.epoch, self.high_watermark)
+
+    def next_deadline(self) -> TimestampMs | None:
+        """When `tick` is due at the latest; None if only a message can move us."""
+        return self.role.deadline()
+
+    # What the driver tells.
+
+    def step(self, message: Message, now_ms: TimestampMs) -> None:
+        self._check_turn()
+        self._inbox.take(message, now_ms)
+        self._poll(now_ms)
+
+    def tick(self, now_ms: TimestampMs) -> None:
+        self._check_turn()
+        self._poll(now_ms)
+
+    def propose(self, records: Sequence[object], epoch: LeaderEpoch, now_ms: TimestampMs) -> Offset:
+        """Append records as one batch; the last one's offset, which is committed once the high watermark is past it.
+
+        Only in the epoch that the caller believes it leads: a state machine may be behind.
+        """
+        self._check_turn()
+        if not isinstance(self.role, Leader) or self.role.epoch != epoch:
+            raise NotLeader(f"not the leader of epoch {epoch}: {self.role.name.value} in epoch {self.epoch}")
+        if not records:
+            raise ValueError("records are empty, expected at least one")
+        return self.role.append(Data(tuple(records)), now_ms)
+
+    def flushed(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """All below offset is on disk."""
+        self._check_turn()
+        if offset > self.log.end_offset:
+            raise Misuse(f"flushed to {offset}, beyond the log's end {self.log.end_offset}")
+        self.flushed_offset = max(self.flushed_offset, offset)
+        self.role.on_flushed(now_ms)
+        self._poll(now_ms)
+
+    def append_failed(self, now_ms: TimestampMs) -> None:
+        """What `Ready.fetched` held could not be appended (damaged on the way); it is fetched again."""
+        self._check_turn()
+        self.role.on_append_failed(now_ms)
+        self._poll(now_ms)
+
+    def resign(self, now_ms: TimestampMs) -> None:
+        """Give up leadership, if it is ours, in favour of the most complete follower."""
+        self._check_turn()
+        if isinstance(self.role, Leader):
+            self.become_resigned(self.role.replicas.successors(self.voters), now_ms)
+        self._poll(now_ms)
+
+    def close(self, now_ms: TimestampMs) -> None:
+        """Stand in no more elections and hand over; done when another leads, or the driver has waited enough."""
+        self.is_closing = True
+        self.resign(now_ms)
+
+    def ready(self) -> Ready:
+        """All that came up since the last call."""
+        ready, self.pending = self.pending, Ready()
+        self.tail.written()
+        return ready
+
+    # What roles do.
+
+    def request(self, peer: Peer, request: Request, now_ms: TimestampMs) -> None:
+        """Send, unless the peer still owes an answer or has just failed."""
+        if self.ledger.is_ready(peer.id, now_ms):
+            request_id = self.ledger.sent(peer, now_ms)
+            self.pending.requests.append(Outbound(peer, request._replace(request_id=request_id)))
+
+    def reply(self, reply: Reply) -> None:
+        self.pending.replies.append(reply)
+
+    def fetch(self, peer: Peer, now_ms: TimestampMs, wait_ms_max: int | None = None) -> None:
+        request = Fetch(
+            NOT_SENT,
+            self.key,
+            self.epoch,
+            self.tail.end.offset,
+            self.tail.end.epoch,
+            self.high_watermark,
+            self.config.fetch_wait_ms_max if wait_ms_max is None else wait_ms_max,
+            self.config.fetch_bytes_max,
+        )
+        self.request(peer, request, now_ms)
+
+    def fetch_from_anyone(self, now_ms: TimestampMs) -> None:
+        """Look for the leader; whoever is asked answers at once."""
+        ready_at = self.anyone_ready_at()
+        if ready_at is None or ready_at > now_ms or self.flushed_offset < self.log.end_offset:
+            return
+        ready = [peer for peer in self._anyone() if self.ledger.is_ready(peer.id, now_ms)]
+        self.fetch(self._rng.choice(ready), now_ms, wait_ms_max=0)
+
+    def anyone_ready_at(self) -> TimestampMs | None:
+        if self.flushed_offset < self.log.end_offset:
+            return None
+        return self.ledger.any_ready_at(peer.id for peer in self._anyone())
+
+    def commit(self, offset: Offset) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = self.pending.high_watermark = offset
+
+    def truncate(self, offset: Offset) -> None:
+        self.pending.truncate_to = offset
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def load_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        if snapshot_id.offset < self.high_watermark:
+            raise LostCommit(
+                f"leader {self.leader_id} of epoch {self.epoch} sent a snapshot that ends at {snapshot_id.offset}, "
+                f"below the high watermark {self.high_watermark}"
+            )
+        self.pending.load_snapshot = snapshot_id
+        self.flushed_offset = snapshot_id.offset
+        self.commit(snapshot_id.offset)
+
+    def election_timeout(self) -> int:
+        timeout = self.config.election_timeout_ms
+        return timeout + self._rng.randrange(max(1, timeout))
+
+    def short_wait(self) -> int:
+        return self._rng.randrange(max(1, self.config.election_timeout_ms // 4))
+
+    # Transitions.
+
+    def become_unattached(self, epoch: LeaderEpoch, now_ms: TimestampMs, leader_id: int = NO_LEADER) -> None:
+        """A wait for an election that has begun goes on; it does not start anew with every epoch heard of."""
+        old = self.role
+        voted = old.voted if epoch == old.epoch else None
+        if isinstance(old, Unattached | Candidate | Resigned) or (
+            isinstance(old, Prospective) and not old.tally.is_lost
+        ):
+            deadline = old.election_deadline
+        else:
+            deadline = now_ms + self.election_timeout()
+        self._enter(Unattached(self, epoch, deadline, leader_id, voted), now_ms)
+
+    def become_follower(self, leader: LeaderHint, now_ms: TimestampMs) -> None:
+        voted = self.role.voted if leader.epoch == self.epoch else None
+        self._enter(Follower(self, leader, voted, now_ms), now_ms)
+
+    def become_prospective(self, now_ms: TimestampMs) -> None:
+        old = self.role
+        leader = LeaderHint(old.epoch) if isinstance(old, Resigned) else old.hint
+        self._enter(Prospective(self, leader, old.voted, now_ms), now_ms)
+
+    def become_candidate(self, now_ms: TimestampMs) -> None:
+        self._enter(Candidate(self, self.epoch + 1, now_ms), now_ms)
+
+    def become_leader(self, now_ms: TimestampMs) -> None:
+        if not isinstance(self.role, Candidate):
+            raise Misuse(f"only a candidate becomes leader, not a {self.role.name.value}")
+        tally = self.role.tally
+        granting = tuple(voter.key for voter in tally.voters if voter.key.id in tally.granted)
+        self._enter(Leader(self, self.epoch, granting, now_ms), now_ms)
+
+    def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: TimestampMs) -> None:
+        self._enter(Resigned(self, self.epoch, successors, now_ms), now_ms)
+
+    def follow_or_wait(self, leader: LeaderHint, now_ms: TimestampMs) -> None:
+        """Follow the leader if we know where it listens; else wait, and remember who it is."""
+        known = self.voters.by_id(leader.leader_id)
+        endpoints = leader.endpoints or (known.endpoints if known is not None else ())
+        if endpoints:
+            self.become_follower(leader._replace(endpoints=endpoints), now_ms)
+        elif leader != self.role.hint:
+            self.become_unattached(leader.epoch, now_ms, leader.leader_id)
+
+    def save_vote(self) -> None:
+        """The role's promises changed without a change of role."""
+        if self.role.election != self._persisted:
+            self._persisted = self.pending.election = self.role.election
+
+    def _enter(self, role: Role, now_ms: TimestampMs) -> None:
+        old, self.role = self.role, role
+        self.ledger.forget()
+        self.save_vote()
+        if old is not role:
+            old.leave(role, now_ms)
+        start = role.epoch_start if isinstance(role, Leader) else None
+        self.pending.roles.append(RoleChange(role.name, role.epoch, role.leader_id, start))
+        role.enter(now_ms)
+
+    def _initial_role(self, election: ElectionState, now_ms: TimestampMs) -> Role:
+        """Where we stood when we went down, except that whoever led or stood for election does not go on with it."""
+        deadline = now_ms + self.election_timeout()
+        if election.epoch < self.log.last_epoch:
+            return Unattached(self, self.log.last_epoch, deadline)
+        if election.leader_id == self.key.id:
+            return Resigned(self, election.epoch, (), now_ms)
+        leader = self.voters.by_id(election.leader_id)
+        if leader is not None and leader.endpoints:
+            hint = LeaderHint(election.epoch, election.leader_id, leader.endpoints)
+            return Follower(self, hint, election.voted, now_ms)
+        return Unattached(self, election.epoch, deadline, election.leader_id, election.voted)
+
+    def _poll(self, now_ms: TimestampMs) -> None:
+        """Let the role act until it stays what it is, or the log must be changed before it can go on."""
+        while not self.pending.changes_log:
+            role = self.role
+            role.poll(now_ms)
+            if self.role is role:
+                return
+
+    def _anyone(self) -> tuple[Peer, ...]:
+        """Who may know the leader, the leader we believe in included: it need not be a voter any more."""
+        peers = {voter.key.id: Peer(voter.key.id, voter.endpoints) for voter in self.voters.others(self.key)}
+        if self.role.leader_endpoints and self.leader_id != self.key.id:
+            peers[self.leader_id] = Peer(self.leader_id, self.role.leader_endpoints)
+        return tuple(peers.values()) or self._bootstrap
+
+    def _check_turn(self) -> None:
+        if self.pending.changes_log:
+            raise Misuse("the log is to be changed first: take ready() and carry it out")

@@ -1,0 +1,155 @@
+"""Every message that is not hot, through kio: classes generated from Kafka's own schemas.
+
+    read_request, write_response     a broker's side
+    write_request, read_response     a client's side
+
+kio is imported when the first message is: a node that has not been asked anything has not loaded it, and a
+version costs its import (about 5 ms) when it is first met. Readers and writers are kept by API and version.
+Replies of errors that a class has no field for, and the choice of a version, are the handlers' affair.
+
+A field of type uuid is None where it is all zeros, a duration a timedelta, some timestamps datetimes and an
+error code a member of kio's enum: that is how kio has them. Its enum ends with the codes of its release, so
+a reply with a newer one is a MalformedResponse.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from io import BytesIO
+from struct import error as struct_error
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from .catalogue import Api
+from .errors import MalformedRequest, MalformedResponse, UnsupportedVersion
+from .outline import Survey, Walk, outline
+from .primitives import trailing
+
+REQUEST_ITEMS_MAX: Final = 2**18
+"""Items in all arrays of one request: more partitions than a broker of Kafka's is advised to have, in at
+most some 50 MB of objects, whatever `socket.request.max.bytes` allows."""
+
+RESPONSE_ITEMS_MAX: Final = 2**22
+"""The same for a response, of which a client asks for no more than it wants: the metadata of a whole cluster."""
+
+
+def _import_kio() -> None:
+    """Load the part of kio that looks for Hypothesis, and let it find none.
+
+    Where Hypothesis is installed, kio imports it to register strategies for its types, which takes 0.2 s: more
+    than all else that a node does to be ready. Someone who has imported Hypothesis already has paid, and
+    may want the strategies, so then nothing is hidden.
+    """
+    if "hypothesis" in sys.modules or "kio.static._phantom" in sys.modules:
+        return
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]  # an import of None raises ImportError
+    try:
+        import_module("kio.static._phantom")
+    finally:
+        del sys.modules["hypothesis"]
+
+
+_import_kio()
+
+
+class _Codec(NamedTuple):
+    entity_type: type[Any]
+    walk: Walk
+    read: Callable[[Any, int], tuple[Any, int]]
+    write: Callable[[Any, Any], None]
+
+
+_codecs: dict[tuple[int, int, str], _Codec] = {}
+
+
+def request_module(api: Api, version: int) -> ModuleType:
+    """The module with the classes of a request, nested ones included."""
+    return _module(api, version, "request")
+
+
+def response_module(api: Api, version: int) -> ModuleType:
+    """The module with the classes of a response: `response_module(Api.METADATA, 12).MetadataResponseBroker`."""
+    return _module(api, version, "response")
+
+
+def _module(api: Api, version: int, side: str) -> ModuleType:
+    try:
+        return import_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
+    except ModuleNotFoundError as error:
+        raise UnsupportedVersion(f"{api.label} {version} is not known") from error
+
+
+def request_type(api: Api, version: int) -> type[Any]:
+    return _codec(api, version, "request").entity_type
+
+
+def response_type(api: Api, version: int) -> type[Any]:
+    return _codec(api, version, "response").entity_type
+
+
+def _codec(api: Api, version: int, side: str) -> _Codec:
+    codec = _codecs.get((api, version, side))
+    return codec if codec is not None else _make_codec(api, version, side)
+
+
+def _make_codec(api: Api, version: int, side: str) -> _Codec:
+    from kio.serial import entity_reader, entity_writer  # noqa: PLC0415 (15 ms, and asyncio with it)
+
+    entity_type = getattr(_module(api, version, side), api.label + side.title())
+    made = _Codec(entity_type, outline(entity_type), entity_reader(entity_type), entity_writer(entity_type))
+    _codecs[api, version, side] = made
+    return made
+
+
+def read_request(api: Api, version: int, body: memoryview, items_max: int = REQUEST_ITEMS_MAX) -> Any:
+    """The request in a body, which must be all of it."""
+    codec = _codec(api, version, "request")
+    try:
+        return _read(codec, body, items_max)
+    except MalformedRequest as error:
+        raise MalformedRequest(f"{api.label} {version}: {error}") from error
+
+
+def read_response(api: Api, version: int, body: memoryview, items_max: int = RESPONSE_ITEMS_MAX) -> Any:
+    """The response in a body, which must be all of it."""
+    codec = _codec(api, version, "response")
+    try:
+        return _read(codec, body, items_max)
+    except MalformedRequest as error:
+        raise MalformedResponse(f"{api.label} {version}: {error}") from error
+
+
+def _read(codec: _Codec, body: memoryview, items_max: int) -> Any:
+    survey = Survey(items_max)
+    try:
+        stop = codec.walk(body, 0, survey)
+    except (IndexError, struct_error) as error:
+        raise MalformedRequest(f"the message of {len(body)} bytes is cut short") from error
+    if stop != len(body):
+        raise trailing(body, stop)
+    cut = survey.cut(body)
+    try:
+        entity, size = codec.read(cut, 0)
+    except Exception as error:  # SerialError, ValueError, KeyError, OverflowError: kio has no common one
+        raise MalformedRequest(str(error)) from error
+    if size != len(cut):
+        raise MalformedRequest(f"the message ends at byte {size}, expected {len(cut)}")
+    return entity
+
+
+def write_request(api: Api, version: int, entity: Any) -> bytes:
+    """The body of a request."""
+    return _write(_codec(api, version, "request"), entity)
+
+
+def write_response(api: Api, version: int, entity: Any) -> bytes:
+    """The body of a response."""
+    return _write(_codec(api, version, "response"), entity)
+
+
+def _write(codec: _Codec, entity: Any) -> bytes:
+    if type(entity) is not codec.entity_type:
+        raise TypeError(f"a {type(entity).__module__} was given, expected {codec.entity_type.__module__}")
+    body = BytesIO()
+    codec.write(body, entity)
+    return body.getvalue()
