@@ -17,6 +17,7 @@ from penstock.wire import (
     KAFKA_RANGES,
     Api,
     FetchResult,
+    ProducePrefix,
     api_versions_reply,
     cut_frames,
     fetch_reply,
@@ -74,6 +75,8 @@ def rows() -> list[tuple[str, float]]:
     produce = produce_frame[4:]
     many = memoryview(produce_body(50))
     at = parse_header(produce).body_at
+    prefix = ProducePrefix()
+    prefix.learn(produce, parse_header(produce), parse_produce(produce, at, 10))
     fetch, fetch_many = memoryview(fetch_body(1)), memoryview(fetch_body(50))
     megabyte = bytes(1 << 20)
     reply = [(TOPIC_ID, [FetchResult(0, 0, 10, 10, 0, megabyte)])]
@@ -111,6 +114,7 @@ def rows() -> list[tuple[str, float]]:
         ("request header", least_us(lambda: parse_header(produce))),
         ("Produce 10 read, one partition", produce_1),
         ("  each further", (produce_50 - produce_1) / 49),
+        ("Produce 10 read again, header included", least_us(lambda: prefix.match(produce))),
         ("Produce 10 answered", least_us(lambda: produce_reply_one(10, 7, "bench-test", 0, 123, 0))),
         ("Fetch 16 read, one partition", fetch_1),
         ("  each further", (fetch_50 - fetch_1) / 49),

@@ -13,6 +13,6 @@ settings.register_profile(
     suppress_health_check=_SLOW,
 )
 settings.register_profile(
-    "long", deadline=None, max_examples=3000, stateful_step_count=60, suppress_health_check=_SLOW
+    "long", deadline=None, max_examples=500, stateful_step_count=60, suppress_health_check=_SLOW
 )
 settings.load_profile("ci")

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
+from tests.raft.memlog import MemoryLog, Record, Snapshot
+
 from penstock.raft.election import NO_LEADER, ElectionState
 from penstock.raft.log import OffsetAndEpoch
-from tests.raft.memlog import MemoryLog, Record, Snapshot
 
 
 class Violation(AssertionError):
@@ -47,7 +48,9 @@ class LogMatching:
         record = log.at(offset)
         before = log.at(offset - 1).epoch if offset > log.start_offset else log.epoch_before_start()
         known = self._seen.setdefault((offset, record.epoch), _Seen(record, before))
-        if known.record != record or (None not in (known.epoch_before, before) and known.epoch_before != before):
+        if known.record != record or (
+            None not in (known.epoch_before, before) and known.epoch_before != before
+        ):
             raise Violation(f"offset {offset} of epoch {record.epoch} is {known} and {record} after {before}")
 
 
@@ -100,7 +103,9 @@ class HighWatermarkForward:
 
     def on_move(self, node_id: int, offset: int) -> None:
         if offset < self._last.get(node_id, 0):
-            raise Violation(f"high watermark of node {node_id} goes from {self._last[node_id]} back to {offset}")
+            raise Violation(
+                f"high watermark of node {node_id} goes from {self._last[node_id]} back to {offset}"
+            )
         self._last[node_id] = offset
 
 

@@ -11,6 +11,18 @@ from heapq import heappop, heappush
 from random import Random
 from uuid import UUID
 
+from tests.raft.checkers import (
+    CommittedStays,
+    HighWatermarkForward,
+    LeaderCompleteness,
+    LogMatching,
+    OneLeaderAnEpoch,
+    PromisesKept,
+    Violation,
+    fingerprint,
+)
+from tests.raft.memlog import MemoryLog
+
 from penstock.base.errors import ErrorCode
 from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
@@ -31,17 +43,6 @@ from penstock.raft.messages import (
 from penstock.raft.node import Node
 from penstock.raft.ready import Outbound, Ready, RoleName
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from tests.raft.checkers import (
-    CommittedStays,
-    HighWatermarkForward,
-    LeaderCompleteness,
-    LogMatching,
-    OneLeaderAnEpoch,
-    PromisesKept,
-    Violation,
-    fingerprint,
-)
-from tests.raft.memlog import MemoryLog
 
 FAST = RaftConfig(
     election_timeout_ms=100,
@@ -72,6 +73,7 @@ class Faults:
     power_cut_every_ms: int = 2500
     """All machines at once. 0 turns an `every` off."""
     sync_ms_max: int = 6
+    fetch_records_max: int = 20
 
 
 CALM = Faults(0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -364,9 +366,11 @@ class Cluster:
     def _fill(self, host: Host, reply: Reply) -> Reply:
         """Read what the core named."""
         if isinstance(reply, FetchReply) and isinstance(reply.records, LogSlice):
-            count = self.rng.randint(1, 20)
+            count = self.rng.randint(1, self.faults.fetch_records_max)
             end = min(reply.records.end, reply.records.start + count)
-            return reply._replace(records=tuple(host.log.at(each) for each in range(reply.records.start, end)))
+            return reply._replace(
+                records=tuple(host.log.at(each) for each in range(reply.records.start, end))
+            )
         if isinstance(reply, FetchSnapshotReply) and isinstance(reply.data, SnapshotSlice):
             piece = reply.data
             data = host.log.snapshots[piece.snapshot_id].data
@@ -465,8 +469,12 @@ class Cluster:
         self.note(f"cut {sorted(self.cut)}")
 
     def _change_voters(self) -> None:
-        leader = self.leader()
-        if leader is None or leader.node is None:
+        leaders = [host for host in self.hosts.values() if host.node is not None and host.node.is_leader]
+        for leader in leaders:
+            self._change_voters_through(leader)
+
+    def _change_voters_through(self, leader: Host) -> None:
+        if leader.node is None:
             return
         voters = leader.node.voters
         outside = [host for host in self.hosts.values() if voters.find(host.local.key) is None]
@@ -492,13 +500,13 @@ class Cluster:
                 return
             if leader is not None and (goal is None or leader.log.end_offset <= goal):
                 goal = self.propose(leader)
-        state = {host.id: (host.node and host.node.role.name, host.log.end_offset) for host in self.hosts.values()}
+        state = {
+            host.id: (host.node and host.node.role.name, host.log.end_offset) for host in self.hosts.values()
+        }
         raise Violation(f"no progress within {within_ms} ms after the last fault: {state}, goal {goal}")
 
     def _all_reached(self, goal: int) -> bool:
-        return all(
-            host.node is not None and host.node.high_watermark > goal for host in self.hosts.values()
-        )
+        return all(host.node is not None and host.node.high_watermark > goal for host in self.hosts.values())
 
 
 def run_seed(

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.raft.checkers import Violation
+from tests.raft.sim import CHANGING, ROUGH, Faults, run_seed
 
 from penstock.raft.candidate import Candidate
 from penstock.raft.changes import VoterChanges
@@ -21,8 +23,6 @@ from penstock.raft.messages import Vote
 from penstock.raft.node import Node
 from penstock.raft.ready import Ready
 from penstock.raft.role import Role
-from tests.raft.checkers import Violation
-from tests.raft.sim import CHANGING, ROUGH, Faults, run_seed
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -32,6 +32,7 @@ from penstock.wire import (
     write_request,
 )
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD, TOPIC_IDS
+from penstock.wire.primitives import uvarint
 
 VERSIONS = range(4, 19)
 
@@ -136,7 +137,7 @@ def as_kio_writes(version: int, request: FetchRequest) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_request_reads_as_kio_writes_it(version: int, data: st.DataObject) -> None:
     request = data.draw(requests(version))
@@ -145,7 +146,7 @@ def test_a_request_reads_as_kio_writes_it(version: int, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_a_damaged_request_is_refused_and_nothing_else(version: int, data: st.DataObject, seed: int) -> None:
     body = as_kio_writes(version, data.draw(requests(version)))
@@ -189,6 +190,22 @@ def test_a_length_that_lies_is_refused_without_making_room_for_it(version: int) 
         assert tracemalloc.get_traced_memory()[1] < 50_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("version", "content"),
+    [
+        (12, uvarint(300_001) + b"\1\1\0" * 300_000),
+        (12, b"\3" + (b"\2t" + uvarint(200_001) + bytes(33) * 200_000 + b"\0") * 2),
+        (12, b"\1\3" + (b"\2t" + uvarint(200_001) + bytes(4) * 200_000 + b"\0") * 2),
+        (4, struct.pack(">i", 2) + (b"\0\1t" + struct.pack(">i", 200_000) + bytes(16) * 200_000) * 2),
+    ],
+    ids=["topics", "partitions", "forgotten", "plain partitions"],
+)
+def test_items_are_counted_against_a_limit(version: int, content: bytes) -> None:
+    head = bytes(25 if version == 12 else 17)
+    with pytest.raises(MalformedRequest, match="items, expected at most 262144"):
+        parse_fetch(memoryview(head + content), 0, version)
 
 
 small = st.integers(0, 9)
@@ -243,7 +260,7 @@ def result_of(entity: Any, version: int) -> FetchResult:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_kio_reads_a_reply_as_it_was_written(version: int, data: st.DataObject) -> None:
     content = data.draw(topics(version, st.lists(results, max_size=3)))

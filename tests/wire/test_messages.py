@@ -1,6 +1,7 @@
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -91,6 +92,16 @@ def test_a_length_that_lies_does_not_take_the_process_down() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-500:]
+
+
+def test_a_receive_buffer_is_read_where_it_lies_and_let_go() -> None:
+    """kio takes only views that cannot be written to; a buffer that is still held could not grow."""
+    for buffer in (bytearray(b"\0\0\0\1\0\1a"), bytearray(b"\0\0\0\1\0\2\xff\xff")):
+        view = memoryview(buffer)
+        with suppress(MalformedRequest):
+            assert read_request(Api.METADATA, 1, view).topics[0].name == "a"
+        view.release()
+        buffer.append(0)
 
 
 def test_items_are_counted_against_a_limit() -> None:

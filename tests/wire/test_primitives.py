@@ -71,6 +71,12 @@ def test_tagged_fields_are_found_or_skipped(fields: dict[int, bytes]) -> None:
     assert {tag: bytes(view[start:stop]) for tag, (start, stop) in spans.items()} == fields
 
 
+def test_a_tag_that_is_there_twice_is_refused() -> None:
+    """KIP-482: tags ascend."""
+    with pytest.raises(MalformedRequest, match="twice"):
+        read_tags(memoryview(b"\2\1\1a\1\1b"), 0)
+
+
 @pytest.mark.parametrize("read", [skip_tags, read_tags])
 def test_a_tagged_field_that_is_longer_than_what_is_left_is_refused(read: object) -> None:
     with pytest.raises(MalformedRequest):

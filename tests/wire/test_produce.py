@@ -28,6 +28,7 @@ from penstock.wire import (
     request_module,
     write_request,
 )
+from penstock.wire.primitives import uvarint
 from penstock.wire.produce import TEMPLATES_MAX, TOPIC_IDS, _templates
 
 VERSIONS = range(3, 14)
@@ -77,7 +78,7 @@ def flat(request: ProduceRequest) -> tuple[tuple[str | None, int, int], list[Any
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_request_reads_as_kio_writes_it(version: int, data: st.DataObject) -> None:
     head, content = data.draw(heads), data.draw(topics(version, partitions))
@@ -86,7 +87,7 @@ def test_a_request_reads_as_kio_writes_it(version: int, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_a_damaged_request_is_refused_and_nothing_else(version: int, data: st.DataObject, seed: int) -> None:
     body = as_kio_writes(version, data.draw(heads), data.draw(topics(version, partitions)))
@@ -130,6 +131,22 @@ def test_a_length_that_lies_is_refused_without_making_room_for_it(version: int) 
         assert tracemalloc.get_traced_memory()[1] < 50_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("version", "content"),
+    [
+        (9, uvarint(300_001) + b"\1\1\0" * 300_000),
+        (9, b"\3" + (b"\2t" + uvarint(200_001) + b"\0\0\0\0\0\0" * 200_000 + b"\0") * 2),
+        (8, struct.pack(">i", 300_000) + bytes(6) * 300_000),
+        (8, struct.pack(">i", 2) + (b"\0\1t" + struct.pack(">i", 200_000) + bytes(8) * 200_000) * 2),
+    ],
+    ids=["topics", "partitions", "plain topics", "plain partitions"],
+)
+def test_items_are_counted_against_a_limit(version: int, content: bytes) -> None:
+    head = (b"\0" if version >= 9 else b"\xff\xff") + struct.pack(">hi", 1, 1)
+    with pytest.raises(MalformedRequest, match="items, expected at most 262144"):
+        parse_produce(memoryview(head + content + b"\0"), 0, version)
 
 
 results = st.builds(
@@ -183,7 +200,7 @@ def result_of(entity: Any, version: int) -> ProduceResult:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_kio_reads_a_reply_as_it_was_written(version: int, data: st.DataObject) -> None:
     content = data.draw(topics(version, st.lists(results, max_size=3)))
@@ -203,7 +220,7 @@ def test_kio_reads_a_reply_as_it_was_written(version: int, data: st.DataObject) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_the_reply_for_one_partition_is_the_general_one(version: int, data: st.DataObject) -> None:
     topic = data.draw(ids if version >= TOPIC_IDS else names)
     result = ProduceResult(*data.draw(st.tuples(int32s, st.integers(0, 130), int64s, int64s, int64s)))

@@ -1,4 +1,4 @@
-"""Kafka's flexible message encoding, for structs that are declared once as dataclasses.
+"""Kafka's flexible message encoding, for structs that are declared once.
 
 A struct is its plain fields in order, then its tagged fields: a count, and for each its tag, its size and
 its bytes, in the order of the tags. A tagged field that has its default is not written. Lengths are
@@ -10,11 +10,11 @@ came, and written back.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from inspect import get_annotations
 from operator import itemgetter
 from struct import Struct as Packing
 from struct import error as StructError  # noqa: N812  (a class that the module spells like a function)
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, dataclass_transform
 
 from penstock.base.errors import ErrorCode, KafkaError
 
@@ -45,26 +45,16 @@ class Wire(NamedTuple):
     """How a field travels."""
 
     kind: Kind
+    default: Any
     since: int
     until: int
     tag: int | None
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Struct:
-    """The base of everything declared here."""
-
-    unknown_tags: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
-    """Tagged fields of a later Kafka, by tag."""
-
-
-_ABSENT: Any = object()
-
-
 def wire(
     kind: Kind,
-    default: Any = _ABSENT,
+    default: Any = ...,
     *,
     since: int = 0,
     until: int = 2**15 - 1,
@@ -72,8 +62,56 @@ def wire(
     nullable: bool = False,
 ) -> Any:
     """A field of a struct, there in the versions from since to until."""
-    how = Wire(kind, since, until, tag, nullable)
-    return field(default=kind.zero if default is _ABSENT else default, metadata={"wire": how})
+    return Wire(kind, kind.zero if default is ... else default, since, until, tag, nullable)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Struct:
+    """The base of everything declared here: what a frozen dataclass is, made once for all.
+
+    A dataclass compiles half a dozen functions for each class, which for all of Kafka's records would take
+    a tenth of a second of every start. Fields are the annotated names; those in capitals are the class's.
+    """
+
+    FIELDS: ClassVar[dict[str, Wire]] = {}
+    _DEFAULTS: ClassVar[dict[str, Any]] = {"unknown_tags": ()}
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    """Tagged fields of a later Kafka, by tag."""
+
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS, cls._DEFAULTS = dict(cls.FIELDS), dict(cls._DEFAULTS)
+        for name in get_annotations(cls):
+            if name.isupper():
+                continue
+            declared = cls.__dict__[name]
+            if isinstance(declared, Wire):
+                cls.FIELDS[name] = declared
+                declared = declared.default
+                setattr(cls, name, declared)
+            cls._DEFAULTS[name] = declared
+
+    def __init__(self, **values: Any) -> None:
+        held = self.__dict__
+        held.update(self._DEFAULTS)
+        held.update(values)
+        if len(held) != len(self._DEFAULTS):
+            unknown = sorted(set(values) - set(self._DEFAULTS))
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={value!r}" for name, value in self.__dict__.items() if name != "unknown_tags" or value
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -210,24 +248,21 @@ def struct(of: type[Struct]) -> Kind:
 class Body:
     """The fields of one version of one struct."""
 
-    __slots__ = ("_absent", "_plain", "_tagged", "_tagged_by_name")
+    __slots__ = ("_absent", "_plain", "_tagged")
 
     def __init__(self, of: type[Struct], version: int) -> None:
         self._plain: list[tuple[str, Read, Write]] = []
         self._tagged: dict[int, tuple[str, Read, Write, Any]] = {}
         self._absent: list[tuple[str, Any]] = []
-        for each in fields(of):
-            how: Wire | None = each.metadata.get("wire")
-            if how is None:
-                continue
+        for name, how in of.FIELDS.items():
             if not how.since <= version <= how.until:
-                self._absent.append((each.name, each.default))
+                self._absent.append((name, how.default))
                 continue
             read, write = how.kind.codec(version, how.nullable)
             if how.tag is None:
-                self._plain.append((each.name, read, write))
+                self._plain.append((name, read, write))
             else:
-                self._tagged[how.tag] = (each.name, read, write, each.default)
+                self._tagged[how.tag] = (name, read, write, how.default)
 
     def read(self, data: bytes, position: int) -> tuple[dict[str, Any], int]:
         values: dict[str, Any] = {}

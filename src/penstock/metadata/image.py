@@ -39,6 +39,11 @@ class Resource(NamedTuple):
     """A topic, or the id of a broker; empty for the default of all brokers."""
 
 
+def collision_key(topic: str) -> str | None:
+    """What a topic's name becomes in the names of metrics; None where no other can become the same."""
+    return topic.replace(".", "_") if "." in topic or "_" in topic else None
+
+
 ALL_BROKERS = Resource(ResourceType.BROKER, "")
 
 
@@ -135,6 +140,9 @@ class ClusterImage:
     controllers: FrozenMap[int, ControllerNode] = FrozenMap()  # noqa: RUF009
     topics: FrozenMap[str, Topic] = FrozenMap()  # noqa: RUF009
     topic_names: FrozenMap[Uuid, str] = FrozenMap()  # noqa: RUF009
+    collisions: FrozenMap[str, str] = FrozenMap()  # noqa: RUF009
+    """Topics with a dot or an underscore in their names, by the name with underscores for dots: in names of
+    metrics the two look the same, so that no two topics may differ in them alone."""
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009

@@ -14,7 +14,16 @@ from penstock.base.ids import LeaderEpoch, Offset
 
 from . import schema as s
 from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
-from .image import Broker, ClusterImage, ControllerNode, Partition, Resource, ResourceType, Topic
+from .image import (
+    Broker,
+    ClusterImage,
+    ControllerNode,
+    Partition,
+    Resource,
+    ResourceType,
+    Topic,
+    collision_key,
+)
 from .maps import Draft
 
 
@@ -30,6 +39,7 @@ class ImageDraft:
         self._controllers = Draft(image.controllers)
         self._topics = Draft(image.topics)
         self._names = Draft(image.topic_names)
+        self._collisions = Draft(image.collisions)
         self._partitions: dict[Uuid, Draft[int, Partition]] = {}
         self._configs = Draft(image.configs)
         self._kept = Draft(image.kept)
@@ -69,6 +79,7 @@ class ImageDraft:
             controllers=self._controllers.freeze(),
             topics=self._topics.freeze(),
             topic_names=self._names.freeze(),
+            collisions=self._collisions.freeze(),
             configs=self._configs.freeze(),
             next_producer_id=self._next_producer_id,
             kept=self._kept.freeze(),
@@ -164,6 +175,9 @@ class ImageDraft:
             raise ReplayError(f"a second topic {record.name} is created")
         self._topics.set(record.name, Topic(record.name, record.topic_id))
         self._names.set(record.topic_id, record.name)
+        key = collision_key(record.name)
+        if key is not None:
+            self._collisions.set(key, record.name)
 
     def _remove_topic(self, record: s.RemoveTopicRecord) -> None:
         name = self._names.get(record.topic_id)
@@ -171,6 +185,9 @@ class ImageDraft:
             raise ReplayError(f"a topic with the unknown id {record.topic_id.hex()} is removed")
         self._topics.remove(name)
         self._names.remove(record.topic_id)
+        key = collision_key(name)
+        if key is not None:
+            self._collisions.remove(key)
         self._partitions.pop(record.topic_id, None)
         self._configs.remove(Resource(ResourceType.TOPIC, name))
 

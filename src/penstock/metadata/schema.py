@@ -5,10 +5,7 @@ are a frame version, the record's key and its version, each an unsigned varint, 
 Kafka may have added, a kind, a version or a tag, is carried along byte for byte.
 """
 
-# ruff: noqa: RUF009  (`wire` makes a dataclass field, as `dataclasses.field` does)
-
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from .codec import (
     BOOL,
@@ -46,7 +43,6 @@ Uuids: TypeAlias = tuple[Uuid, ...]
 IDS, UUIDS, STRINGS = array(INT32), array(UUID), array(STRING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecord(Struct):
     """What the records have in common."""
 
@@ -55,8 +51,7 @@ class MetadataRecord(Struct):
     """The version that it is written in; the default is the latest."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownRecord:
+class UnknownRecord(NamedTuple):
     """A record of a kind or version that this code does not know."""
 
     key: int
@@ -67,7 +62,6 @@ class UnknownRecord:
 AnyRecord: TypeAlias = MetadataRecord | UnknownRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Struct):
     name: str = wire(STRING)
     host: str = wire(STRING)
@@ -75,21 +69,18 @@ class Endpoint(Struct):
     security_protocol: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SupportedFeature(Struct):
     name: str = wire(STRING)
     min_level: int = wire(INT16)
     max_level: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaEntity(Struct):
     type: str = wire(STRING)
     name: str | None = wire(STRING, nullable=True)
     """None for the default of that type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord(MetadataRecord):
     KEY: ClassVar = 0
     version: int = 4
@@ -106,21 +97,18 @@ class RegisterBrokerRecord(MetadataRecord):
     cordoned_log_dirs: Uuids | None = wire(UUIDS, None, since=4, tag=1, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerRecord(MetadataRecord):
     KEY: ClassVar = 1
     broker_id: int = wire(INT32)
     broker_epoch: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(MetadataRecord):
     KEY: ClassVar = 2
     name: str = wire(STRING)
     topic_id: Uuid = wire(UUID)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord(MetadataRecord):
     KEY: ClassVar = 3
     version: int = 2
@@ -139,7 +127,6 @@ class PartitionRecord(MetadataRecord):
     last_known_elr: Ids | None = wire(IDS, None, since=2, tag=2, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord(MetadataRecord):
     KEY: ClassVar = 4
     resource_type: int = wire(INT8)
@@ -149,7 +136,6 @@ class ConfigRecord(MetadataRecord):
     """None takes the setting away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord(MetadataRecord):
     """What changes in a partition; None, -2 for the leader and -1 for its recovery, is what does not."""
 
@@ -168,27 +154,23 @@ class PartitionChangeRecord(MetadataRecord):
     directories: Uuids | None = wire(UUIDS, None, since=1, tag=8, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBrokerRecord(MetadataRecord):
     KEY: ClassVar = 7
     id: int = wire(INT32)
     epoch: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnfenceBrokerRecord(MetadataRecord):
     KEY: ClassVar = 8
     id: int = wire(INT32)
     epoch: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTopicRecord(MetadataRecord):
     KEY: ClassVar = 9
     topic_id: Uuid = wire(UUID)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationTokenRecord(MetadataRecord):
     KEY: ClassVar = 10
     owner: str = wire(STRING)
@@ -200,7 +182,6 @@ class DelegationTokenRecord(MetadataRecord):
     token_id: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord(MetadataRecord):
     KEY: ClassVar = 11
     name: str = wire(STRING)
@@ -211,7 +192,6 @@ class UserScramCredentialRecord(MetadataRecord):
     iterations: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureLevelRecord(MetadataRecord):
     KEY: ClassVar = 12
     name: str = wire(STRING)
@@ -219,7 +199,6 @@ class FeatureLevelRecord(MetadataRecord):
     """0 takes the feature away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaRecord(MetadataRecord):
     KEY: ClassVar = 14
     entity: tuple[QuotaEntity, ...] = wire(array(struct(QuotaEntity)))
@@ -228,7 +207,6 @@ class ClientQuotaRecord(MetadataRecord):
     remove: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
     KEY: ClassVar = 15
     broker_id: int = wire(INT32)
@@ -237,7 +215,6 @@ class ProducerIdsRecord(MetadataRecord):
     """The first that no block has yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord(MetadataRecord):
     KEY: ClassVar = 17
     version: int = 3
@@ -252,7 +229,6 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     cordoned_log_dirs: Uuids | None = wire(UUIDS, None, since=3, tag=3, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControlEntryRecord(MetadataRecord):
     KEY: ClassVar = 18
     id: Uuid = wire(UUID)
@@ -265,33 +241,28 @@ class AccessControlEntryRecord(MetadataRecord):
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord(MetadataRecord):
     KEY: ClassVar = 19
     id: Uuid = wire(UUID)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(MetadataRecord):
     """Written now and then so that followers see the log move."""
 
     KEY: ClassVar = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ZkMigrationStateRecord(MetadataRecord):
     KEY: ClassVar = 21
     zk_migration_state: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveUserScramCredentialRecord(MetadataRecord):
     KEY: ClassVar = 22
     name: str = wire(STRING)
     mechanism: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransactionRecord(MetadataRecord):
     """The records up to the end of the transaction hold together, or, when it is aborted, not at all."""
 
@@ -299,24 +270,20 @@ class BeginTransactionRecord(MetadataRecord):
     name: str | None = wire(STRING, None, tag=0, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionRecord(MetadataRecord):
     KEY: ClassVar = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransactionRecord(MetadataRecord):
     KEY: ClassVar = 25
     reason: str | None = wire(STRING, None, tag=0, nullable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveDelegationTokenRecord(MetadataRecord):
     KEY: ClassVar = 26
     token_id: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord(MetadataRecord):
     KEY: ClassVar = 27
     controller_id: int = wire(INT32)
@@ -326,7 +293,6 @@ class RegisterControllerRecord(MetadataRecord):
     features: tuple[SupportedFeature, ...] = wire(array(struct(SupportedFeature)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClearElrRecord(MetadataRecord):
     KEY: ClassVar = 28
     topic_name: str = wire(STRING)

@@ -109,6 +109,7 @@ class RecordBatch:
         "max_timestamp",
         "producer_epoch",
         "producer_id",
+        "size",
         "view",
     )
 
@@ -127,6 +128,8 @@ class RecordBatch:
     producer_epoch: int
     base_sequence: int
     count: int
+    size: int
+    """Bytes of the whole batch: the length field, and the twelve bytes that it does not count."""
 
     @classmethod
     def parse(cls, buffer: Readable, position: int = 0) -> "RecordBatch":
@@ -151,6 +154,7 @@ class RecordBatch:
             self.count,
         ) = HEADER.unpack_from(buffer, position)
         length = self.length
+        self.size = 12 + length
         end = position + 12 + length
         if self.magic != 2 or length < 49 or end > buffer_end:
             _explain_header(self.magic, length, buffer_end - position, position)
@@ -163,11 +167,6 @@ class RecordBatch:
             f"attributes={self.attributes:#x}, leader_epoch={self.leader_epoch}, "
             f"producer={self.producer_id}/{self.producer_epoch}/{self.base_sequence})"
         )
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch."""
-        return LOG_OVERHEAD + self.length
 
     @property
     def last_offset(self) -> Offset:

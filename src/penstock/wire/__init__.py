@@ -9,8 +9,8 @@ is left before anything is made of it.
     errors       what may be wrong with bytes      produce     its requests and replies
     primitives   varints, strings, tags            fetch       its requests, and replies as buffers
     catalogue    the APIs, ApiVersions' reply      leaders     who leads now, told by both
-    frames       lengths and headers               outline     lengths checked before kio reads
-                                                   messages    every other message, through kio
+    frames       lengths and headers               prefix      what a producer repeats, remembered
+    outline      lengths checked before kio reads  messages    every other message, through kio
 """
 
 from .catalogue import (
@@ -59,6 +59,7 @@ from .messages import (
     write_request,
     write_response,
 )
+from .prefix import ProducePrefix, Repeated
 from .primitives import Buffer, TopicKey
 from .produce import (
     ProducePartition,
@@ -91,10 +92,12 @@ __all__ = [
     "MalformedResponse",
     "NodeEndpoint",
     "ProducePartition",
+    "ProducePrefix",
     "ProduceRequest",
     "ProduceResult",
     "ProduceTopic",
     "RecordError",
+    "Repeated",
     "RequestHeader",
     "Served",
     "SnapshotId",

@@ -30,6 +30,7 @@ from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leade
 from .primitives import (
     INT32,
     INT64,
+    REQUEST_ITEMS_MAX,
     UUID_BYTES,
     Buffer,
     TopicKey,
@@ -40,6 +41,7 @@ from .primitives import (
     skip_tags,
     string,
     tags,
+    too_many,
     topic_key,
     trailing,
     uvarint,
@@ -162,6 +164,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> FetchRequest:
 
 def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic], int]:
     topics: list[FetchTopic] = []
+    items = 0
     topic_count = frame[at] - 1
     if 0 <= topic_count <= 1:
         at += 1
@@ -179,6 +182,9 @@ def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic],
             at += 1
         else:
             partition_count, at = read_count(frame, at, True, _PARTITION_BYTES + 1)
+        items += partition_count
+        if items > REQUEST_ITEMS_MAX:
+            raise too_many(items, at)
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
             fields = _UNPACK_PARTITION(frame, at)
@@ -237,10 +243,14 @@ def _replica_state(frame: memoryview, start: int, stop: int) -> tuple[int, int]:
 def _forgotten(frame: memoryview, at: int, version: int) -> tuple[list[ForgottenTopic], int]:
     flexible = version >= FLEXIBLE
     forgotten = []
+    items = 0
     topic_count, at = read_count(frame, at, flexible, 3 if flexible else 6)
     for _ in range(topic_count):
         topic, at = _topic(frame, at, version) if flexible else read_string(frame, at, False)
         index_count, at = read_count(frame, at, flexible, 4)
+        items += index_count
+        if items > REQUEST_ITEMS_MAX:
+            raise too_many(items, at)
         indexes = Struct(f">{index_count}i").unpack_from(frame, at)
         at += 4 * index_count
         if flexible:
@@ -285,10 +295,14 @@ def _parse_plain(frame: memoryview, at: int, version: int) -> FetchRequest:
 def _plain_topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic], int]:
     layout = _PARTITION_9 if version >= 9 else _PARTITION_5 if version >= 5 else _PARTITION_4
     topics = []
+    items = 0
     topic_count, at = read_count(frame, at, False, 6)
     for _ in range(topic_count):
         topic, at = read_string(frame, at, False)
         partition_count, at = read_count(frame, at, False, layout.size)
+        items += partition_count
+        if items > REQUEST_ITEMS_MAX:
+            raise too_many(items, at)
         stop = at + partition_count * layout.size
         partitions = []
         leader_epoch, log_start = NO_EPOCH, -1

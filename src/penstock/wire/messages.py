@@ -23,14 +23,10 @@ from typing import Any, Final, NamedTuple
 from .catalogue import Api
 from .errors import MalformedRequest, MalformedResponse, UnsupportedVersion
 from .outline import Survey, Walk, outline
-from .primitives import trailing
-
-REQUEST_ITEMS_MAX: Final = 2**18
-"""Items in all arrays of one request: more partitions than a broker of Kafka's is advised to have, in at
-most some 50 MB of objects, whatever `socket.request.max.bytes` allows."""
+from .primitives import REQUEST_ITEMS_MAX, trailing
 
 RESPONSE_ITEMS_MAX: Final = 2**22
-"""The same for a response, of which a client asks for no more than it wants: the metadata of a whole cluster."""
+"""The same for a response, which may be the metadata of a whole cluster: its reader has asked for it."""
 
 
 def _import_kio() -> None:

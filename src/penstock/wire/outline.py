@@ -54,9 +54,9 @@ class Survey:
         self.cuts = []
 
     def cut(self, frame: memoryview) -> Any:
-        """The frame without the tagged fields that nobody knows; itself, where it has none."""
+        """The frame without the tagged fields that nobody knows, and no longer to be written to, as kio wants it."""
         if not self.cuts:
-            return frame
+            return frame.toreadonly()
         pieces: list[bytes | memoryview] = []
         at = 0
         for start, stop, instead in sorted(self.cuts):

@@ -27,6 +27,11 @@ INT32_MAX: Final = 2**31 - 1
 VARINT_BYTES_MAX: Final = 5
 """Enough for 32 bits, and where Kafka's own reader gives up."""
 
+REQUEST_ITEMS_MAX: Final = 2**18
+"""Items in all arrays of one request: more partitions than a broker of Kafka's is advised to have, in at most
+some 50 MB of objects. Without it a frame of `socket.request.max.bytes`, full of topics of three bytes each,
+would become gigabytes of them."""
+
 TopicKey: TypeAlias = str | bytes
 """A topic as the client calls it: its name, or, in the versions that use them, the 16 bytes of its id.
 
@@ -64,6 +69,8 @@ def read_count(frame: memoryview, at: int, flexible: bool, item_bytes_min: int) 
         at += 4
     if count < 0:
         raise MalformedRequest(f"an array at byte {at} has length {count}, expected at least 0")
+    if count > REQUEST_ITEMS_MAX:
+        raise too_many(count, at)
     if count * item_bytes_min > len(frame) - at:
         raise MalformedRequest(
             f"an array at byte {at} says it has {count} items, of {item_bytes_min} bytes or more each; "
@@ -117,6 +124,8 @@ def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], i
         size, at = read_uvarint(frame, at)
         if size > len(frame) - at:
             raise too_long("a tagged field", size, frame, at)
+        if tag in found:
+            raise MalformedRequest(f"tag {tag} at byte {at} is there twice")
         found[tag] = (at, at + size)
         at += size
     return found, at
@@ -124,6 +133,12 @@ def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], i
 
 def too_long(what: str, size: int, frame: memoryview, at: int) -> MalformedRequest:
     return MalformedRequest(f"{what} at byte {at} says it has {size} bytes, {len(frame) - at} are left")
+
+
+def too_many(items: int, at: int) -> MalformedRequest:
+    return MalformedRequest(
+        f"by byte {at} the request has {items} items, expected at most {REQUEST_ITEMS_MAX}"
+    )
 
 
 def trailing(frame: memoryview, at: int) -> MalformedRequest:

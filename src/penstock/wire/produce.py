@@ -24,6 +24,7 @@ from .errors import MalformedRequest, UnsupportedVersion
 from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
     INT32,
+    REQUEST_ITEMS_MAX,
     TopicKey,
     count,
     read_count,
@@ -34,6 +35,7 @@ from .primitives import (
     string,
     tags,
     too_long,
+    too_many,
     topic_key,
     trailing,
     uvarint,
@@ -97,6 +99,7 @@ def parse_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
 
 def _flexible_topics(frame: memoryview, at: int, ids: bool) -> tuple[list[ProduceTopic], int]:
     topics: list[ProduceTopic] = []
+    items = 0
     if frame[at] == 2:
         topic_count = 1
         at += 1
@@ -115,6 +118,9 @@ def _flexible_topics(frame: memoryview, at: int, ids: bool) -> tuple[list[Produc
             else:
                 topic, at = read_string(frame, at, True)
         partitions, at = _flexible_partitions(frame, at)
+        items += len(partitions)
+        if items > REQUEST_ITEMS_MAX:
+            raise too_many(items, at)
         at = skip_tags(frame, at) if frame[at] else at + 1
         topics.append(_new(ProduceTopic, (topic, partitions)))
     return topics, skip_tags(frame, at) if frame[at] else at + 1
@@ -149,10 +155,14 @@ def _flexible_partitions(frame: memoryview, at: int) -> tuple[list[ProducePartit
 def _plain_topics(frame: memoryview, at: int) -> tuple[list[ProduceTopic], int]:
     topics = []
     end = len(frame)
+    items = 0
     topic_count, at = read_count(frame, at, False, 6)
     for _ in range(topic_count):
         topic, at = read_string(frame, at, False)
         partition_count, at = read_count(frame, at, False, 8)
+        items += partition_count
+        if items > REQUEST_ITEMS_MAX:
+            raise too_many(items, at)
         partitions = []
         for _ in range(partition_count):
             (partition,) = _UNPACK_INT32(frame, at)

@@ -1,0 +1,48 @@
+"""What a new cluster starts with: its features, and what they ask for."""
+
+from collections.abc import Iterator, Mapping
+
+from .image import ALL_BROKERS
+from .schema import (
+    AnyRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from .versions import ELR_FEATURE, FEATURES, KRAFT_VERSION
+
+TRANSACTION_NAME = "Bootstrap records"
+"""Kafka's, so that logs read alike."""
+
+
+def default_features() -> dict[str, int]:
+    return {name: feature.default_level for name, feature in FEATURES.items() if name != KRAFT_VERSION}
+
+
+def feature_records(levels: Mapping[str, int] | None = None) -> Iterator[FeatureLevelRecord]:
+    """The content of `bootstrap.checkpoint`."""
+    for name, level in (default_features() if levels is None else levels).items():
+        if level:
+            yield FeatureLevelRecord(name=name, feature_level=level)
+
+
+def bootstrap_records(
+    levels: Mapping[str, int] | None = None, min_insync_replicas: int = 1
+) -> Iterator[AnyRecord]:
+    """What the first controller of a cluster writes, all or nothing.
+
+    Eligible leaders are counted against `min.insync.replicas`, on which all brokers must so agree: it is
+    written down for the whole cluster.
+    """
+    features = default_features() if levels is None else levels
+    yield BeginTransactionRecord(name=TRANSACTION_NAME)
+    yield from feature_records(features)
+    if features.get(ELR_FEATURE, 0):
+        yield ConfigRecord(
+            resource_type=ALL_BROKERS.type,
+            resource_name=ALL_BROKERS.name,
+            name="min.insync.replicas",
+            value=str(min_insync_replicas),
+        )
+    yield EndTransactionRecord()

@@ -1,0 +1,321 @@
+"""Brokers: registered, alive, fenced, on their way out.
+
+Which brokers are alive is soft state: a new controller has heard from none, gives each the time of a session to
+be heard, and takes a registration at once, since no session speaks against it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TimestampMs
+
+from .. import schema as s
+from .. import versions as v
+from ..ids import is_reserved, uuid_text
+from ..image import Broker, ClusterImage, Partition, Topic
+from ..snapshot import broker_record
+from .elections import eligible_with, in_sync_with, leaderless, leads_any, updates
+from .requests import (
+    BrokerHeartbeat,
+    FenceBroker,
+    HeartbeatReply,
+    Outcome,
+    RegisterBroker,
+    RegisterController,
+    UnregisterBroker,
+)
+from .scene import Scene
+
+
+@dataclass(slots=True)
+class _Session:
+    epoch: int
+    heard_ms: TimestampMs
+    metadata_offset: Offset = -1
+
+
+class State(Enum):
+    FENCED = auto()
+    UNFENCED = auto()
+    CONTROLLED_SHUTDOWN = auto()
+    """Leads nothing any more once the others have heard of it; only then may it stop."""
+    SHUTDOWN_NOW = auto()
+
+
+@dataclass(slots=True)
+class Sessions:
+    """When each broker was last heard from, and how far it had read."""
+
+    timeout_ms: int
+    since_ms: TimestampMs
+    """When this controller became the active one."""
+    _open: dict[int, _Session] = field(default_factory=dict)
+    _leaving: dict[int, Offset] = field(default_factory=dict)
+    """Brokers in controlled shutdown, and the offset of the record that says so."""
+
+    def heard(self, broker_id: int, epoch: int, now_ms: TimestampMs, metadata_offset: Offset) -> None:
+        self._open[broker_id] = _Session(epoch, now_ms, metadata_offset)
+
+    def close(self, broker_id: int) -> None:
+        self._open.pop(broker_id, None)
+        self._leaving.pop(broker_id, None)
+
+    def is_open(self, broker: Broker, now_ms: TimestampMs) -> bool:
+        session = self._open.get(broker.id)
+        return (
+            session is not None
+            and session.epoch == broker.epoch
+            and now_ms < session.heard_ms + self.timeout_ms
+        )
+
+    def expires_ms(self, broker: Broker) -> TimestampMs:
+        session = self._open.get(broker.id)
+        known = session is not None and session.epoch == broker.epoch
+        return (session.heard_ms if session is not None and known else self.since_ms) + self.timeout_ms
+
+    def leaving(self, broker_id: int, offset: Offset) -> None:
+        self._leaving.setdefault(broker_id, offset)
+
+    def all_have_read_of_leaving(self, broker_id: int, image: ClusterImage) -> bool:
+        offset = self._leaving.setdefault(broker_id, image.offset)
+        return all(
+            self._open[each].metadata_offset >= offset if each in self._open else False
+            for each, broker in image.brokers.items()
+            if broker.is_active
+        )
+
+
+def register_broker(
+    scene: Scene, sessions: Sessions, request: RegisterBroker, now_ms: TimestampMs
+) -> Outcome[int]:
+    """The reply is the broker's epoch: the offset at which its registration is written."""
+    image = scene.image
+    if request.cluster_id != scene.cluster_id:
+        raise KafkaError(
+            f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {scene.cluster_id}",
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        )
+    held: Broker | None = image.brokers.get(request.broker_id)
+    same = held is not None and held.incarnation_id == request.incarnation_id
+    if held is not None and not same and not held.in_controlled_shutdown and sessions.is_open(held, now_ms):
+        raise KafkaError(
+            f"another broker {request.broker_id} is registered and alive; if it has just restarted, its former "
+            f"session ends within {sessions.timeout_ms} ms",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
+    _check_directories(image, request)
+    _check_features(image, request)
+    records: list[s.AnyRecord] = []
+    if not same:
+        clean = held is not None and held.epoch == request.previous_epoch
+        records += _former_life(scene, request.broker_id, clean)
+    broker = Broker(
+        id=request.broker_id,
+        epoch=held.epoch if held is not None and same else image.offset + 1,
+        incarnation_id=request.incarnation_id,
+        endpoints=request.endpoints,
+        features=request.features,
+        rack=request.rack,
+        fenced=held.fenced if held is not None and same else True,
+        in_controlled_shutdown=held.in_controlled_shutdown if held is not None and same else False,
+        log_dirs=request.log_dirs,
+    )
+    records.append(broker_record(broker, image.metadata_version))
+    if not same:
+        sessions.close(broker.id)
+    sessions.heard(broker.id, broker.epoch, now_ms, -1)
+    return Outcome(broker.epoch, tuple(records))
+
+
+def _check_directories(image: ClusterImage, request: RegisterBroker) -> None:
+    if not v.has_directories(image.metadata_version):
+        return
+    taken = {
+        directory: broker.id
+        for broker in image.brokers.values()
+        for directory in broker.log_dirs
+        if broker.id != request.broker_id
+    }
+    for directory in request.log_dirs:
+        if is_reserved(directory):
+            raise _invalid(f"{uuid_text(directory)} cannot be the id of a directory")
+        if directory in taken:
+            raise _invalid(f"directory {uuid_text(directory)} belongs to broker {taken[directory]}")
+    if not request.log_dirs:
+        raise _invalid(f"broker {request.broker_id} has no directories")
+    if len(set(request.log_dirs)) != len(request.log_dirs):
+        raise _invalid(f"broker {request.broker_id} names a directory twice")
+
+
+def _check_features(image: ClusterImage, request: RegisterBroker) -> None:
+    offered = {feature.name: (feature.min_level, feature.max_level) for feature in request.features}
+    if v.METADATA_VERSION not in offered:
+        raise _invalid(f"broker {request.broker_id} does not say which {v.METADATA_VERSION} it supports")
+    for name, level in sorted(image.features.items()):
+        low, high = offered.get(name, (0, 0))
+        if not low <= level <= high:
+            raise KafkaError(
+                f"broker {request.broker_id} supports {name} {low} to {high}, the cluster is at {level}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(message, ErrorCode.INVALID_REGISTRATION)
+
+
+def _former_life(scene: Scene, broker_id: int, clean: bool) -> Iterable[s.AnyRecord]:
+    """A broker that comes back must not count as in sync; after an unclean stop, not as eligible either."""
+    if scene.image.elr_enabled and not clean:
+        partitions = [*in_sync_with(scene, broker_id), *eligible_with(scene, broker_id)]
+        return updates(scene, partitions, unclean=broker_id)
+    return updates(scene, in_sync_with(scene, broker_id), out=broker_id)
+
+
+def heartbeat(
+    scene: Scene, sessions: Sessions, request: BrokerHeartbeat, now_ms: TimestampMs
+) -> Outcome[HeartbeatReply]:
+    broker = scene.broker(request.broker_id, request.broker_epoch)
+    sessions.heard(broker.id, broker.epoch, now_ms, request.metadata_offset)
+    held, state = _state(broker), _next_state(scene, sessions, broker, request)
+    records: list[s.AnyRecord] = []
+    if state is not held:
+        if state in (State.FENCED, State.SHUTDOWN_NOW):
+            if not broker.fenced:
+                records += _fenced(scene, broker)
+        elif state is State.UNFENCED:
+            records += _unfenced(scene, broker)
+        else:
+            records += _leaving(scene, broker)
+    records += _directory_changes(scene.after(records) if records else scene, broker, request)
+    if state is State.SHUTDOWN_NOW:
+        sessions.close(broker.id)
+    return Outcome(
+        HeartbeatReply(
+            is_caught_up=request.metadata_offset >= broker.epoch,
+            is_fenced=state in (State.FENCED, State.SHUTDOWN_NOW),
+            should_shut_down=state is State.SHUTDOWN_NOW,
+        ),
+        tuple(records),
+    )
+
+
+def _state(broker: Broker) -> State:
+    if broker.fenced:
+        return State.FENCED
+    return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
+
+
+def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
+    scene: Scene, sessions: Sessions, broker: Broker, request: BrokerHeartbeat
+) -> State:
+    held = _state(broker)
+    if held is State.FENCED:
+        if request.want_shutdown:
+            return State.SHUTDOWN_NOW
+        caught_up = request.metadata_offset >= broker.epoch
+        return State.UNFENCED if caught_up and not request.want_fence else State.FENCED
+    if held is State.UNFENCED:
+        if request.want_fence:
+            return State.SHUTDOWN_NOW if request.want_shutdown else State.FENCED
+        if request.want_shutdown:
+            leads = leads_any(scene, broker.id)
+            return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
+        return State.UNFENCED
+    if leads_any(scene, broker.id) or not sessions.all_have_read_of_leaving(broker.id, scene.image):
+        return State.CONTROLLED_SHUTDOWN
+    return State.SHUTDOWN_NOW
+
+
+def _fenced(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
+    yield from updates(scene, in_sync_with(scene, broker.id), out=broker.id)
+    yield s.BrokerRegistrationChangeRecord(
+        version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
+    )
+
+
+def _unfenced(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
+    yield s.BrokerRegistrationChangeRecord(
+        version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
+    )
+    yield from updates(scene, leaderless(scene), back=broker.id)
+
+
+def _leaving(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
+    yield s.BrokerRegistrationChangeRecord(
+        version=1, broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+    )
+    yield from updates(scene, in_sync_with(scene, broker.id), out=broker.id)
+
+
+def _directory_changes(scene: Scene, broker: Broker, request: BrokerHeartbeat) -> Iterable[s.AnyRecord]:
+    """Directories that failed take their replicas with them; those cordoned only get no new ones."""
+    version = scene.image.metadata_version
+    left = tuple(each for each in broker.log_dirs if each not in request.offline_dirs)
+    if v.has_directories(version) and left and left != broker.log_dirs:
+        change = s.BrokerRegistrationChangeRecord(
+            version=2, broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
+        )
+        yield change
+        after = scene.after([change])
+        lost = [
+            each for each in in_sync_with(after, broker.id) if _lies_in(each, broker.id, request.offline_dirs)
+        ]
+        yield from updates(after, lost, out=broker.id)
+    cordoned = request.cordoned_dirs
+    if v.has_cordoned_dirs(version) and cordoned is not None and cordoned != broker.cordoned_log_dirs:
+        yield s.BrokerRegistrationChangeRecord(
+            version=3, broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=cordoned
+        )
+
+
+def _lies_in(place: tuple[Topic, int, Partition], broker_id: int, directories: s.Uuids) -> bool:
+    partition = place[2]
+    return partition.directories[partition.replicas.index(broker_id)] in directories
+
+
+def fence_broker(scene: Scene, sessions: Sessions, request: FenceBroker) -> Outcome[None]:
+    broker = scene.broker(request.broker_id, request.broker_epoch)
+    sessions.close(broker.id)
+    return Outcome(None, () if broker.fenced else tuple(_fenced(scene, broker)))
+
+
+def fence_stale(scene: Scene, sessions: Sessions, now_ms: TimestampMs) -> list[s.AnyRecord]:
+    """Fence every broker whose session has ended."""
+    records: list[s.AnyRecord] = []
+    for _, broker in sorted(scene.image.brokers.items()):
+        if not broker.fenced and now_ms >= sessions.expires_ms(broker):
+            made = list(_fenced(scene, broker))
+            sessions.close(broker.id)
+            scene = scene.after(made)
+            records += made
+    return records
+
+
+def unregister_broker(scene: Scene, sessions: Sessions, request: UnregisterBroker) -> Outcome[None]:
+    broker: Broker | None = scene.image.brokers.get(request.broker_id)
+    if broker is None:
+        raise KafkaError(f"broker {request.broker_id} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
+    gone = s.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    sessions.close(broker.id)
+    return Outcome(None, (*updates(scene, in_sync_with(scene, broker.id), out=broker.id), gone))
+
+
+def register_controller(scene: Scene, request: RegisterController) -> Outcome[None]:
+    offered = {feature.name: (feature.min_level, feature.max_level) for feature in request.features}
+    for name, level in sorted(scene.image.features.items()):
+        low, high = offered.get(name, (0, 0))
+        if not low <= level <= high:
+            raise KafkaError(
+                f"controller {request.controller_id} supports {name} {low} to {high}, the cluster is at {level}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+    record = s.RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        endpoints=request.endpoints,
+        features=request.features,
+    )
+    return Outcome(None, (record,))

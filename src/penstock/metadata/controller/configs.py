@@ -1,0 +1,152 @@
+"""Settings of topics and brokers, changed as a whole or one by one.
+
+A resource's changes hold together or not at all; resources do not wait for each other.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.settings import BadSetting
+
+from ..configs import default_of, is_list
+from ..image import ALL_BROKERS, ClusterImage, Resource, ResourceType
+from ..schema import AnyRecord, ClearElrRecord, ConfigRecord
+from .requests import (
+    OK,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOp,
+    IncrementalAlterConfigs,
+    Outcome,
+    Result,
+    refused,
+)
+from .scene import Scene
+
+T = TypeVar("T")
+
+VALUE_BYTES_MAX = 32_767
+"""What a string in a record can hold in Kafka."""
+MIN_ISR = "min.insync.replicas"
+
+
+def alter_configs(scene: Scene, request: AlterConfigs) -> Outcome[dict[Resource, Result]]:
+    def whole(resource: Resource, wanted: Mapping[str, str | None]) -> Sequence[AnyRecord]:
+        changes = [ConfigChange(name, ConfigOp.SET, value) for name, value in wanted.items()]
+        gone = [name for name in sorted(scene.image.config(resource)) if name not in wanted]
+        changes += [ConfigChange(name, ConfigOp.DELETE) for name in gone]
+        _check_exists(scene.image, resource)
+        return altered(scene, resource, changes)
+
+    return _each(request.resources, whole, request.validate_only)
+
+
+def incremental_alter_configs(
+    scene: Scene, request: IncrementalAlterConfigs
+) -> Outcome[dict[Resource, Result]]:
+    def one_by_one(resource: Resource, changes: Sequence[ConfigChange]) -> Sequence[AnyRecord]:
+        _check_exists(scene.image, resource)
+        return altered(scene, resource, changes)
+
+    return _each(request.resources, one_by_one, request.validate_only)
+
+
+def _each(
+    resources: Mapping[Resource, T],
+    decide: Callable[[Resource, T], Sequence[AnyRecord]],
+    validate_only: bool,
+) -> Outcome[dict[Resource, Result]]:
+    records: list[AnyRecord] = []
+    replies = {}
+    for resource, wanted in resources.items():
+        try:
+            records += decide(resource, wanted)
+            replies[resource] = OK
+        except KafkaError as error:
+            replies[resource] = refused(error)
+    return Outcome(replies, () if validate_only else tuple(records))
+
+
+def _check_exists(image: ClusterImage, resource: Resource) -> None:
+    if resource.type == ResourceType.TOPIC and resource.name not in image.topics:
+        raise KafkaError(f"there is no topic {resource.name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if resource.type == ResourceType.BROKER and resource.name:
+        if not resource.name.isdecimal():
+            raise KafkaError(f"{resource.name!r} is not the id of a broker", ErrorCode.INVALID_REQUEST)
+        if int(resource.name) not in image.brokers:
+            raise KafkaError(f"broker {resource.name} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+def altered(scene: Scene, resource: Resource, changes: Sequence[ConfigChange]) -> list[AnyRecord]:
+    """The records that make the changes; what is wrong with one of them is wrong with all."""
+    held = scene.image.config(resource)
+    for name, count in Counter(change.name for change in changes).items():
+        if count > 1:
+            raise KafkaError(f"{name} is changed twice", ErrorCode.INVALID_REQUEST)
+    records: list[AnyRecord] = []
+    after = dict(held)
+    for change in changes:
+        value = _changed_value(resource, change, held.get(change.name))
+        after.pop(change.name, None)
+        if value is not None:
+            after[change.name] = value
+        if scene.image.elr_enabled and change.name == MIN_ISR:
+            _check_min_isr(resource, value)
+        if value != held.get(change.name) or resource.type == ResourceType.BROKER:
+            # A broker reads files that a setting names again when it is set to what it was: KAFKA-14136.
+            records.append(
+                ConfigRecord(
+                    resource_type=resource.type, resource_name=resource.name, name=change.name, value=value
+                )
+            )
+    scene.validate(resource, after)
+    records += _cleared(scene.image, resource, records)
+    return records
+
+
+def _changed_value(resource: Resource, change: ConfigChange, held: str | None) -> str | None:
+    if change.op == ConfigOp.DELETE:
+        return None
+    if change.value is None:
+        raise BadSetting(f"{change.name} is given no value")
+    value = change.value
+    if change.op in (ConfigOp.APPEND, ConfigOp.SUBTRACT):
+        if not is_list(resource, change.name):
+            raise BadSetting(f"{change.name} is not a list, and can only be set or deleted")
+        parts = [part for part in (held or default_of(resource, change.name) or "").split(",") if part]
+        given = [part for part in value.split(",") if part]
+        if change.op == ConfigOp.APPEND:
+            parts += [part for part in dict.fromkeys(given) if part not in parts]
+        else:
+            parts = [part for part in parts if part not in given]
+        value = ",".join(parts)
+    elif change.op != ConfigOp.SET:
+        raise KafkaError(f"{change.op} is not a way to change a setting", ErrorCode.INVALID_REQUEST)
+    if len(value.encode()) > VALUE_BYTES_MAX:
+        raise BadSetting(f"{change.name} is longer than {VALUE_BYTES_MAX} bytes")
+    return value
+
+
+def _check_min_isr(resource: Resource, value: str | None) -> None:
+    """Eligible leaders are counted against it, so that all brokers must agree on it."""
+    if resource.type == ResourceType.BROKER and resource != ALL_BROKERS:
+        if value is not None:
+            raise BadSetting(f"{MIN_ISR} is the same for all brokers while eligible leader replicas are on")
+    elif resource == ALL_BROKERS and value is None:
+        raise BadSetting(
+            f"{MIN_ISR} of the cluster cannot be taken away while eligible leader replicas are on"
+        )
+
+
+def _cleared(image: ClusterImage, resource: Resource, records: Sequence[AnyRecord]) -> Iterator[AnyRecord]:
+    """Replicas that were eligible under another `min.insync.replicas` are not any more."""
+    if not image.elr_enabled or not any(
+        isinstance(each, ConfigRecord) and each.name == MIN_ISR for each in records
+    ):
+        return
+    if resource.type == ResourceType.TOPIC:
+        yield ClearElrRecord(topic_name=resource.name)
+    elif resource == ALL_BROKERS:
+        yield ClearElrRecord(topic_name="")

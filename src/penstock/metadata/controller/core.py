@@ -1,0 +1,104 @@
+"""The controller: requests in, answers and records out.
+
+It decides on its image, which is ahead of what is committed by what it has decided itself: whoever runs it
+writes an outcome's records to the metadata log in one batch, gives them back to `replay` at once, so that the next
+decision builds on them, and releases the reply when they are committed. A controller that loses its place is
+thrown away; the next one starts from what was committed.
+
+    outcome = controller.handle(request, now_ms)
+    offset = log.append(outcome.records)
+    controller.replay(outcome.records, offset, epoch)
+
+Each kind of request is one function in a module for its role: topics, partitions, configs, features, brokers,
+producer ids. None writes anything; only the sessions of brokers, which are nobody else's, move as they are heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
+
+from .. import configs as settings_in_force
+from ..configs import BrokerSettings
+from ..image import ClusterImage
+from ..schema import AnyRecord, BrokerRegistrationChangeRecord
+from . import brokers, configs, features, partitions, producer_ids, topics
+from . import requests as r
+from .scene import Scene, Validate
+
+if TYPE_CHECKING:
+    from random import Random
+
+SESSION_TIMEOUT_MS = 9000
+"""Kafka's broker.session.timeout.ms."""
+
+_DECIDE: dict[type, Callable[[Scene, Any], r.Outcome[Any]]] = {
+    r.CreateTopics: topics.create_topics,
+    r.DeleteTopics: topics.delete_topics,
+    r.CreatePartitions: topics.create_partitions,
+    r.AlterPartition: partitions.alter_partition,
+    r.ElectLeaders: partitions.elect_leaders,
+    r.AlterConfigs: configs.alter_configs,
+    r.IncrementalAlterConfigs: configs.incremental_alter_configs,
+    r.UpdateFeatures: features.update_features,
+    r.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    r.RegisterController: brokers.register_controller,
+}
+
+
+class Controller:
+    def __init__(
+        self,
+        image: ClusterImage,
+        *,
+        cluster_id: str,
+        rng: Random,
+        now_ms: TimestampMs,
+        settings: BrokerSettings = settings_in_force.ANY_BROKER,
+        validate: Validate = settings_in_force.validate,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
+        self._scene = Scene(image, settings, validate, rng, cluster_id)
+        self._sessions = brokers.Sessions(session_timeout_ms, now_ms)
+
+    @property
+    def image(self) -> ClusterImage:
+        """With all that was decided, committed or not."""
+        return self._scene.image
+
+    def handle(self, request: Any, now_ms: TimestampMs) -> r.Outcome[Any]:
+        """The answer and the records that make it true; raises KafkaError where all of it is refused."""
+        match request:
+            case r.BrokerHeartbeat():
+                return brokers.heartbeat(self._scene, self._sessions, request, now_ms)
+            case r.RegisterBroker():
+                return brokers.register_broker(self._scene, self._sessions, request, now_ms)
+            case r.FenceBroker():
+                return brokers.fence_broker(self._scene, self._sessions, request)
+            case r.UnregisterBroker():
+                return brokers.unregister_broker(self._scene, self._sessions, request)
+            case _:
+                return _DECIDE[type(request)](self._scene, request)
+
+    def tick(self, now_ms: TimestampMs) -> r.Outcome[None]:
+        """What time brings: brokers that have gone silent are fenced, and leaders found where any will do."""
+        records = brokers.fence_stale(self._scene, self._sessions, now_ms)
+        after = self._scene.after(records) if records else self._scene
+        records += partitions.elect_where_unclean_is_allowed(after)
+        return r.Outcome(None, tuple(records))
+
+    def next_session_end_ms(self) -> TimestampMs | None:
+        """When `tick` may have someone to fence; None where nobody is unfenced."""
+        ends = [self._sessions.expires_ms(each) for each in self.image.brokers.values() if not each.fenced]
+        return min(ends, default=None)
+
+    def replay(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
+        """The records are in the log, the last of them at this offset."""
+        image = self.image.replay(records, offset, epoch)
+        scene = self._scene
+        self._scene = Scene(image, scene.settings, scene.validate, scene.rng, scene.cluster_id)
+        for record in records:
+            if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown:
+                self._sessions.leaving(record.broker_id, offset)

@@ -1,0 +1,253 @@
+"""Who leads a partition, and who is in sync: every change to a partition is made here.
+
+A leader comes from the ISR. With eligible leader replicas (KIP-966) the ISR may run empty, and then from the
+ELR: replicas that left the ISR, when it was smaller than `min.insync.replicas`, and so hold all that was ever
+acknowledged. When both are empty the last leader is waited for; any other replica leads only where unclean
+elections are allowed, as the one replica in sync, marked as recovering. Otherwise nobody leads: -1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from .. import schema as s
+from .. import versions as v
+from ..configs import min_insync_replicas, unclean_election_allowed
+from ..ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
+from ..image import ClusterImage, Partition, Topic
+from .scene import Scene
+
+
+class Elect(Enum):
+    PREFERRED = auto()
+    """The first replica if it may lead, even where another one does."""
+    ONLINE = auto()
+    """Whoever leads goes on; otherwise the first replica that may."""
+    UNCLEAN = auto()
+    """As ONLINE, and if there is none, any replica that is alive."""
+
+
+@dataclass(slots=True)
+class PartitionEdit:
+    """A partition on its way to what it should be; `record` is what has to be written for it."""
+
+    scene: Scene
+    topic: Topic
+    number: int
+    partition: Partition
+    acceptable: Callable[[int], bool]
+    """Whether a replica is alive, and so could lead."""
+    elect: Elect = Elect.ONLINE
+    isr: s.Ids = ()
+    """The target, and so the fields that follow."""
+    elr: s.Ids = ()
+    replicas: s.Ids = ()
+    adding: s.Ids = ()
+    removing: s.Ids = ()
+    recovery_state: int = s.RECOVERED
+    unclean_broker: int | None = None
+    """One that stopped uncleanly: what it had not synced may be gone."""
+
+    def __post_init__(self) -> None:
+        held = self.partition
+        self.isr, self.elr, self.replicas = held.isr, held.elr, held.replicas
+        self.adding, self.removing, self.recovery_state = held.adding, held.removing, held.recovery_state
+
+    def record(self) -> s.PartitionChangeRecord | None:
+        """The change, or None where there is none."""
+        held, image = self.partition, self.scene.image
+        with_elr = image.elr_enabled
+        self._complete_reassignment()
+        self._keep_eligible(with_elr)
+        leader, unclean = self._choose()
+        leader_change = s.NO_LEADER_CHANGE
+        if leader != held.leader:
+            leader_change = leader
+            if unclean:
+                self.isr, self.recovery_state = (leader,), s.RECOVERING
+            elif leader in self.elr:
+                self.isr, self.elr = (leader,), _without(self.elr, leader)
+        if unclean or not with_elr:
+            self.elr = ()
+        isr = None
+        if self.isr != held.isr and (self.isr or with_elr):
+            isr = self.isr
+        if leader_change == s.NO_LEADER_CHANGE and self._needs_new_epoch(isr):
+            leader_change = held.leader
+        last_known = self._last_leader(isr, leader_change) if with_elr else None
+        change = s.PartitionChangeRecord(
+            version=v.partition_version(image.metadata_version),
+            partition_id=self.number,
+            topic_id=self.topic.id,
+            isr=isr,
+            leader=leader_change,
+            replicas=_if_changed(held.replicas, self.replicas),
+            removing_replicas=_if_changed(held.removing, self.removing),
+            adding_replicas=_if_changed(held.adding, self.adding),
+            leader_recovery_state=(
+                s.NO_RECOVERY_CHANGE if self.recovery_state == held.recovery_state else self.recovery_state
+            ),
+            eligible_leader_replicas=_if_changed(held.elr, self.elr),
+            last_known_elr=last_known,
+            directories=self._directories(image),
+        )
+        return None if change == _no_change(change) else change
+
+    def _complete_reassignment(self) -> None:
+        """A reassignment ends when all that were to be added are in sync."""
+        if not (self.adding or self.removing) or not set(self.adding) <= set(self.isr):
+            return
+        isr = _without(self.isr, *self.removing)
+        if isr:
+            self.isr, self.replicas = isr, _without(self.replicas, *self.removing)
+            self.adding = self.removing = ()
+
+    def _keep_eligible(self, with_elr: bool) -> None:
+        if not with_elr:
+            return
+        least = min(
+            min_insync_replicas(self.topic.name, self.scene.image, self.scene.settings), len(self.replicas)
+        )
+        if len(self.isr) >= least:
+            self.elr = ()
+            return
+        leaving = (*self.elr, *(each for each in self.partition.isr if each not in self.elr))
+        staying = (each for each in leaving if each not in self.isr and each in self.replicas)
+        self.elr = tuple(each for each in staying if each != self.unclean_broker)
+
+    def _may_lead(self, replica: int) -> bool:
+        in_sync = replica in self.isr or (not self.isr and replica in self.elr)
+        return in_sync and self.acceptable(replica)
+
+    def _choose(self) -> tuple[int, bool]:
+        """The leader, and whether its election is unclean."""
+        candidates = [self.partition.leader, *self.replicas]
+        if self.elect is Elect.PREFERRED:
+            candidates.insert(0, self.replicas[0])
+        for replica in candidates:
+            if self._may_lead(replica):
+                return replica, False
+        last = self.partition.last_known_elr
+        if (
+            self.scene.image.elr_enabled
+            and not self.isr
+            and not self.elr
+            and len(last) == 1
+            and self.acceptable(last[0])
+        ):
+            return last[0], True
+        if self.elect is Elect.UNCLEAN:
+            for replica in self.replicas:
+                if self.acceptable(replica):
+                    return replica, True
+        return s.NO_LEADER, False
+
+    def _needs_new_epoch(self, isr: s.Ids | None) -> bool:
+        """A replica that is taken away must not be heard any more; of old, neither one that left the ISR."""
+        if not set(self.partition.replicas) <= set(self.replicas):
+            return True
+        shrinks = isr is not None and not set(self.partition.isr) <= set(isr)
+        return shrinks and v.bumps_epoch_on_isr_shrink(self.scene.image.metadata_version)
+
+    def _last_leader(self, isr: s.Ids | None, leader_change: int) -> s.Ids | None:
+        held = self.partition
+        if isr == () and held.leader != s.NO_LEADER and held.last_known_elr != (held.leader,):
+            return (held.leader,)
+        leader = held.leader if leader_change == s.NO_LEADER_CHANGE else leader_change
+        return () if leader != s.NO_LEADER and held.last_known_elr else None
+
+    def _directories(self, image: ClusterImage) -> s.Uuids | None:
+        if not v.has_directories(image.metadata_version) or self.replicas == self.partition.replicas:
+            return None
+        held = dict(zip(self.partition.replicas, self.partition.directories, strict=False))
+        return tuple(held.get(replica, default_directory(image, replica)) for replica in self.replicas)
+
+
+def _no_change(change: s.PartitionChangeRecord) -> s.PartitionChangeRecord:
+    return s.PartitionChangeRecord(
+        version=change.version, partition_id=change.partition_id, topic_id=change.topic_id
+    )
+
+
+def _if_changed(held: s.Ids, target: s.Ids) -> s.Ids | None:
+    return None if held == target else target
+
+
+def _without(replicas: s.Ids, *gone: int) -> s.Ids:
+    return tuple(each for each in replicas if each not in gone)
+
+
+def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
+    """Where a new replica will lie, as far as it can be told: a broker with several directories chooses."""
+    if not v.has_directories(image.metadata_version):
+        return DIRECTORY_MIGRATING
+    broker = image.brokers.get(broker_id)
+    return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else DIRECTORY_UNASSIGNED
+
+
+def has_online_directory(image: ClusterImage, partition: Partition, broker_id: int) -> bool:
+    """Whether the disk below a replica works."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker_id not in partition.replicas:
+        return False
+    directory = partition.directories[partition.replicas.index(broker_id)]
+    if directory == DIRECTORY_LOST:
+        return False
+    return directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING) or directory in broker.log_dirs
+
+
+def acceptance(
+    image: ClusterImage, partition: Partition, out: frozenset[int] = frozenset(), back: int | None = None
+) -> Callable[[int], bool]:
+    """Which replicas could lead, with some brokers on their way out or one on its way in."""
+
+    def acceptable(replica: int) -> bool:
+        if replica in out or not has_online_directory(image, partition, replica):
+            return False
+        return replica == back or image.is_active(replica)
+
+    return acceptable
+
+
+def updates(
+    scene: Scene,
+    partitions: Iterable[tuple[Topic, int, Partition]],
+    *,
+    out: int | None = None,
+    back: int | None = None,
+    unclean: int | None = None,
+) -> Iterator[s.AnyRecord]:
+    """What becomes of partitions when a broker goes (out, or unclean) or comes back."""
+    gone = frozenset(each for each in (out, unclean) if each is not None)
+    for topic, number, partition in partitions:
+        edit = PartitionEdit(
+            scene,
+            topic,
+            number,
+            partition,
+            acceptance(scene.image, partition, gone, back),
+            unclean_broker=unclean,
+        )
+        edit.isr = _without(partition.isr, *gone)
+        if unclean_election_allowed(topic.name, scene.image, scene.settings):
+            edit.elect = Elect.UNCLEAN
+        record = edit.record()
+        if record is not None:
+            yield record
+
+
+def in_sync_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+    """The partitions that have the broker in their ISR."""
+    return (each for each in scene.partitions() if broker_id in each[2].isr)
+
+
+def eligible_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+    return (each for each in scene.partitions() if broker_id in each[2].elr)
+
+
+def leaderless(scene: Scene) -> Iterator[tuple[Topic, int, Partition]]:
+    return (each for each in scene.partitions() if each[2].leader == s.NO_LEADER)
+
+
+def leads_any(scene: Scene, broker_id: int) -> bool:
+    return any(partition.leader == broker_id for _, _, partition in scene.partitions())

@@ -1,0 +1,95 @@
+"""Finalized features: moved up when every node can follow, and down only where nothing is lost."""
+
+from collections.abc import Iterator, Sequence
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from ..configs import broker_setting
+from ..image import ALL_BROKERS, ClusterImage, ResourceType
+from ..schema import AnyRecord, ConfigRecord, FeatureLevelRecord
+from ..versions import ELR_FEATURE, FEATURES, KRAFT_VERSION, METADATA_VERSION, loses_metadata
+from .configs import MIN_ISR
+from .requests import OK, FeatureUpdate, Outcome, Result, UpdateFeatures, UpgradeType, refused
+from .scene import Scene
+
+
+def update_features(scene: Scene, request: UpdateFeatures) -> Outcome[dict[str, Result]]:
+    records: list[AnyRecord] = []
+    replies = {}
+    wanted = dict(scene.image.features) | {update.name: update.level for update in request.updates}
+    for update in request.updates:
+        try:
+            _check(scene.image, update)
+            _check_needs(update, wanted)
+        except KafkaError as error:
+            replies[update.name] = refused(error)
+            continue
+        replies[update.name] = OK
+        if update.level == scene.image.features.get(update.name, 0):
+            continue
+        if update.name == ELR_FEATURE and update.level:
+            records += _agreement_on_min_isr(scene)
+        records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    failed = any(result.code is not ErrorCode.NONE for result in replies.values())
+    return Outcome(replies, () if failed or request.validate_only else tuple(records))
+
+
+def _refusal(update: FeatureUpdate, why: str) -> KafkaError:
+    return KafkaError(f"{update.name} cannot go to {update.level}: {why}", ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def _check(image: ClusterImage, update: FeatureUpdate) -> None:
+    if update.upgrade_type not in tuple(UpgradeType):
+        raise _refusal(update, f"{update.upgrade_type} is not a kind of upgrade")
+    if update.level < 0:
+        raise _refusal(update, "levels begin at 0")
+    if update.name == KRAFT_VERSION:
+        raise _refusal(update, "it belongs to the quorum, and is changed there")
+    held = image.metadata_version if update.name == METADATA_VERSION else image.features.get(update.name, 0)
+    for who, (low, high) in _supporters(image, update.name):
+        if not low <= update.level <= high:
+            raise _refusal(update, f"{who} supports levels {low} to {high}")
+    if update.level < held and update.upgrade_type == UpgradeType.UPGRADE:
+        raise _refusal(update, f"it is at {held}, and a downgrade was not asked for")
+    if update.level > held and update.upgrade_type != UpgradeType.UPGRADE:
+        raise _refusal(update, f"it is at {held}, and that would be no downgrade")
+    if update.name == METADATA_VERSION and update.level < held and loses_metadata(held, update.level):
+        raise _refusal(update, "metadata that is written already would be lost")
+
+
+def _supporters(image: ClusterImage, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    own = FEATURES.get(name)
+    yield "this controller", (0, 0) if own is None else (own.min_level, own.max_level)
+    for broker_id, broker in sorted(image.brokers.items()):
+        yield f"broker {broker_id}", broker.supported(name)
+    for controller_id, controller in sorted(image.controllers.items()):
+        yield f"controller {controller_id}", controller.supported(name)
+
+
+def _check_needs(update: FeatureUpdate, wanted: dict[str, int]) -> None:
+    """A level may need a metadata.version, and may so keep it from going down."""
+    version = wanted.get(METADATA_VERSION, 0)
+    for name in FEATURES if update.name == METADATA_VERSION else (update.name,):
+        needed = FEATURES[name].needs.get(wanted.get(name, 0), 0)
+        if needed > version:
+            raise _refusal(update, f"{name} at {wanted[name]} needs {METADATA_VERSION} {needed}")
+
+
+def _agreement_on_min_isr(scene: Scene) -> Sequence[AnyRecord]:
+    """With eligible leaders on, `min.insync.replicas` is set for the cluster, and for no broker of its own."""
+    records: list[AnyRecord] = []
+    image = scene.image
+    if MIN_ISR not in image.config(ALL_BROKERS):
+        value = broker_setting(MIN_ISR, image, scene.settings)
+        records.append(
+            ConfigRecord(resource_type=ALL_BROKERS.type, resource_name="", name=MIN_ISR, value=value)
+        )
+    for resource in sorted(image.configs):
+        own = resource.type == ResourceType.BROKER and resource != ALL_BROKERS
+        if own and MIN_ISR in image.configs[resource]:
+            records.append(
+                ConfigRecord(
+                    resource_type=resource.type, resource_name=resource.name, name=MIN_ISR, value=None
+                )
+            )
+    return records

@@ -1,0 +1,167 @@
+"""Partitions as their leaders and operators want them: ISR changes and elections."""
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from .. import schema as s
+from ..configs import unclean_election_allowed
+from ..ids import uuid_text
+from ..image import Partition, Topic
+from ..replay import merge
+from .elections import Elect, PartitionEdit, acceptance, leaderless
+from .requests import (
+    OK,
+    AlterPartition,
+    Election,
+    ElectionResult,
+    ElectLeaders,
+    IsrChange,
+    IsrChanged,
+    Outcome,
+    Result,
+    refused,
+)
+from .scene import Scene
+
+
+def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
+    scene.broker(request.broker_id, request.broker_epoch)
+    records: list[s.AnyRecord] = []
+    replies = []
+    for change in request.changes:
+        try:
+            record, reply = _altered(scene, request.broker_id, change)
+        except KafkaError as error:
+            replies.append(IsrChanged(change.topic_id, change.partition, refused(error)))
+            continue
+        if record is not None:
+            records.append(record)
+        replies.append(reply)
+    return Outcome(tuple(replies), tuple(records))
+
+
+def _altered(
+    scene: Scene, broker_id: int, change: IsrChange
+) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
+    topic = scene.image.topic_by_id(change.topic_id)
+    if topic is None:
+        raise KafkaError(
+            f"there is no topic with id {uuid_text(change.topic_id)}", ErrorCode.UNKNOWN_TOPIC_ID
+        )
+    partition: Partition | None = topic.partitions.get(change.partition)
+    if partition is None:
+        raise KafkaError(
+            f"topic {topic.name} has no partition {change.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    _check_change(scene, broker_id, change, partition)
+    edit = PartitionEdit(scene, topic, change.partition, partition, acceptance(scene.image, partition))
+    edit.isr = tuple(member.broker_id for member in change.isr)
+    edit.recovery_state = change.recovery_state
+    if unclean_election_allowed(topic.name, scene.image, scene.settings):
+        edit.elect = Elect.UNCLEAN
+    record = edit.record()
+    after = partition if record is None else merge(partition, record)
+    if after.leader != broker_id:
+        # The change ended a reassignment that took the leader away: it holds, and another leads.
+        lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {after.leader} leads now")
+        return record, IsrChanged(change.topic_id, change.partition, lost)
+    return record, IsrChanged(
+        change.topic_id,
+        change.partition,
+        OK,
+        after.leader,
+        after.leader_epoch,
+        after.isr,
+        after.recovery_state,
+        after.partition_epoch,
+    )
+
+
+def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partition) -> None:
+    wanted = [member.broker_id for member in change.isr]
+    problems = (
+        (change.leader_epoch > held.leader_epoch, ErrorCode.NOT_CONTROLLER,
+         f"leader epoch {change.leader_epoch} is ahead of {held.leader_epoch}"),
+        (change.partition_epoch > held.partition_epoch, ErrorCode.NOT_CONTROLLER,
+         f"partition epoch {change.partition_epoch} is ahead of {held.partition_epoch}"),
+        (change.leader_epoch < held.leader_epoch, ErrorCode.FENCED_LEADER_EPOCH,
+         f"leader epoch {change.leader_epoch} is over, {held.leader_epoch} is current"),
+        (broker_id != held.leader, ErrorCode.INVALID_REQUEST,
+         f"broker {broker_id} asks, but {held.leader} leads"),
+        (change.partition_epoch < held.partition_epoch, ErrorCode.INVALID_UPDATE_VERSION,
+         f"partition epoch {change.partition_epoch} is over, {held.partition_epoch} is current"),
+        (not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
+         ErrorCode.INVALID_REQUEST, f"an ISR of {wanted} is not among the replicas {list(held.replicas)}"),
+        (held.leader not in wanted, ErrorCode.INVALID_REQUEST,
+         f"an ISR of {wanted} is without its leader {held.leader}"),
+        (change.recovery_state == s.RECOVERING and len(wanted) > 1, ErrorCode.INVALID_REQUEST,
+         f"an ISR of {wanted} is more than a leader that still recovers"),
+        (change.recovery_state == s.RECOVERING and held.recovery_state == s.RECOVERED,
+         ErrorCode.INVALID_REQUEST, "a leader that has recovered does not recover again"),
+    )  # fmt: skip
+    for holds, code, message in problems:
+        if holds:
+            raise KafkaError(message, code)
+    for member in change.isr:
+        broker = scene.image.brokers.get(member.broker_id)
+        if broker is None or not broker.is_active or member.broker_epoch not in (-1, broker.epoch):
+            raise KafkaError(
+                f"broker {member.broker_id} is fenced, stopping, unknown or of another epoch",
+                ErrorCode.INELIGIBLE_REPLICA,
+            )
+
+
+def elect_leaders(scene: Scene, request: ElectLeaders) -> Outcome[tuple[ElectionResult, ...]]:
+    if request.election not in tuple(Election):
+        raise KafkaError(f"{request.election} is not a kind of election", ErrorCode.INVALID_REQUEST)
+    election = Election(request.election)
+    records: list[s.AnyRecord] = []
+    replies = []
+    if request.partitions is None:
+        asked = [(topic.name, number) for topic, number, _ in scene.partitions()]
+    else:
+        asked = list(dict.fromkeys(request.partitions))
+    for name, number in asked:
+        result, record = _elected(scene, name, number, election)
+        if request.partitions is None and result.code is ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        if record is not None:
+            records.append(record)
+        replies.append(ElectionResult(name, number, result))
+    return Outcome(tuple(replies), tuple(records))
+
+
+def _elected(
+    scene: Scene, name: str, number: int, election: Election
+) -> tuple[Result, s.PartitionChangeRecord | None]:
+    topic: Topic | None = scene.image.topics.get(name)
+    partition = None if topic is None else topic.partitions.get(number)
+    if topic is None or partition is None:
+        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"), None
+    preferred = election is Election.PREFERRED
+    if partition.leader == partition.replicas[0] if preferred else partition.leader != s.NO_LEADER:
+        return Result(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{number}"), None
+    edit = PartitionEdit(scene, topic, number, partition, acceptance(scene.image, partition))
+    edit.elect = Elect.PREFERRED if preferred else Elect.UNCLEAN
+    record = edit.record()
+    if record is not None:
+        return OK, record
+    if preferred:
+        message = (
+            f"the preferred leader {partition.replicas[0]} of {name}-{number} is not in sync or not there"
+        )
+        return Result(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message), None
+    message = f"none of the replicas {list(partition.replicas)} of {name}-{number} is there"
+    return Result(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message), None
+
+
+def elect_where_unclean_is_allowed(scene: Scene) -> list[s.AnyRecord]:
+    """Leaders for partitions without one whose topics have come to allow any."""
+    records: list[s.AnyRecord] = []
+    for topic, number, partition in leaderless(scene):
+        if unclean_election_allowed(topic.name, scene.image, scene.settings):
+            edit = PartitionEdit(scene, topic, number, partition, acceptance(scene.image, partition))
+            edit.elect = Elect.UNCLEAN
+            record = edit.record()
+            if record is not None:
+                records.append(record)
+    return records

@@ -1,0 +1,22 @@
+"""Producer ids, handed to brokers in blocks: a number is never given twice."""
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from ..schema import ProducerIdsRecord
+from .requests import AllocateProducerIds, Outcome, ProducerIdBlock
+from .scene import Scene
+
+BLOCK_SIZE = 1000
+"""Kafka's: a broker asks again after a thousand producers."""
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+def allocate_producer_ids(scene: Scene, request: AllocateProducerIds) -> Outcome[ProducerIdBlock]:
+    scene.broker(request.broker_id, request.broker_epoch)
+    first = scene.image.next_producer_id
+    if first > PRODUCER_ID_MAX - BLOCK_SIZE:
+        raise KafkaError(f"producer ids are used up at {first}", ErrorCode.UNKNOWN_SERVER_ERROR)
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + BLOCK_SIZE
+    )
+    return Outcome(ProducerIdBlock(first, BLOCK_SIZE), (record,))

@@ -1,0 +1,258 @@
+"""What the controller can be asked, and what it answers: plain data, free of API versions.
+
+An answer about several things carries a `Result` for each. What is wrong with a whole request is raised as a
+`KafkaError`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from ..codec import NO_UUID
+from ..ids import Uuid
+from ..image import Resource
+from ..schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R_co]):
+    """An answer, and the records that make it true: to be written together, and then replayed."""
+
+    reply: R_co
+    records: tuple[AnyRecord, ...] = ()
+
+
+class Result(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+OK = Result()
+
+
+def refused(error: KafkaError) -> Result:
+    return Result(error.code, str(error))
+
+
+# Topics and partitions.
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int = -1
+    """-1 for the default, or where assignments say."""
+    replication_factor: int = -1
+    assignments: tuple[tuple[int, Ids], ...] = ()
+    """Partition and replicas, where the client decides."""
+    configs: Mapping[str, str | None] = MappingProxyType({})
+
+
+class CreateTopics(NamedTuple):
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    result: Result
+    topic_id: Uuid = NO_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+class DeleteTopics(NamedTuple):
+    names: tuple[str, ...] = ()
+    ids: Uuids = ()
+
+
+class DeletedTopic(NamedTuple):
+    name: str | None
+    topic_id: Uuid
+    result: Result
+
+
+class MorePartitions(NamedTuple):
+    topic: str
+    total: int
+    """How many there are to be, those that are there included."""
+    assignments: tuple[Ids, ...] | None = None
+
+
+class CreatePartitions(NamedTuple):
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+class TopicResult(NamedTuple):
+    topic: str
+    result: Result
+
+
+class IsrMember(NamedTuple):
+    broker_id: int
+    broker_epoch: int = -1
+    """-1 where the leader does not know it."""
+
+
+class IsrChange(NamedTuple):
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    recovery_state: int = RECOVERED
+
+
+class AlterPartition(NamedTuple):
+    """A leader's wish for another ISR."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: tuple[IsrChange, ...]
+
+
+class IsrChanged(NamedTuple):
+    topic_id: Uuid
+    partition: int
+    result: Result
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: Ids = ()
+    recovery_state: int = RECOVERED
+    partition_epoch: int = -1
+
+
+class Election(IntEnum):
+    """The protocol's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectLeaders(NamedTuple):
+    election: int
+    partitions: tuple[tuple[str, int], ...] | None = None
+    """None for all that need it."""
+
+
+class ElectionResult(NamedTuple):
+    topic: str
+    partition: int
+    result: Result
+
+
+# Settings and features.
+
+
+class AlterConfigs(NamedTuple):
+    """The whole of a resource's settings: what is not named goes."""
+
+    resources: Mapping[Resource, Mapping[str, str | None]]
+    validate_only: bool = False
+
+
+class ConfigOp(IntEnum):
+    """The protocol's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    op: int
+    value: str | None = None
+
+
+class IncrementalAlterConfigs(NamedTuple):
+    resources: Mapping[Resource, tuple[ConfigChange, ...]]
+    validate_only: bool = False
+
+
+class UpgradeType(IntEnum):
+    """The protocol's numbers."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+class UpdateFeatures(NamedTuple):
+    """All of them, or, where one is refused, none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+# Brokers and controllers.
+
+
+class RegisterBroker(NamedTuple):
+    broker_id: int
+    cluster_id: str
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+    log_dirs: Uuids
+    rack: str | None = None
+    previous_epoch: int = -1
+    """From the clean-shutdown file: what is not the last known epoch tells of an unclean stop."""
+
+
+class BrokerHeartbeat(NamedTuple):
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    """The last that the broker has replayed."""
+    want_fence: bool = False
+    want_shutdown: bool = False
+    offline_dirs: Uuids = ()
+    cordoned_dirs: Uuids | None = None
+
+
+class HeartbeatReply(NamedTuple):
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+class FenceBroker(NamedTuple):
+    """The broker is known to be dead, before its session says so."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class UnregisterBroker(NamedTuple):
+    broker_id: int
+
+
+class RegisterController(NamedTuple):
+    controller_id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+
+
+class AllocateProducerIds(NamedTuple):
+    broker_id: int
+    broker_epoch: int
+
+
+class ProducerIdBlock(NamedTuple):
+    first: int
+    size: int

@@ -1,0 +1,52 @@
+"""What every role of the controller looks at when it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from ..configs import BrokerSettings
+from ..image import Broker, ClusterImage, Partition, Resource, Topic
+from ..schema import AnyRecord
+
+if TYPE_CHECKING:
+    from random import Random
+
+Validate: TypeAlias = Callable[[Resource, Mapping[str, str]], None]
+"""Raises where a resource may not have these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    image: ClusterImage
+    settings: BrokerSettings
+    """Of the controller's own node: the defaults of what it creates."""
+    validate: Validate
+    rng: Random
+    cluster_id: str
+
+    def after(self, records: list[AnyRecord]) -> Scene:
+        """The scene once the records hold, for a decision that builds on another."""
+        image = self.image
+        return replace(self, image=image.replay(records, image.offset + len(records), image.epoch))
+
+    def broker(self, broker_id: int, epoch: int) -> Broker:
+        """The broker, if it is the one that is registered and not a former life of it."""
+        broker: Broker | None = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(f"broker {broker_id} is not registered", ErrorCode.STALE_BROKER_EPOCH)
+        if broker.epoch != epoch:
+            raise KafkaError(
+                f"broker {broker_id} has epoch {epoch}, {broker.epoch} expected", ErrorCode.STALE_BROKER_EPOCH
+            )
+        return broker
+
+    def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
+        """Every partition, in the order of names and numbers."""
+        for name in sorted(self.image.topics):
+            topic = self.image.topics[name]
+            for number in sorted(topic.partitions):
+                yield topic, number, topic.partitions[number]

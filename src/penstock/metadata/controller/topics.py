@@ -1,0 +1,270 @@
+"""Topics: created, deleted, given more partitions."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from .. import schema as s
+from ..codec import NO_UUID
+from ..configs import broker_setting
+from ..ids import Uuid, random_uuid, uuid_text
+from ..image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
+from ..snapshot import partition_record
+from .configs import altered
+from .elections import default_directory
+from .placement import UsableBroker, place
+from .requests import (
+    OK,
+    ConfigChange,
+    ConfigOp,
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeletedTopic,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    Outcome,
+    Result,
+    TopicResult,
+    refused,
+)
+from .scene import Scene
+
+NAME_LENGTH_MAX = 249
+"""A file system's 255 characters for a name, less a dash and five digits for the partition."""
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+METADATA_TOPIC = "__cluster_metadata"
+PARTITIONS_MAX = 10_000
+"""Of one request: more would make a batch that takes the quorum too long. Kafka's limit."""
+
+
+def check_name(name: str) -> None:
+    """Kafka's rules for the name of a topic."""
+    if not name:
+        problem = "a topic's name is empty"
+    elif name in (".", ".."):
+        problem = f"{name!r} cannot be a topic's name"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"a topic's name has {len(name)} characters, {NAME_LENGTH_MAX} are the most"
+    elif not _NAME.fullmatch(name):
+        problem = f"{name!r} has other characters than letters, digits, dots, underscores and dashes"
+    else:
+        return
+    raise KafkaError(problem, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def create_topics(scene: Scene, request: CreateTopics) -> Outcome[tuple[CreatedTopic, ...]]:
+    counts = Counter(topic.name for topic in request.topics)
+    records: list[s.AnyRecord] = []
+    replies = []
+    names: set[str] = set()
+    budget = PARTITIONS_MAX
+    for topic in request.topics:
+        try:
+            if counts[topic.name] > 1:
+                raise KafkaError(f"{topic.name} is named twice", ErrorCode.INVALID_REQUEST)
+            _check_new_name(scene.image, topic.name, names)
+            made, reply = _created(scene, topic, budget)
+        except KafkaError as error:
+            replies.append(CreatedTopic(topic.name, refused(error)))
+            continue
+        names.add(topic.name)
+        budget -= reply.partitions
+        records += made
+        replies.append(reply)
+    return Outcome(tuple(replies), () if request.validate_only else tuple(records))
+
+
+def _check_new_name(image: ClusterImage, name: str, beside: set[str]) -> None:
+    check_name(name)
+    if name == METADATA_TOPIC:
+        raise KafkaError(f"{name} is the cluster's own", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if name in image.topics:
+        raise KafkaError(f"topic {name} exists", ErrorCode.TOPIC_ALREADY_EXISTS)
+    key = collision_key(name)
+    if key is None:
+        return
+    other = image.collisions.get(key) or next((each for each in beside if collision_key(each) == key), None)
+    if other is not None:
+        raise KafkaError(
+            f"topic {name} and the existing {other} differ in dots and underscores alone",
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        )
+
+
+def _created(scene: Scene, topic: NewTopic, budget: int) -> tuple[list[s.AnyRecord], CreatedTopic]:
+    placed = _placed(scene, topic, budget)
+    topic_id = _fresh_id(scene)
+    resource = Resource(ResourceType.TOPIC, topic.name)
+    wanted = tuple(ConfigChange(name, ConfigOp.SET, value) for name, value in topic.configs.items())
+    records: list[s.AnyRecord] = [s.TopicRecord(name=topic.name, topic_id=topic_id)]
+    if wanted:
+        records += altered(scene, resource, wanted)
+    for number, replicas in enumerate(placed):
+        records.append(_new_partition(scene.image, topic_id, number, replicas))
+    return records, CreatedTopic(topic.name, OK, topic_id, len(placed), len(placed[0]))
+
+
+def _placed(scene: Scene, topic: NewTopic, budget: int) -> list[s.Ids]:
+    if topic.assignments:
+        return _assigned(scene.image, topic)
+    count = _or_default(scene, topic.partitions, "num.partitions")
+    factor = _or_default(scene, topic.replication_factor, "default.replication.factor")
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise KafkaError(
+            f"a replication factor of {factor} is not positive", ErrorCode.INVALID_REPLICATION_FACTOR
+        )
+    if topic.partitions < -1 or topic.partitions == 0:
+        raise KafkaError(f"{count} partitions is not a positive number", ErrorCode.INVALID_PARTITIONS)
+    if count > budget:
+        raise KafkaError(
+            f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+        )
+    return place(usable_brokers(scene.image), count, factor, scene.rng)
+
+
+def _or_default(scene: Scene, asked: int, setting: str) -> int:
+    return int(broker_setting(setting, scene.image, scene.settings) or 1) if asked == -1 else asked
+
+
+def _assigned(image: ClusterImage, topic: NewTopic) -> list[s.Ids]:
+    if topic.replication_factor != -1 or topic.partitions != -1:
+        raise KafkaError(
+            "with an assignment of replicas, partitions and replication factor are left at -1",
+            ErrorCode.INVALID_REQUEST,
+        )
+    numbers = [number for number, _ in topic.assignments]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise KafkaError(
+            f"partitions {sorted(numbers)} are assigned, which do not count from 0 without a gap",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+    placed = [replicas for _, replicas in sorted(topic.assignments)]
+    for number, replicas in enumerate(placed):
+        _check_assignment(image, number, replicas, len(placed[0]))
+    return placed
+
+
+def _check_assignment(image: ClusterImage, number: int, replicas: s.Ids, factor: int) -> None:
+    problem = None
+    unknown = [each for each in replicas if each not in image.brokers]
+    if not replicas:
+        problem = "has no replicas"
+    elif len(set(replicas)) != len(replicas):
+        problem = f"has a broker twice in {list(replicas)}"
+    elif unknown:
+        problem = f"has replicas on brokers {unknown}, which are not registered"
+    elif len(replicas) != factor:
+        problem = f"has {len(replicas)} replicas, the first has {factor}"
+    elif not any(image.is_active(each) for each in replicas):
+        problem = f"has replicas only on brokers that are fenced or shutting down: {list(replicas)}"
+    if problem is not None:
+        raise KafkaError(f"partition {number} {problem}", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+def _fresh_id(scene: Scene) -> Uuid:
+    while True:
+        drawn = random_uuid(scene.rng)
+        if drawn not in scene.image.topic_names:
+            return drawn
+
+
+def _new_partition(image: ClusterImage, topic_id: Uuid, number: int, replicas: s.Ids) -> s.PartitionRecord:
+    isr = tuple(each for each in replicas if image.is_active(each))
+    partition = Partition(
+        replicas=replicas,
+        directories=tuple(default_directory(image, each) for each in replicas),
+        isr=isr,
+        leader=isr[0],
+    )
+    return partition_record(topic_id, number, partition, image.metadata_version)
+
+
+def usable_brokers(image: ClusterImage) -> list[UsableBroker]:
+    """Where replicas may go: anywhere but on brokers that are about to stop."""
+    return [
+        UsableBroker(broker.id, broker.rack, broker.fenced)
+        for _, broker in sorted(image.brokers.items())
+        if broker.fenced or not broker.in_controlled_shutdown
+    ]
+
+
+def delete_topics(scene: Scene, request: DeleteTopics) -> Outcome[tuple[DeletedTopic, ...]]:
+    if broker_setting("delete.topic.enable", scene.image, scene.settings) == "false":
+        raise KafkaError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
+    asked: list[tuple[str | None, Uuid, Topic | None]] = []
+    for wanted in request.names:
+        topic = scene.image.topics.get(wanted)
+        asked.append((wanted, NO_UUID if topic is None else topic.id, topic))
+    for wanted_id in request.ids:
+        topic = scene.image.topic_by_id(wanted_id)
+        asked.append((None if topic is None else topic.name, wanted_id, topic))
+    counts = Counter((name, topic_id) for name, topic_id, _ in asked)
+    records, replies = [], []
+    for name, topic_id, topic in asked:
+        if topic is None and topic_id == NO_UUID:
+            result = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        elif topic is None:
+            result = Result(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {uuid_text(topic_id)}")
+        elif counts[name, topic_id] > 1:
+            result = Result(ErrorCode.INVALID_REQUEST, f"topic {name} is named twice")
+        else:
+            result = OK
+            records.append(s.RemoveTopicRecord(topic_id=topic_id))
+        replies.append(DeletedTopic(name, topic_id, result))
+    return Outcome(tuple(replies), tuple(records))
+
+
+def create_partitions(scene: Scene, request: CreatePartitions) -> Outcome[tuple[TopicResult, ...]]:
+    counts = Counter(each.topic for each in request.topics)
+    records: list[s.AnyRecord] = []
+    replies = []
+    budget = PARTITIONS_MAX
+    for each in request.topics:
+        try:
+            if counts[each.topic] > 1:
+                raise KafkaError(f"{each.topic} is named twice", ErrorCode.INVALID_REQUEST)
+            made = _more_partitions(scene, each, budget)
+        except KafkaError as error:
+            replies.append(TopicResult(each.topic, refused(error)))
+            continue
+        budget -= len(made)
+        records += made
+        replies.append(TopicResult(each.topic, OK))
+    return Outcome(tuple(replies), () if request.validate_only else tuple(records))
+
+
+def _more_partitions(scene: Scene, asked: MorePartitions, budget: int) -> Sequence[s.AnyRecord]:
+    topic: Topic | None = scene.image.topics.get(asked.topic)
+    if topic is None:
+        raise KafkaError(f"there is no topic {asked.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    held = len(topic.partitions)
+    if asked.total <= held:
+        raise KafkaError(
+            f"topic {topic.name} has {held} partitions, {asked.total} would not be more",
+            ErrorCode.INVALID_PARTITIONS,
+        )
+    more = asked.total - held
+    existing = [topic.partitions[number].replicas for number in range(held)]
+    if asked.assignments is None:
+        if more > budget:
+            raise KafkaError(
+                f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+            )
+        placed = place(usable_brokers(scene.image), more, len(existing[0]), scene.rng, existing)
+    else:
+        placed = list(asked.assignments)
+        if len(placed) != more:
+            raise KafkaError(
+                f"{more} partitions are to be added, and {len(placed)} are assigned",
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
+        for number, replicas in enumerate(placed, held):
+            _check_assignment(scene.image, number, replicas, len(existing[0]))
+    return [
+        _new_partition(scene.image, topic.id, number, replicas)
+        for number, replicas in enumerate(placed, held)
+    ]
