@@ -71,7 +71,7 @@ def values(kind: codec.Kind, version: int, nullable: bool) -> st.SearchStrategy[
     return st.none() | drawn if nullable else drawn
 
 
-def structs(of: type[Struct], version: int, **fixed: Any) -> st.SearchStrategy[Any]:
+def structs(of: type[Struct], version: int, /, **fixed: Any) -> st.SearchStrategy[Any]:
     fields = {
         name: values(how.kind, version, how.nullable)
         for name, how in of.FIELDS.items()
@@ -187,7 +187,7 @@ def _declared(of: type[Struct], version: int) -> dict[str, Any]:
 
 
 def _snake(name: str) -> str:
-    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower().replace("k_raft", "k_raft")
+    snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return _RENAMED.get(snake, snake)
 
 

@@ -27,6 +27,10 @@ from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 Kind = TypeVar("Kind", bound=Message)
 
 
+EMPTY = OffsetAndEpoch(0, 0)
+"""The end of a log without records."""
+
+
 def key(node_id: int) -> ReplicaKey:
     return voter(node_id).key
 
@@ -198,7 +202,7 @@ class Bench:
 def vote(
     candidate_id: int,
     epoch: int,
-    end: OffsetAndEpoch = OffsetAndEpoch(0, 0),
+    end: OffsetAndEpoch = EMPTY,
     pre_vote: bool = False,
     voter_id: int = 1,
 ) -> Vote:

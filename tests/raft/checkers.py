@@ -9,7 +9,11 @@ from penstock.raft.log import OffsetAndEpoch
 
 
 class Violation(AssertionError):
-    pass
+    """A promise of safety is broken."""
+
+
+class NoProgress(Violation):
+    """Nothing is wrong, and nothing goes on."""
 
 
 def fingerprint(before: int, offset: int, record: Record) -> int:

@@ -16,14 +16,12 @@ from tests.raft.checkers import (
     HighWatermarkForward,
     LeaderCompleteness,
     LogMatching,
+    NoProgress,
     OneLeaderAnEpoch,
     PromisesKept,
-    Violation,
-    fingerprint,
 )
 from tests.raft.memlog import MemoryLog
 
-from penstock.base.errors import ErrorCode
 from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
 from penstock.raft.log import OffsetAndEpoch
@@ -135,6 +133,8 @@ class Cluster:
         self.now_ms = 0
         self.trace: list[str] = []
         self.cut: set[tuple[int, int]] = set()
+        self.stops: Callable[[Message], bool] = lambda _: False
+        """A filter on the wire, for histories that are written by hand."""
         self.replies: dict[int, VoterChangeReply] = {}
         """Answers to voter changes, by the client's number."""
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -315,9 +315,9 @@ class Cluster:
 
     # The network.
 
-    def _deliver(self, source: int, target: int, action: Callable[[], None]) -> bool:
+    def _deliver(self, source: int, target: int, message: Message, action: Callable[[], None]) -> bool:
         """Let action happen at the target, perhaps twice, perhaps never; False if it surely does not."""
-        if (source, target) in self.cut or self.rng.random() < self.faults.loss:
+        if (source, target) in self.cut or self.stops(message) or self.rng.random() < self.faults.loss:
             return False
         for _ in range(2 if self.rng.random() < self.faults.duplicate else 1):
             is_slow = self.rng.random() < self.faults.slow
@@ -343,7 +343,7 @@ class Cluster:
             target.tokens[token] = (host.id, life, request.request_id)
             self.step(target, request._replace(request_id=token))
 
-        delivered = self._deliver(host.id, outbound.to.id, arrive)
+        delivered = self._deliver(host.id, outbound.to.id, request, arrive)
         if not delivered and self.rng.random() < 0.3:
             self.after(self.rng.randint(1, 40), lambda: fail(refused=False))
 
@@ -361,7 +361,7 @@ class Cluster:
             if target.life == life:
                 self.step(target, filled)
 
-        self._deliver(host.id, origin_id, arrive)
+        self._deliver(host.id, origin_id, filled, arrive)
 
     def _fill(self, host: Host, reply: Reply) -> Reply:
         """Read what the core named."""
@@ -426,7 +426,7 @@ class Cluster:
             if interval_ms:
                 self.after(rng.randint(1, 2 * interval_ms), again)
 
-        every(25, lambda: self._work())
+        every(25, self._work)
         every(faults.crash_every_ms, lambda: self.crash(self._any()))
         every(faults.power_cut_every_ms, self._cut_power)
         every(faults.cut_every_ms, self._cut_somewhere)
@@ -503,7 +503,7 @@ class Cluster:
         state = {
             host.id: (host.node and host.node.role.name, host.log.end_offset) for host in self.hosts.values()
         }
-        raise Violation(f"no progress within {within_ms} ms after the last fault: {state}, goal {goal}")
+        raise NoProgress(f"no progress within {within_ms} ms after the last fault: {state}, goal {goal}")
 
     def _all_reached(self, goal: int) -> bool:
         return all(host.node is not None and host.node.high_watermark > goal for host in self.hosts.values())
@@ -522,6 +522,3 @@ def run_seed(
     cluster.unleash(duration_ms)
     cluster.settle()
     return cluster
-
-
-__all__ = ["CALM", "CHANGING", "ROUGH", "Cluster", "ErrorCode", "Faults", "fingerprint", "run_seed", "voter"]

@@ -5,21 +5,21 @@ prove nothing by its silence.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.raft.checkers import Violation
-from tests.raft.sim import CHANGING, ROUGH, Faults, run_seed
+from tests.raft.checkers import NoProgress, Violation
+from tests.raft.sim import CALM, ROUGH, Cluster, Faults, Host, run_seed
 
 from penstock.raft.candidate import Candidate
 from penstock.raft.changes import VoterChanges
 from penstock.raft.election import NO_LEADER, ElectionState
 from penstock.raft.errors import LostCommit
-from penstock.raft.follower import Follower
 from penstock.raft.inbox import Inbox
 from penstock.raft.leader import Leader
 from penstock.raft.log import OffsetAndEpoch, Position
-from penstock.raft.messages import Vote
+from penstock.raft.messages import FetchReply, Message, Vote
 from penstock.raft.node import Node
 from penstock.raft.ready import Ready
 from penstock.raft.role import Role
@@ -33,6 +33,16 @@ FRANTIC = Faults(
     power_cut_every_ms=500,
     crash_in_ready=0.01,
     sync_ms_max=20,
+)
+
+SLOW_DISKS = replace(FRANTIC, sync_ms_max=80, power_cut_every_ms=250)
+RESTLESS = replace(
+    FRANTIC,
+    change_voters_every_ms=20,
+    crash_every_ms=300,
+    cut_every_ms=120,
+    power_cut_every_ms=0,
+    resign_every_ms=200,
 )
 
 
@@ -78,7 +88,7 @@ class LeadsOnAfterRestart(Node):
 
 
 def commits_old_epochs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Leader, "may_commit", lambda self, offset: offset > 0)
+    patch.setattr(Leader, "may_commit", lambda _, offset: offset > 0)
 
 
 def votes_for_any_log(patch: pytest.MonkeyPatch) -> None:
@@ -100,15 +110,8 @@ def trusts_every_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("penstock.raft.leader.check_position", check)
 
 
-def truncates_too_much(patch: pytest.MonkeyPatch) -> None:
-    def truncate(self: Follower, diverging: OffsetAndEpoch) -> None:
-        self.node.truncate(max(self.node.log.start_offset, diverging.offset - 8))
-
-    patch.setattr(Follower, "_truncate", truncate)
-
-
 def changes_voters_at_any_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(VoterChanges, "_unsettled", lambda self: None)
+    patch.setattr(VoterChanges, "_unsettled", lambda _: None)
 
 
 def counts_without_majority(patch: pytest.MonkeyPatch) -> None:
@@ -146,16 +149,14 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
     [
         pytest.param(ForgetsItsVote, nothing, FRANTIC, 3, id="forgets its vote"),
         pytest.param(NeverPersists, nothing, FRANTIC, 3, id="does not write its epoch down"),
-        pytest.param(TakesAllForFlushed, nothing, FRANTIC, 3, id="promises what is not flushed"),
+        pytest.param(TakesAllForFlushed, nothing, SLOW_DISKS, 3, id="promises what is not flushed"),
         pytest.param(LeadsOnAfterRestart, nothing, FRANTIC, 3, id="stands again in the epoch it led"),
-        pytest.param(Node, commits_old_epochs, FRANTIC, 5, id="counts entries of older epochs"),
         pytest.param(Node, votes_for_any_log, FRANTIC, 3, id="votes for a log that lacks entries"),
         pytest.param(Node, votes_twice, FRANTIC, 5, id="votes twice in an epoch"),
         pytest.param(Node, trusts_every_position, FRANTIC, 3, id="does not compare logs"),
-        pytest.param(Node, truncates_too_much, FRANTIC, 3, id="truncates committed entries"),
         pytest.param(Node, counts_without_majority, ROUGH, 5, id="takes less than half for a majority"),
         pytest.param(Node, lets_the_high_watermark_go_back, ROUGH, 3, id="lets the high watermark go back"),
-        pytest.param(Node, changes_voters_at_any_time, CHANGING, 3, id="changes two voters at once"),
+        pytest.param(Node, changes_voters_at_any_time, RESTLESS, 3, id="changes two voters at once"),
     ],
 )
 def test_a_broken_rule_is_caught(
@@ -166,14 +167,93 @@ def test_a_broken_rule_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patch(monkeypatch)
-    observers = 2 if faults is CHANGING else 0
+    observers = 2 if faults is RESTLESS else 0
     for seed in range(150):
         try:
             run_seed(seed, voters, observers, faults, node_factory=factory)
-        except (Violation, LostCommit) as caught:
-            if "no progress" not in str(caught):
-                print(seed, caught)
-                return
-        except AssertionError:
-            raise
+        except NoProgress:
+            continue
+        except (Violation, LostCommit):
+            return
     pytest.fail("no seed of 150 shows the broken rule")
+
+
+def figure_8(cluster: Cluster) -> None:
+    """Raft figure 8, step by step; x is the entry that a majority has and that is overwritten in the end.
+
+    1  a leader of an early epoch gives x to one other node
+    2  one of the other three is elected, and appends the first entry of its epoch to its own log alone
+    3  a node with x is elected and spreads x to a majority, but nothing of its own epoch
+    4  the leader of step 2, whose log ends in a later epoch than x, is elected and its log prevails
+    """
+
+    def until(condition: Callable[[], bool]) -> None:
+        for _ in range(5000):
+            if condition():
+                return
+            cluster.run(1)
+        raise AssertionError(f"not reached: {cluster.trace[-10:]}")
+
+    def part(*side: Host) -> None:
+        ids = {host.id for host in side}
+        rest = set(cluster.hosts) - ids
+        cluster.cut = {(a, b) for a in ids for b in rest} | {(b, a) for a in ids for b in rest}
+
+    def led_by(hosts: list[Host], after: int) -> Host | None:
+        leaders = [each for each in hosts if each.node and each.node.is_leader and each.node.epoch > after]
+        return leaders[0] if leaders else None
+
+    hosts = list(cluster.hosts.values())
+    until(lambda: led_by(hosts, 0) is not None)
+    cluster.run(100)
+    first = led_by(hosts, 0)
+    assert first is not None
+    assert first.node is not None
+    early = first.node.epoch
+    second = next(host for host in hosts if host is not first)
+    others = [host for host in hosts if host not in (first, second)]
+    part(first, second)
+    x = cluster.propose(first)
+    assert x is not None
+    until(lambda: second.log.end_offset > x)
+
+    until(lambda: led_by(others, early) is not None)
+    upstart = led_by(others, early)
+    assert upstart is not None
+    assert upstart.node is not None
+    late = upstart.node.epoch
+    part(upstart)
+    cluster.run(30)
+    assert upstart.log.last_epoch == late
+    assert all(host.log.last_epoch < late for host in hosts if host is not upstart)
+
+    def is_of_a_later_epoch(message: Message) -> bool:
+        records = message.records if isinstance(message, FetchReply) else None
+        return isinstance(records, tuple) and any(record.epoch > late for record in records)
+
+    cluster.stops = is_of_a_later_epoch
+    until(lambda: led_by([first, second], late) is not None)
+    until(lambda: all(host.log.end_offset > x for host in others if host is not upstart))
+    cluster.run(20)
+
+    part(first, second)
+    cluster.stops = lambda _: False
+    until(lambda: led_by(others, late + 1) is not None)
+    assert led_by(others, late + 1) is upstart
+    cluster.cut.clear()
+    cluster.settle()
+    assert cluster.committed.records[x].epoch == late
+
+
+ONE_BY_ONE = replace(CALM, fetch_records_max=1)
+
+
+def test_an_entry_of_an_older_epoch_is_not_committed_by_counting() -> None:
+    """Raft 5.4.2, figure 8: a majority has it, and yet it may be overwritten."""
+    figure_8(Cluster(seed=1, voters=5, faults=ONE_BY_ONE))
+
+
+def test_counting_entries_of_older_epochs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits_old_epochs(monkeypatch)
+    with pytest.raises(Violation, match=r"lacks .* committed at"):
+        figure_8(Cluster(seed=1, voters=5, faults=ONE_BY_ONE))

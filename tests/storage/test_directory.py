@@ -19,6 +19,7 @@ from tests.storage.world import (
 
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
+from penstock.records import build_batch
 from penstock.storage import checkpoints as ck
 from penstock.storage.checkpoints import MetaProperties, decode_offsets, encode_offsets
 from penstock.storage.directory import DirectoryRefused, LogDirectory, layout_of, open_directory
@@ -248,3 +249,19 @@ def test_settings_are_asked_for_by_topic() -> None:
     directory = open_directory(disk, "/data", now_ms=NOW_MS, rng=Random(0), settings_of=settings_of)
     directory.create(P, now_ms=NOW_MS)
     assert asked == ["orders"]
+
+
+def test_a_lost_log_start_file_shows_no_deleted_record() -> None:
+    """Kafka's file decides; where it is gone, the copy in ours of the last checkpoint does."""
+    disk = MemoryDisk()
+    directory = open_directory(disk, "/data", now_ms=1, rng=Random(1))
+    log = directory.create(TopicPartition("t", 0), now_ms=1)
+    for _ in range(10):
+        log.append(build_batch([(b"k", b"v", 1)]), leader_epoch=0, now_ms=1)
+    log.advance_start(4)
+    directory.close()
+    disk.remove("/data/logs/log-start-offset-checkpoint")
+
+    reopened = open_directory(disk, "/data", now_ms=1, rng=Random(1))
+
+    assert reopened.logs[TopicPartition("t", 0)].log_start == 4

@@ -96,12 +96,13 @@ def test_a_length_that_lies_does_not_take_the_process_down() -> None:
 
 def test_a_receive_buffer_is_read_where_it_lies_and_let_go() -> None:
     """kio takes only views that cannot be written to; a buffer that is still held could not grow."""
-    for buffer in (bytearray(b"\0\0\0\1\0\1a"), bytearray(b"\0\0\0\1\0\2\xff\xff")):
-        view = memoryview(buffer)
-        with suppress(MalformedRequest):
-            assert read_request(Api.METADATA, 1, view).topics[0].name == "a"
-        view.release()
-        buffer.append(0)
+    sound, garbled = bytearray(b"\0\0\0\1\0\1a"), bytearray(b"\0\0\0\1\0\2\xff\xff")
+    with memoryview(sound) as view:
+        assert read_request(Api.METADATA, 1, view).topics[0].name == "a"
+    sound.append(0)
+    with memoryview(garbled) as view, suppress(MalformedRequest):
+        read_request(Api.METADATA, 1, view)
+    garbled.append(0)
 
 
 def test_items_are_counted_against_a_limit() -> None:

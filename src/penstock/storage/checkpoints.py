@@ -124,6 +124,8 @@ class Checkpoint(msgspec.Struct):
     clean: bool = False
     """Written by a clean stop. Kafka's own clean-shutdown file decides; this one is for people."""
     recovery_points: dict[str, RecoveryPoint] = {}
+    log_starts: dict[str, Offset] = {}
+    """A copy of Kafka's file, should that be lost: else records that were deleted would be seen again."""
     kafka_files: tuple[int, ...] = ()
     """CRC-32C of Kafka's recovery point file, as it was and as it is to be: with any other, Kafka wrote since."""
 

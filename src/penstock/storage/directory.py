@@ -26,7 +26,7 @@ from penstock.storage.errors import BadCheckpoint, StorageError
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
-from penstock.storage.retention import delete_segments, expired
+from penstock.storage.retention import delete_segments, expired, start_after
 from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
@@ -171,7 +171,12 @@ class LogDirectory:
         self._write_recovery_points(clean=False)
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None:
-        log_starts = {**self._log_starts, partition: offset}
+        self._save_log_starts({partition: offset})
+
+    def _save_log_starts(self, changed: dict[TopicPartition, Offset]) -> None:
+        if changed.items() <= self._log_starts.items():
+            return
+        log_starts = self._log_starts | changed
         self._write(ck.LOG_STARTS, ck.encode_offsets(log_starts))
         self._log_starts = log_starts
 
@@ -214,6 +219,7 @@ class LogDirectory:
         checkpoint = Checkpoint(
             clean=clean,
             recovery_points={str(each): point for each, point in self._recovery_points.items()},
+            log_starts={str(each): offset for each, offset in self._log_starts.items()},
             kafka_files=(self._kafka_file, crc32c(data)),
         )
         self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", checkpoint.encode())
@@ -233,10 +239,15 @@ class LogDirectory:
 
     def retain(self, now_ms: TimestampMs) -> Iterator[Removal]:
         """Delete what has outlived its settings; what is yielded removes the files, at any later time."""
-        for partition, log in list(self.logs.items()):
-            segments = expired(log, now_ms, self.high_watermarks.get(partition, log.log_end))
-            if segments:
-                yield delete_segments(log, segments, now_ms)
+        doomed = {
+            log: segments
+            for partition, log in self.logs.items()
+            if (segments := expired(log, now_ms, self.high_watermarks.get(partition, log.log_end)))
+        }
+        # All of them with one write; each log then finds its own noted already.
+        self._save_log_starts({log.partition: start_after(log, segments) for log, segments in doomed.items()})
+        for log, segments in doomed.items():
+            yield delete_segments(log, segments, now_ms)
 
     def compact(self, now_ms: TimestampMs) -> Iterator[Removal]:
         """Clean the logs that are due, one after the other, here and now; for the rest see `retain`."""
@@ -351,14 +362,15 @@ def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProp
 def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     vfs, layout = directory.vfs, directory.layout
     clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
-    points, is_ours = _read_points(directory)
+    ours = _read_checkpoint(directory)
+    points, is_ours = _read_points(directory, ours)
     if clean:
         # From here on a crash is a crash.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
         vfs.sync_dir(layout.logs)
     log_starts = _read_offsets(directory, ck.LOG_STARTS)
-    cleaner_points = _read_offsets(directory, ck.CLEANER_POINTS)
-    directory.high_watermarks = _read_offsets(directory, ck.HIGH_WATERMARKS)
+    cleaner_points = _read_offsets(directory, ck.CLEANER_POINTS) or {}
+    directory.high_watermarks = _read_offsets(directory, ck.HIGH_WATERMARKS) or {}
     for entry in vfs.list_dir(layout.logs):
         if not entry.is_dir:
             continue
@@ -379,7 +391,9 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             clean=clean,
             recovery_point=points.get(partition, RecoveryPoint(0, 0, 0)),
             is_our_point=is_ours,
-            log_start=log_starts.get(partition),
+            log_start=ours.log_starts.get(str(partition))
+            if log_starts is None
+            else log_starts.get(partition),
         )
         directory.logs[partition] = log
         if report.notes or report.bytes_scanned:
@@ -400,37 +414,43 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             logger.warning("%s; what is there can be read", error)
 
 
-def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset]:
-    """A Kafka checkpoint file; one that is missing or damaged says nothing."""
+def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset] | None:
+    """A Kafka checkpoint file; None for one that is missing or damaged."""
     path = f"{directory.layout.logs}/{name}"
     try:
         return ck.decode_offsets(read_file(directory.vfs, path), path)
     except FileNotFoundError:
-        return {}
+        return None
     except BadCheckpoint as error:
         logger.warning("%s; it is made anew", error)
-        return {}
+        return None
 
 
-def _read_points(directory: LogDirectory) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
+def _read_checkpoint(directory: LogDirectory) -> Checkpoint:
+    """Ours; an empty one where it is missing or damaged."""
+    path = f"{directory.layout.meta}/{ck.CHECKPOINT}"
+    try:
+        return Checkpoint.decode(read_file(directory.vfs, path), path)
+    except FileNotFoundError:
+        return Checkpoint()
+    except BadCheckpoint as error:
+        logger.warning("%s; it is made anew", error)
+        return Checkpoint()
+
+
+def _read_points(
+    directory: LogDirectory, ours: Checkpoint
+) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
     """Each partition's recovery point, and whether Penstock was the last to write here.
 
     It was if Kafka's file is one that ours tells of. Kafka's decides which partitions have a point, and of two
     the lower counts. A partition without one was made since the last checkpoint.
     """
-    vfs, path = directory.vfs, f"{directory.layout.meta}/{ck.CHECKPOINT}"
-    ours = Checkpoint()
-    try:
-        ours = Checkpoint.decode(read_file(vfs, path), path)
-    except FileNotFoundError:
-        pass
-    except BadCheckpoint as error:
-        logger.warning("%s; it is made anew", error)
-    kafka_path = f"{directory.layout.logs}/{ck.RECOVERY_POINTS}"
-    if vfs.stat(kafka_path) is not None:
-        directory._kafka_file = crc32c(read_file(vfs, kafka_path))
+    path = f"{directory.layout.logs}/{ck.RECOVERY_POINTS}"
+    if directory.vfs.stat(path) is not None:
+        directory._kafka_file = crc32c(read_file(directory.vfs, path))
     points = {}
-    for partition, offset in _read_offsets(directory, ck.RECOVERY_POINTS).items():
+    for partition, offset in (_read_offsets(directory, ck.RECOVERY_POINTS) or {}).items():
         point = ours.recovery_points.get(str(partition))
         points[partition] = RecoveryPoint(offset, -1, 0) if point is None or offset < point.offset else point
     return points, directory._kafka_file in ours.kafka_files

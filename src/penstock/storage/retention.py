@@ -61,6 +61,11 @@ def _too_much(log: Log) -> Iterator[Segment]:
         yield segment
 
 
+def start_after(log: Log, segments: list[Segment]) -> Offset:
+    """Where the log starts once these segments, from the front, are gone."""
+    return max(log.log_start, log.segments.end_of(len(segments) - 1))
+
+
 def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> Removal:
     """Take segments from the front out of the log, in the crash-safe order; the files are removed later.
 
@@ -73,7 +78,7 @@ def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> R
         return Removal(log.vfs, ())
     if log.recovery_point.offset < leaving[-1][1]:
         log.points.save_recovery_point(log.partition, log.checkpoint())
-    log.advance_start(max(log.log_start, leaving[-1][1]))
+    log.advance_start(start_after(log, segments))
     log.detach(segments)
     try:
         return bury(log.vfs, log.directory, leaving, log.log_start)

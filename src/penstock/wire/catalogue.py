@@ -136,8 +136,8 @@ NEVER: Final = 2**15
 """The first flexible version of an API that has none: beyond any int16."""
 
 PRODUCE_ADVERTISED_MIN: Final = 0
-"""Produce 0 to 2 are advertised and refused, as Kafka does (KAFKA-18659): librdkafka up to 2.8 decides by
-the presence of these versions whether a broker takes compressed batches, and sends them plain otherwise."""
+"""Produce 0 to 2 are advertised and refused, as Kafka does (KAFKA-18659): an older librdkafka (its issue 4956)
+looks for version 0 to tell whether a broker takes compressed batches, and sends them plain otherwise."""
 
 
 class _Facts(NamedTuple):

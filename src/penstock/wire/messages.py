@@ -26,14 +26,14 @@ from .outline import Survey, Walk, outline
 from .primitives import REQUEST_ITEMS_MAX, trailing
 
 RESPONSE_ITEMS_MAX: Final = 2**22
-"""The same for a response, which may be the metadata of a whole cluster: its reader has asked for it."""
+"""Items in all arrays of one response: more, as it may be the metadata of a whole cluster, and was asked for."""
 
 
 def _import_kio() -> None:
     """Load the part of kio that looks for Hypothesis, and let it find none.
 
-    Where Hypothesis is installed, kio imports it to register strategies for its types, which takes 0.2 s: more
-    than all else that a node does to be ready. Someone who has imported Hypothesis already has paid, and
+    Where Hypothesis is installed, kio imports it to register strategies for its types, which takes 0.15 s: more
+    than all else that a node imports to be ready. Someone who has imported Hypothesis already has paid, and
     may want the strategies, so then nothing is hidden.
     """
     if "hypothesis" in sys.modules or "kio.static._phantom" in sys.modules:
