@@ -291,3 +291,15 @@ def test_the_log_start_moves_only_ahead_and_within_the_log() -> None:
     assert log.log_start == 10
     with pytest.raises(OffsetOutOfRange):
         log.advance_start(log.log_end + 1)
+
+
+def test_a_retry_is_told_the_append_time_of_its_first_copy() -> None:
+    settings = replace(SMALL, message_timestamp_type="LogAppendTime")
+    log = open_small(MemoryDisk(), settings).create(P, now_ms=NOW_MS)
+    data = bytes(make_batch(2, producer=(7, 0, 0)))
+    first = log.append(data, leader_epoch=0, now_ms=NOW_MS)
+
+    again = log.append(data, leader_epoch=0, now_ms=NOW_MS + 1000)
+
+    assert (first.append_time, again.append_time) == (NOW_MS, NOW_MS)
+    assert (again.base_offset, again.is_duplicate) == (first.base_offset, True)

@@ -208,7 +208,8 @@ class Log(LogReader):
             elif origin is Origin.CLIENT:
                 kept = self.producers.check(batch)
                 if kept is not None:
-                    return Appended(kept.first_offset, kept.last_offset, is_duplicate=True)
+                    append_time = kept.timestamp if self._log_append_time else NO_TIMESTAMP
+                    return Appended(kept.first_offset, kept.last_offset, append_time, is_duplicate=True)
         append_time = NO_TIMESTAMP
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
