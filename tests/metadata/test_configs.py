@@ -51,12 +51,15 @@ def test_every_topic_setting_of_kafka_is_known() -> None:
 
 
 def test_defaults_and_bounds_are_those_that_logs_obey() -> None:
-    assert LogSettings.from_text(
-        {
-            each.metadata["name"]: TOPIC_SETTINGS[each.metadata["name"]].default or ""
-            for each in fields(LogSettings)
-        }
-    ) == LogSettings()
+    assert (
+        LogSettings.from_text(
+            {
+                each.metadata["name"]: TOPIC_SETTINGS[each.metadata["name"]].default or ""
+                for each in fields(LogSettings)
+            }
+        )
+        == LogSettings()
+    )
     for each in fields(LogSettings):
         setting = TOPIC_SETTINGS[each.metadata["name"]]
         if setting.type not in (ConfigType.STRING, ConfigType.LIST):
@@ -119,7 +122,9 @@ def test_kafkas_internal_segment_size_goes_first() -> None:
 
 def test_a_topic_is_described_with_everyone_who_has_a_say() -> None:
     image = image_with((TOPIC, "retention.ms", "10"), (ALL, "log.retention.ms", "30"))
-    found = {each.name: each for each in describe(TOPIC, image, BrokerSettings(1, {"log.retention.hours": "1"}))}
+    found = {
+        each.name: each for each in describe(TOPIC, image, BrokerSettings(1, {"log.retention.hours": "1"}))
+    }
     assert "internal.segment.bytes" not in found
     assert len(found) == len(TOPIC_SETTINGS) - 1
     retention = found["retention.ms"]
@@ -142,7 +147,10 @@ def test_a_broker_is_described_and_all_brokers_by_what_was_set() -> None:
     assert set(found) == set(BROKER_SETTINGS)
     assert (found["node.id"].value, found["node.id"].source) == ("1", Source.STATIC_BROKER)
     assert found["node.id"].read_only
-    assert (found["log.cleaner.threads"].value, found["log.cleaner.threads"].source) == ("2", Source.DYNAMIC_BROKER)
+    assert (found["log.cleaner.threads"].value, found["log.cleaner.threads"].source) == (
+        "2",
+        Source.DYNAMIC_BROKER,
+    )
     assert found["num.partitions"].value == "3"
     assert [each.name for each in describe(ALL, image, broker)] == ["log.retention.ms"]
     assert [each.name for each in describe(BROKER, image, broker, frozenset({"node.id"}))] == ["node.id"]

@@ -53,7 +53,9 @@ def everything() -> list[s.AnyRecord]:
         s.FeatureLevelRecord(name="metadata.version", feature_level=30),
         s.FeatureLevelRecord(name="gone", feature_level=1),
         s.FeatureLevelRecord(name="gone", feature_level=0),
-        s.RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=(uuid(1),), rack="r", cordoned_log_dirs=()),
+        s.RegisterBrokerRecord(
+            broker_id=1, broker_epoch=5, log_dirs=(uuid(1),), rack="r", cordoned_log_dirs=()
+        ),
         s.UnfenceBrokerRecord(id=1, epoch=5),
         s.FenceBrokerRecord(id=1, epoch=5),
         s.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=-1, in_controlled_shutdown=1),

@@ -25,7 +25,9 @@ def test_it_holds_what_a_dict_would(steps: list[dict[object, object]]) -> None:
         assert held == FrozenMap(model)
         assert all(held[key] == value and key in held for key, value in model.items())
         assert dict(before.entries()) == model_before
-        changed = {key for key in {*model, *model_before} if model.get(key, GONE) != model_before.get(key, GONE)}
+        changed = {
+            key for key in {*model, *model_before} if model.get(key, GONE) != model_before.get(key, GONE)
+        }
         assert set(before.differing(held)) == changed
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ def structs(of: type[Struct], version: int, /, **fixed: Any) -> st.SearchStrateg
         for name, how in of.FIELDS.items()
         if how.since <= version <= how.until and name not in fixed
     }
-    tags = st.lists(st.tuples(st.integers(50, 300), st.binary(max_size=9)), max_size=2, unique_by=lambda t: t[0])
+    tags = st.lists(
+        st.tuples(st.integers(50, 300), st.binary(max_size=9)), max_size=2, unique_by=lambda t: t[0]
+    )
     fields["unknown_tags"] = tags.map(lambda each: tuple(sorted(each)))
     return st.fixed_dictionaries(fields).map(lambda drawn: of(**fixed, **drawn))
 
@@ -137,10 +140,8 @@ def test_a_record_that_is_cut_short_or_has_a_tail_is_refused() -> None:
 @given(st.binary(max_size=60))
 def test_no_bytes_make_the_decoder_fail_otherwise(data: bytes) -> None:
     for start in (b"", b"\1", b"\1\0\4", b"\1\3\2", b"\1\5\2"):
-        try:
+        with suppress(CorruptMetadata):
             decode(start + data)
-        except CorruptMetadata:
-            pass
 
 
 def test_another_frame_version_is_refused() -> None:

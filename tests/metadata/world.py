@@ -73,7 +73,7 @@ class World:
         found: Partition = self.image.topics[topic].partitions[number]
         return found
 
-    def register(self, broker_id: int, clean: bool = True, rack: str | None = None, **changes: Any) -> int:
+    def register(self, broker_id: int, /, clean: bool = True, rack: str | None = None, **changes: Any) -> int:
         self._incarnations += 1
         held = self.image.brokers.get(broker_id)
         request = r.RegisterBroker(
@@ -135,6 +135,7 @@ def check_invariants(image: Any) -> None:
             assert set(partition.isr) <= set(partition.replicas)
             assert not set(partition.isr) & set(partition.elr)
             assert set(partition.elr) <= set(partition.replicas)
+            assert partition.isr or partition.elr or partition.last_known_elr  # someone to wait for
             if partition.leader != s.NO_LEADER:
                 assert partition.leader in partition.isr
                 assert image.is_active(partition.leader)

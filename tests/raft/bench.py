@@ -77,6 +77,10 @@ class Bench:
         )
         self._carry_out()
 
+    @property
+    def role(self) -> RoleName:
+        return self.node.role.name
+
     # Calls.
 
     def step(self, message: Message) -> Ready:

@@ -119,6 +119,9 @@ class PromisesKept:
     def __init__(self) -> None:
         self._last: dict[int, ElectionState] = {}
 
+    def on_new_disk(self, node_id: int) -> None:
+        self._last.pop(node_id, None)
+
     def on_persist(self, node_id: int, state: ElectionState) -> None:
         last, self._last[node_id] = self._last.get(node_id, ElectionState()), state
         if state.epoch < last.epoch:

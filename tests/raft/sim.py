@@ -24,7 +24,6 @@ from tests.raft.memlog import MemoryLog
 
 from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
-from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     AddVoter,
     FetchReply,
@@ -151,6 +150,7 @@ class Cluster:
             node_id: Host(voter(node_id), MemoryLog(first), self.rng.uniform(0.95, 1.05))
             for node_id in range(1, voters + observers + 1)
         }
+        self.by_name = {host.local.endpoints[0].host: host for host in self.hosts.values()}
         for host in self.hosts.values():
             self.start(host)
 
@@ -191,6 +191,7 @@ class Cluster:
             Random(self.rng.getrandbits(32)),
             self.local_ms(host),
             election=host.election,
+            bootstrap=[voter(1).endpoints[0], voter(2).endpoints[0]],
             config=self.config,
         )
         self.carry_out(host)
@@ -202,6 +203,16 @@ class Cluster:
         host.node = None
         host.log.crash(self.rng)
         self.after(self.rng.randint(20, 500), lambda: self.start(host) if host.node is None else None)
+
+    def replace_disk(self, host: Host) -> None:
+        """The machine comes back with its id and nothing else."""
+        self.note(f"node {host.id} lost its disk")
+        host.node = None
+        host.local = voter(host.id, life=host.life)
+        host.log = MemoryLog()
+        host.election = None
+        self.promises.on_new_disk(host.id)
+        self.start(host)
 
     def with_node(self, host: Host, act: Callable[[Node], None]) -> None:
         if host.node is not None:
@@ -326,7 +337,7 @@ class Cluster:
         return True
 
     def _send_request(self, host: Host, outbound: Outbound) -> None:
-        target = self.hosts.get(outbound.to.id)
+        target = self.by_name.get(outbound.to.endpoints[0].host)
         life, request = host.life, outbound.request
 
         def fail(refused: bool) -> None:
@@ -343,7 +354,7 @@ class Cluster:
             target.tokens[token] = (host.id, life, request.request_id)
             self.step(target, request._replace(request_id=token))
 
-        delivered = self._deliver(host.id, outbound.to.id, request, arrive)
+        delivered = self._deliver(host.id, target.id if target else 0, request, arrive)
         if not delivered and self.rng.random() < 0.3:
             self.after(self.rng.randint(1, 40), lambda: fail(refused=False))
 
@@ -403,14 +414,13 @@ class Cluster:
         self.step(host, request._replace(request_id=-number))
         return number
 
-    def snapshot(self, host: Host) -> OffsetAndEpoch | None:
+    def snapshot(self, host: Host) -> None:
         if host.node is None:
-            return None
+            return
         taken = host.log.take_snapshot(host.applied, host.applied_fingerprint)
         if taken is not None:
             self.note(f"node {host.id} takes snapshot {taken}")
             host.log.delete_before_latest_snapshot()
-        return taken
 
     def unleash(self, duration_ms: int) -> None:
         """Work and trouble for a while, then none and time to recover."""

@@ -69,7 +69,7 @@ class TakesAllForFlushed(Node):
     """Counts what is written as on disk."""
 
     @property
-    def flushed_offset(self) -> int:  # type: ignore[override]
+    def flushed_offset(self) -> int:
         return self.log.end_offset
 
     @flushed_offset.setter

@@ -33,7 +33,7 @@ def test_a_message_of_a_later_epoch_moves_the_node_there() -> None:
     bench.become_leader()
     assert bench.node.epoch == 1
     bench.ask(vote(2, epoch=7, end=OffsetAndEpoch(0, 0)))
-    assert bench.node.role.name is RoleName.UNATTACHED
+    assert bench.role is RoleName.UNATTACHED
     assert bench.disk == ElectionState(7)
 
 
@@ -55,7 +55,7 @@ def test_an_answer_of_an_earlier_epoch_changes_nothing() -> None:
     bench.become_candidate()
     request = bench.sent_to(2, Vote)
     bench.step(VoteReply(request.request_id, ErrorCode.NONE, LeaderHint(3), granted=True))
-    assert bench.node.role.name is RoleName.CANDIDATE
+    assert bench.role is RoleName.CANDIDATE
 
 
 # Votes (5.2, 5.4.1).
@@ -157,11 +157,11 @@ def test_a_majority_makes_a_candidate_the_leader() -> None:
     bench = Bench(voters=voter_set(1, 2, 3, 4, 5))
     bench.become_prospective()
     bench.ready = bench.grant(2, 3)
-    assert bench.node.role.name is RoleName.CANDIDATE
+    assert bench.role is RoleName.CANDIDATE
     assert bench.disk == ElectionState(1, NO_LEADER, key(1))
     asked = bench.ready
     bench.grant(2)
-    assert bench.node.role.name is RoleName.CANDIDATE
+    assert bench.role is RoleName.CANDIDATE
     bench.ready = asked
     bench.grant(3)
     assert bench.node.is_leader
@@ -185,7 +185,7 @@ def test_a_candidate_that_hears_of_the_leader_of_its_epoch_follows_it() -> None:
     bench = Bench()
     bench.become_candidate()
     bench.become_follower(leader_id=3, epoch=1)
-    assert bench.node.role.name is RoleName.FOLLOWER
+    assert bench.role is RoleName.FOLLOWER
     assert bench.disk == ElectionState(1, 3, key(1))
 
 
@@ -213,7 +213,7 @@ def test_an_observer_never_stands() -> None:
     bench = Bench(node_id=9)
     for _ in range(50):
         bench.later(1000)
-        assert bench.node.role.name is RoleName.UNATTACHED
+        assert bench.role is RoleName.UNATTACHED
         assert bench.node.epoch == 0
 
 
@@ -275,7 +275,7 @@ def test_a_prospective_that_loses_returns_to_the_leader_it_knew() -> None:
     ready = bench.become_prospective()
     for outbound in ready.requests:
         bench.step(VoteReply(outbound.request.request_id, ErrorCode.NONE, LeaderHint(1, 2), granted=False))
-    assert bench.node.role.name is RoleName.FOLLOWER
+    assert bench.role is RoleName.FOLLOWER
     assert (bench.node.epoch, bench.node.leader_id) == (1, 2)
 
 
@@ -299,7 +299,7 @@ def test_a_resigning_leader_names_the_most_complete_follower_first() -> None:
     bench._carry_out()
     ends = bench.sent(EndQuorumEpoch)
     assert [end.successors for end in ends] == [(key(3), key(2))] * 2
-    assert bench.node.role.name is RoleName.RESIGNED
+    assert bench.role is RoleName.RESIGNED
 
 
 @pytest.mark.parametrize(("place", "wait_ms"), [(0, 0), (1, 250), (2, 500)])
@@ -312,9 +312,9 @@ def test_successors_wait_by_their_place(place: int, wait_ms: int) -> None:
     bench.ask(EndQuorumEpoch(0, LeaderHint(1, 2, voter(2).endpoints), tuple(successors)))
     if wait_ms:
         bench.later(wait_ms - 1)
-        assert bench.node.role.name is RoleName.FOLLOWER
+        assert bench.role is RoleName.FOLLOWER
         bench.later(1)
-    assert bench.node.role.name is RoleName.PROSPECTIVE
+    assert bench.role is RoleName.PROSPECTIVE
 
 
 def test_a_follower_whose_leader_resigned_grants_pre_votes() -> None:
@@ -330,7 +330,7 @@ def test_a_follower_whose_leader_resigned_grants_pre_votes() -> None:
 
 
 def test_a_resigned_leader_moves_an_epoch_on_if_nobody_follows() -> None:
-    """KIP-853's resigned state: it never leads or votes in the epoch it gave up."""
+    """KIP-595, resigned: it never leads or votes in the epoch it gave up."""
     bench = Bench()
     bench.become_leader()
     bench.node.resign(bench.now_ms)
@@ -345,7 +345,7 @@ def test_a_resigned_leader_moves_an_epoch_on_if_nobody_follows() -> None:
 def test_a_leader_that_went_down_starts_resigned() -> None:
     """KIP-595: what it served without flushing may be gone, so it must not lead that epoch again."""
     bench = Bench(log=log_of(1, 2), election=ElectionState(2, 1))
-    assert bench.node.role.name is RoleName.RESIGNED
+    assert bench.role is RoleName.RESIGNED
     assert bench.node.epoch == 2
 
 
@@ -356,11 +356,11 @@ def test_a_closing_leader_hands_over_and_stands_no_more() -> None:
     bench._carry_out()
     for _ in range(60):
         bench.later(500)
-    assert bench.node.role.name is RoleName.RESIGNED
+    assert bench.role is RoleName.RESIGNED
     bench.become_follower(leader_id=2, epoch=2)
     for _ in range(60):
         bench.later(500)
-    assert bench.node.role.name is RoleName.FOLLOWER
+    assert bench.role is RoleName.FOLLOWER
 
 
 # Timeouts.
@@ -373,9 +373,9 @@ def test_a_follower_without_a_served_fetch_canvasses() -> None:
     bench.later(1500)
     bench.step(FetchReply(request.request_id, ErrorCode.NONE, LeaderHint(1, 2, voter(2).endpoints), 0))
     bench.later(1999)
-    assert bench.node.role.name is RoleName.FOLLOWER
+    assert bench.role is RoleName.FOLLOWER
     bench.later(1)
-    assert bench.node.role.name is RoleName.PROSPECTIVE
+    assert bench.role is RoleName.PROSPECTIVE
 
 
 def test_a_follower_whose_leader_refuses_connections_does_not_wait() -> None:
@@ -384,11 +384,11 @@ def test_a_follower_whose_leader_refuses_connections_does_not_wait() -> None:
     request = fetch_of(bench, leader_id=2)
     bench.step(RequestFailed(request.request_id, refused=True))
     bench.later(250)
-    assert bench.node.role.name is RoleName.PROSPECTIVE
+    assert bench.role is RoleName.PROSPECTIVE
 
 
 def test_a_leader_without_a_majority_of_fetches_resigns() -> None:
-    """KIP-996, check quorum: within one and a half fetch timeouts, each majority's fetch counting anew."""
+    """Check quorum (KAFKA-15489): within one and a half fetch timeouts, each majority's fetch counting anew."""
     bench = Bench()
     bench.become_leader()
     for _ in range(10):
@@ -398,7 +398,7 @@ def test_a_leader_without_a_majority_of_fetches_resigns() -> None:
     bench.later(2999)
     assert bench.node.is_leader
     bench.later(1)
-    assert bench.node.role.name is RoleName.RESIGNED
+    assert bench.role is RoleName.RESIGNED
 
 
 def test_observers_do_not_keep_a_leader_in_office() -> None:
@@ -408,7 +408,7 @@ def test_observers_do_not_keep_a_leader_in_office() -> None:
         bench.later(1000)
         if bench.node.is_leader:
             bench.ask(bench.fetch(8, 1))
-    assert bench.node.role.name is RoleName.RESIGNED
+    assert bench.role is RoleName.RESIGNED
 
 
 def test_a_leader_reminds_voters_that_do_not_fetch() -> None:
@@ -455,7 +455,29 @@ def test_a_leader_without_an_address_is_remembered_but_not_followed() -> None:
     (outbound,) = bench.ready.requests
     bench.step(FetchReply(outbound.request.request_id, ErrorCode.FENCED_LEADER_EPOCH, LeaderHint(6, 4)))
     assert bench.disk == ElectionState(6, 4)
-    assert bench.node.role.name is RoleName.UNATTACHED
+    assert bench.role is RoleName.UNATTACHED
+
+
+def test_a_node_that_led_on_a_lost_disk_learns_its_epoch_but_does_not_lead_it() -> None:
+    bench = Bench()
+    outbound = bench.ready.requests[0]
+    hint = LeaderHint(5, 1, voter(1).endpoints)
+    bench.step(FetchReply(outbound.request.request_id, ErrorCode.FENCED_LEADER_EPOCH, hint))
+    assert bench.disk == ElectionState(5, 1)
+    assert bench.role is RoleName.UNATTACHED
+    refused = bench.ask(vote(3, epoch=5, end=OffsetAndEpoch(9, 4)))
+    assert isinstance(refused, VoteReply)
+    assert not refused.granted
+
+
+def test_a_follower_whose_leader_leads_no_more_does_not_wait() -> None:
+    """Ours: a leader that was restarted says itself that it is none."""
+    bench = Bench()
+    request = fetch_of(bench, leader_id=2)
+    hint = LeaderHint(1, 2, voter(2).endpoints)
+    bench.step(FetchReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint))
+    bench.later(250)
+    assert bench.role is RoleName.PROSPECTIVE
 
 
 def test_two_leaders_of_one_epoch_are_not_believed() -> None:

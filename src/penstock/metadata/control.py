@@ -41,7 +41,10 @@ class Voter(Struct):
 
 
 class LeaderChangeMessage(ControlMessage):
-    """The first record of an epoch: who leads it, and who made it so."""
+    """The first record of an epoch: who leads it, and who made it so.
+
+    Kafka 4.3 declares version 1, with directories, but writes version 0 and reads nothing else.
+    """
 
     TYPE: ClassVar = ControlType.LEADER_CHANGE
     LATEST: ClassVar = 1

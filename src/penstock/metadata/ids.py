@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Uuid: TypeAlias = bytes
 
-DIRECTORY_UNASSIGNED: Uuid = NO_UUID
-"""The broker has not said yet which of its directories holds the replica."""
-DIRECTORY_LOST: Uuid = (1).to_bytes(16, "big")
-"""The directory failed, and which one it was is not known."""
-DIRECTORY_MIGRATING: Uuid = (2).to_bytes(16, "big")
+DIRECTORY_MIGRATING: Uuid = NO_UUID
 """From before directories were recorded."""
+DIRECTORY_UNASSIGNED: Uuid = (1).to_bytes(16, "big")
+"""The broker has not said yet which of its directories holds the replica."""
+DIRECTORY_LOST: Uuid = (2).to_bytes(16, "big")
+"""The directory failed, and which one it was is not known."""
 
 RESERVED_IDS_MAX = 100
 """Kafka keeps the first hundred ids for meanings like these."""

@@ -22,12 +22,12 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
     level = image.metadata_version
     for name in sorted(image.features, key=lambda name: (name != v.METADATA_VERSION, name)):
         yield s.FeatureLevelRecord(name=name, feature_level=image.features[name])
-    for _, broker in sorted(image.brokers.items()):
+    for _, broker in sorted(image.brokers.entries()):
         yield broker_record(broker, level)
-    for _, controller in sorted(image.controllers.items()):
+    for _, controller in sorted(image.controllers.entries()):
         yield _controller_record(controller)
-    for name in sorted(image.topics):
-        yield from _topic_records(image.topics[name], level)
+    for _, topic in sorted(image.topics.entries()):
+        yield from _topic_records(topic, level)
     for resource in sorted(image.configs):
         for name, value in sorted(image.configs[resource].items()):
             yield s.ConfigRecord(
@@ -91,8 +91,8 @@ def _controller_record(controller: ControllerNode) -> s.RegisterControllerRecord
 
 def _topic_records(topic: Topic, metadata_version: int) -> Iterator[s.AnyRecord]:
     yield s.TopicRecord(name=topic.name, topic_id=topic.id)
-    for number in sorted(topic.partitions):
-        yield partition_record(topic.id, number, topic.partitions[number], metadata_version)
+    for number, partition in sorted(topic.partitions.entries()):
+        yield partition_record(topic.id, number, partition, metadata_version)
 
 
 def _kept(image: ClusterImage, kinds: tuple[type[s.MetadataRecord], ...]) -> Iterator[s.AnyRecord]:

@@ -51,7 +51,7 @@ class Follower(Role):
         self.has_fetched = False
         """Whether this leader has served us. Until then it is hearsay, and no ground to refuse a pre-vote."""
         self.leader_is_gone = False
-        """It said so, or its port refuses: we need not wait for it, nor keep others from standing."""
+        """It said so, or its port refuses: we need not wait for it, nor hold others back."""
         self._leader_high_watermark: Offset = -1
         self._is_appending = False
         """Records were handed to the driver and are not known to be flushed."""
@@ -86,15 +86,15 @@ class Follower(Role):
             self.node.fetch(self.leader, now_ms)
 
     def deadline(self) -> TimestampMs | None:
-        return earliest(
-            [
-                self.fetch_deadline if self.node.may_stand else None,
-                self.node.ledger.ready_at(self.leader_id) if self._may_fetch() else None,
-                None if self.node.is_voter or not self._may_fetch() else self.node.anyone_ready_at(),
-            ]
-        )
+        next_fetch = None
+        if self._may_fetch():
+            leader_ready_at = self.node.ledger.ready_at(self.leader_id)
+            next_fetch = leader_ready_at if self.node.is_voter else self.node.anyone_ready_at()
+        return earliest([self.fetch_deadline if self.node.may_stand else None, next_fetch])
 
     def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None:
+        if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self.on_refused(peer, now_ms)
         if reply.error is not ErrorCode.NONE:
             return
         if reply.diverging is not None:
@@ -131,16 +131,23 @@ class Follower(Role):
         self._heard(now_ms)
 
     def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
-        """The further down the list, the longer the wait, so that the most complete log wins."""
+        """The further down the list, the longer the wait, so that the most complete log wins.
+
+        A leader that was restarted knows of no order; then chance decides.
+        """
         self.leader_is_gone = True
         ids = [successor.id for successor in request.successors]
-        place = ids.index(self.node.key.id) if self.node.key.id in ids else 0
         longest = self.node.config.election_backoff_ms_max
-        wait = 0 if place == 0 else min(longest, (longest >> (len(ids) - 1)) << (place - 1))
+        if self.node.key.id not in ids:
+            wait = self.node.short_wait()
+        elif (place := ids.index(self.node.key.id)) == 0:
+            wait = 0
+        else:
+            wait = min(longest, (longest >> (len(ids) - 1)) << (place - 1))
         self.fetch_deadline = now_ms + wait
 
     def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None:
-        """Do not wait for the fetch timeout, only long enough that not all stand at once.
+        """The leader's process is gone, or leads no more: wait only so long that not all stand at once.
 
         Kafka waits it out. A wrong guess costs a round of pre-votes, which those refuse who do reach the leader.
         """

@@ -196,7 +196,8 @@ class Inbox:
             if leader.leader_id == NO_LEADER:
                 node.become_unattached(leader.epoch, now_ms)
             elif leader.leader_id == node.key.id:
-                return False
+                # We led it on a disk that is gone. That epoch has had its leader, and it is not us any more.
+                node.become_unattached(leader.epoch, now_ms, leader_id=node.key.id)
             else:
                 node.follow_or_wait(leader, now_ms)
             return True

@@ -13,13 +13,15 @@
 
 The driver's side of the bargain:
 
-- After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` says.
-- At the start the whole log is on disk (a log recovered after a crash is synced first), and `election` is what the
-  quorum-state file holds.
+- After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` says. Then it looks at
+  `next_deadline()`, which may already have come: after a truncation there is a fetch to send.
+- At the start the whole log is on disk (a log recovered after a crash is synced first; one that ends before its latest
+  snapshot begins anew there), and `election` is what the quorum-state file holds.
 - `flushed` speaks of the log as it is: a sync that began before a truncation is not reported after it.
 - An answer is stepped at most once and only to the node object that asked; a request that will get no answer is
   reported as `RequestFailed`.
 - It checks cluster id and topic before it steps a request.
+- Every voter has an endpoint; `voters_before` is asked often and answers from memory.
 - Snapshots are its own affair, and the log's start with them, up to the high watermark.
 """
 
@@ -338,7 +340,11 @@ class Node:
 
     def _anyone(self) -> tuple[Peer, ...]:
         """Who may know the leader, the leader we believe in included: it need not be a voter any more."""
-        peers = {voter.key.id: Peer(voter.key.id, voter.endpoints) for voter in self.voters.others(self.key)}
+        peers = {
+            voter.key.id: Peer(voter.key.id, voter.endpoints)
+            for voter in self.voters
+            if voter.key.id != self.key.id
+        }
         if self.role.leader_endpoints and self.leader_id != self.key.id:
             peers[self.leader_id] = Peer(self.leader_id, self.role.leader_endpoints)
         return tuple(peers.values()) or self._bootstrap

@@ -216,7 +216,9 @@ def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
         if request.want_shutdown:
             return State.SHUTDOWN_NOW
         caught_up = request.metadata_offset >= broker.epoch
-        return State.UNFENCED if caught_up and not request.want_fence else State.FENCED
+        # One that was let go stays out: only another registration brings it back.
+        back = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        return State.UNFENCED if back else State.FENCED
     if held is State.UNFENCED:
         if request.want_fence:
             return State.SHUTDOWN_NOW if request.want_shutdown else State.FENCED

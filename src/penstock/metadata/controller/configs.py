@@ -12,7 +12,7 @@ from penstock.base.settings import BadSetting
 
 from ..configs import default_of, is_list
 from ..image import ALL_BROKERS, ClusterImage, Resource, ResourceType
-from ..schema import AnyRecord, ClearElrRecord, ConfigRecord
+from ..schema import AnyRecord, ClearElrRecord, ConfigRecord, PartitionChangeRecord
 from .requests import (
     OK,
     AlterConfigs,
@@ -141,12 +141,29 @@ def _check_min_isr(resource: Resource, value: str | None) -> None:
 
 
 def _cleared(image: ClusterImage, resource: Resource, records: Sequence[AnyRecord]) -> Iterator[AnyRecord]:
-    """Replicas that were eligible under another `min.insync.replicas` are not any more."""
-    if not image.elr_enabled or not any(
-        isinstance(each, ConfigRecord) and each.name == MIN_ISR for each in records
-    ):
+    """Replicas that were eligible under another `min.insync.replicas` are not any more.
+
+    But where nobody is in sync nothing was written since, and whoever was eligible still is: to forget them,
+    as Kafka does, would leave a partition that no replica may lead again.
+    """
+    touched = any(isinstance(each, ConfigRecord) and each.name == MIN_ISR for each in records)
+    counts = resource.type == ResourceType.TOPIC or resource == ALL_BROKERS
+    if not (image.elr_enabled and touched and counts):
         return
-    if resource.type == ResourceType.TOPIC:
-        yield ClearElrRecord(topic_name=resource.name)
-    elif resource == ALL_BROKERS:
-        yield ClearElrRecord(topic_name="")
+    name = resource.name if resource.type == ResourceType.TOPIC else ""
+    topics = [image.topics.get(name)] if name else [topic for _, topic in sorted(image.topics.entries())]
+    held = [
+        (topic, number, partition)
+        for topic in topics
+        if topic is not None
+        for number, partition in sorted(topic.partitions.entries())
+        if partition.elr or partition.last_known_elr
+    ]
+    if all(partition.isr for _, _, partition in held):
+        yield ClearElrRecord(topic_name=name)
+        return
+    for topic, number, partition in held:
+        if partition.isr:
+            yield PartitionChangeRecord(
+                topic_id=topic.id, partition_id=number, eligible_leader_replicas=(), last_known_elr=()
+            )

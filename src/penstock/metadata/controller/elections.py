@@ -151,8 +151,9 @@ class PartitionEdit:
 
     def _last_leader(self, isr: s.Ids | None, leader_change: int) -> s.Ids | None:
         held = self.partition
-        if isr == () and held.leader != s.NO_LEADER and held.last_known_elr != (held.leader,):
-            return (held.leader,)
+        if isr == ():
+            last = (held.isr[0] if held.leader == s.NO_LEADER else held.leader,)
+            return None if held.last_known_elr == last else last
         leader = held.leader if leader_change == s.NO_LEADER_CHANGE else leader_change
         return () if leader != s.NO_LEADER and held.last_known_elr else None
 

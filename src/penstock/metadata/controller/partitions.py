@@ -22,6 +22,8 @@ from .requests import (
 )
 from .scene import Scene
 
+UNCLEAN = "unclean.leader.election.enable"
+
 
 def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
     scene.broker(request.broker_id, request.broker_epoch)
@@ -157,6 +159,9 @@ def _elected(
 def elect_where_unclean_is_allowed(scene: Scene) -> list[s.AnyRecord]:
     """Leaders for partitions without one whose topics have come to allow any."""
     records: list[s.AnyRecord] = []
+    static = scene.settings.static or {}
+    if UNCLEAN not in static and not any(UNCLEAN in values for _, values in scene.image.configs.entries()):
+        return records  # nobody ever said so: no need to look at every partition
     for topic, number, partition in leaderless(scene):
         if unclean_election_allowed(topic.name, scene.image, scene.settings):
             edit = PartitionEdit(scene, topic, number, partition, acceptance(scene.image, partition))

@@ -46,7 +46,6 @@ class Scene:
 
     def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
         """Every partition, in the order of names and numbers."""
-        for name in sorted(self.image.topics):
-            topic = self.image.topics[name]
-            for number in sorted(topic.partitions):
-                yield topic, number, topic.partitions[number]
+        for _, topic in sorted(self.image.topics.entries()):
+            for number, partition in sorted(topic.partitions.entries()):
+                yield topic, number, partition

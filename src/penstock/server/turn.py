@@ -1,0 +1,81 @@
+"""One turn of the loop: everything that arrived is written with one call a log and answered with one send a
+connection.
+
+While a turn lasts, connections receive into one shared chunk and requests may keep views of it, so that a batch
+goes from the socket to the disk without being copied. When the turn ends, first the logs write what was staged
+(which gives the views up), then the connections send, then the chunk is used from its beginning again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+CHUNK_BYTES = 1 << 20
+"""What one turn can receive before another chunk must be allocated; pages that stay warm are cheap."""
+
+RECEIVE_BYTES_MIN = 64 * 1024
+"""Less room than this is not worth a recv: a new chunk is begun."""
+
+
+class Sender(Protocol):
+    """A connection, as a turn sees it."""
+
+    def send_now(self) -> None: ...
+
+
+class Turn:
+    """Shared by all connections of a loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._loop = loop
+        self._chunk = memoryview(bytearray(chunk_bytes))
+        self._used = 0
+        """Bytes of the chunk that this turn's requests may still look at."""
+        self._is_scheduled = False
+        self._writers: list[Callable[[], None]] = []
+        self._senders: list[Sender] = []
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    def room(self) -> memoryview:
+        """Where a connection may receive into."""
+        if len(self._chunk) - self._used < min(RECEIVE_BYTES_MIN, len(self._chunk)):
+            # The full chunk lives on in whatever looks at it; at the end of the turn it is gone.
+            self._chunk = memoryview(bytearray(len(self._chunk)))
+            self._used = 0
+        return self._chunk[self._used :]
+
+    def keep(self, count: int) -> memoryview:
+        """The bytes that were just received, theirs until the end of the turn."""
+        received = self._chunk[self._used : self._used + count]
+        self._used += count
+        self._schedule()
+        return received
+
+    # -- at the end ------------------------------------------------------------------------------------
+
+    def write_later(self, write: Callable[[], None]) -> None:
+        """Have something written before the replies of this turn go out; it must not raise."""
+        self._writers.append(write)
+        self._schedule()
+
+    def send_later(self, sender: Sender) -> None:
+        """Have a connection send once, when everything is written."""
+        self._senders.append(sender)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        self._is_scheduled = False
+        # A write may answer requests, which adds senders; it adds no writers.
+        writers, self._writers = self._writers, []
+        for write in writers:
+            write()
+        senders, self._senders = self._senders, []
+        for sender in senders:
+            sender.send_now()
+        self._used = 0

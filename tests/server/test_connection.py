@@ -1,0 +1,255 @@
+"""Connections: requests out of bytes however they arrive, replies in the order of the requests."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.server.connection import NO_REPLY, OPEN_REQUESTS_MAX, Buffer, Connection, Later, Reply
+from penstock.server.turn import Turn
+
+REQUEST_BYTES_MAX = 10_000_000
+
+
+class Loop:
+    """As much of a loop as a turn needs."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def run(self) -> None:
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.is_reading = True
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return {"peername": ("10.0.0.1", 4711), "sockname": ("10.0.0.2", 9092)}[name]
+
+    def write(self, data: Buffer) -> None:
+        self.sent.append(bytes(data))
+
+    def writelines(self, buffers: list[Buffer]) -> None:
+        self.sent.append(b"".join(bytes(each) for each in buffers))
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Echo:
+    """Answers a frame with itself; `wait...` later, `hush...` never, `part...` in two buffers."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.waiting: list[tuple[bytes, Later]] = []
+        self.closed_count = 0
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Reply:
+        data = bytes(frame)
+        self.frames.append(data)
+        if data.startswith(b"wait"):
+            later = Later()
+            self.waiting.append((data, later))
+            return later
+        if data.startswith(b"hush"):
+            return NO_REPLY
+        return [data[:2], data[2:]] if data.startswith(b"part") else [data]
+
+    def closed(self, connection: Connection) -> None:
+        self.closed_count += 1
+
+    def answer(self, data: bytes) -> None:
+        [found] = [each for each in self.waiting if each[0] == data]
+        self.waiting.remove(found)
+        found[1].answer([data])
+
+
+class Client:
+    """One end of a connection, driven by hand."""
+
+    def __init__(self, chunk_bytes: int = 1 << 20) -> None:
+        self.loop = Loop()
+        self.turn = Turn(self.loop, chunk_bytes)  # type: ignore[arg-type]
+        self.echo = Echo()
+        self.transport = Transport()
+        self.connection = Connection(self.turn, self.echo, REQUEST_BYTES_MAX)
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def receive(self, data: bytes, *, step: int = 1 << 16) -> None:
+        for start in range(0, len(data), step):
+            piece = data[start : start + step]
+            while piece:
+                room = self.connection.get_buffer(-1)
+                count = min(len(room), len(piece))
+                room[:count] = piece[:count]
+                del room
+                self.connection.buffer_updated(count)
+                piece = piece[count:]
+
+    def end_turn(self) -> bytes:
+        """Everything sent in this turn."""
+        before = len(self.transport.sent)
+        self.loop.run()
+        assert len(self.transport.sent) - before <= 1, "one send a turn"
+        return b"".join(self.transport.sent[before:])
+
+
+def frame(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def test_replies_of_a_turn_leave_with_one_send() -> None:
+    client = Client()
+    client.receive(frame(b"one") + frame(b"partly") + frame(b"three"))
+    assert client.transport.sent == []
+
+    assert client.end_turn() == b"onepartlythree"
+
+
+def test_a_reply_waits_for_those_before_it() -> None:
+    client = Client()
+    client.receive(frame(b"wait1") + frame(b"now2") + frame(b"wait3") + frame(b"hush") + frame(b"now4"))
+    assert client.end_turn() == b""
+
+    client.echo.answer(b"wait3")
+    assert client.end_turn() == b""
+    client.echo.answer(b"wait1")
+    assert client.end_turn() == b"wait1now2wait3now4"
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(1, 70), st.sampled_from([4, 100, 1 << 20]))
+def test_frames_are_the_same_however_the_bytes_arrive(
+    bodies: list[bytes], step: int, chunk_bytes: int
+) -> None:
+    client = Client(chunk_bytes)
+    client.receive(b"".join(frame(body) for body in bodies), step=step)
+
+    assert client.echo.frames == bodies
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+def test_a_frame_may_be_larger_than_the_chunk(size: int) -> None:
+    client = Client(chunk_bytes=1 << 16)
+    body = bytes(i % 251 for i in range(size))
+    client.receive(frame(b"first") + frame(body) + frame(b"last"))
+
+    assert client.echo.frames == [b"first", body, b"last"]
+
+
+def test_a_length_alone_buys_no_memory() -> None:
+    """Ten megabytes are announced, ten bytes are sent."""
+    client = Client()
+    client.receive((10_000_000).to_bytes(4, "big") + b"0123456789")
+
+    assert len(client.connection.get_buffer(-1)) <= 64 * 1024
+
+
+@pytest.mark.parametrize("length", [REQUEST_BYTES_MAX + 1, 2**31 - 1, -1, -(2**31)])
+def test_an_impossible_length_ends_the_connection(length: int, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client()
+    client.receive(length.to_bytes(4, "big", signed=True) + b"GET / HTTP/1.1")
+
+    assert client.transport.is_closed
+    assert f"10.0.0.1:4711 closed: a frame says it has {length} bytes" in caplog.text
+
+
+def test_a_client_that_does_not_read_its_replies_is_not_read_from() -> None:
+    client = Client()
+    client.connection.pause_writing()
+    assert not client.transport.is_reading
+    client.connection.resume_writing()
+    assert client.transport.is_reading
+
+
+def test_a_client_with_too_many_open_requests_waits_until_half_are_answered() -> None:
+    client = Client()
+    bodies = [b"wait%d" % number for number in range(OPEN_REQUESTS_MAX + 1)]
+    client.receive(b"".join(frame(body) for body in bodies))
+    assert not client.transport.is_reading
+
+    for body in bodies[: OPEN_REQUESTS_MAX // 2]:
+        client.echo.answer(body)
+    assert not client.transport.is_reading
+    client.echo.answer(bodies[OPEN_REQUESTS_MAX // 2])
+    assert client.transport.is_reading
+
+
+def test_reading_goes_on_only_when_every_reason_against_it_is_gone() -> None:
+    client = Client()
+    client.connection.stop_reading("throttled")
+    client.connection.pause_writing()
+    client.connection.resume_writing()
+    assert not client.transport.is_reading
+    client.connection.go_on_reading("throttled")
+    assert client.transport.is_reading
+
+
+def test_a_reply_to_a_client_that_has_gone_is_dropped() -> None:
+    client = Client()
+    client.receive(frame(b"wait"))
+    client.connection.connection_lost(None)
+
+    client.echo.answer(b"wait")
+    assert client.end_turn() == b""
+    assert client.echo.closed_count == 1
+
+
+def test_what_is_written_is_written_before_the_replies_leave() -> None:
+    """One write a log and turn; the views of the shared chunk are good until then."""
+    client = Client()
+    events: list[str] = []
+    client.receive(frame(b"produce"))
+    client.turn.write_later(lambda: events.append(f"written, {len(client.transport.sent)} sent"))
+
+    assert client.end_turn() == b"produce"
+    assert events == ["written, 0 sent"]
+
+
+def test_the_chunk_is_used_again_in_the_next_turn() -> None:
+    client = Client()
+    first = client.turn.room()
+    client.receive(frame(b"x" * 1000))
+    assert len(client.turn.room()) == len(first) - 1004
+    client.end_turn()
+    assert len(client.turn.room()) == len(first)
+
+
+def test_over_a_real_socket() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turn, echo = Turn(loop), Echo()
+        server = await loop.create_server(
+            lambda: Connection(turn, echo, REQUEST_BYTES_MAX), "127.0.0.1", 0, family=socket.AF_INET
+        )
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        bodies = [b"%d" % number * (number * 37 % 5000) for number in range(1, 300)]
+        writer.write(b"".join(frame(body) for body in bodies))
+        expected = b"".join(bodies)
+        assert await asyncio.wait_for(reader.readexactly(len(expected)), 20) == expected
+        writer.write((2**31 - 1).to_bytes(4, "big"))
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+        server.close()
+        await server.wait_closed()
+        assert echo.closed_count == 1
+
+    asyncio.run(main())
