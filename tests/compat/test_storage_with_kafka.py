@@ -36,7 +36,7 @@ from tests.storage.test_golden import (
     time_of,
 )
 
-from penstock.base.ids import TopicPartition
+from penstock.base.ids import TopicPartition, uuid_text
 from penstock.records import BatchOptions, Codec, RecordBatch, build_batch, end_txn_marker
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
@@ -411,7 +411,7 @@ def test_kafkas_own_classes_read_our_checkpoints(
             *(f"{ck.RECOVERY_POINTS} {each} {ends[each]}" for each in ends),
             *(f"{ck.LOG_STARTS} {each} 0" for each in ends),
             *(f"{ck.CLEANER_POINTS} {each} 0" for each in ends),
-            *(f"topic {each} {ck.encode_uuid(TOPIC_ID)}" for each in ends),
+            *(f"topic {each} {uuid_text(TOPIC_ID)}" for each in ends),
             f"epoch {EVERYTHING} 0 0",
             f"epoch {EVERYTHING} 3 {second}",
             f"epoch {EVERYTHING} 4 {third}",

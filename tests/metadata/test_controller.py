@@ -182,7 +182,11 @@ def world() -> World:
     return made
 
 
-@pytest.mark.parametrize(("request_", "code"), REFUSALS, ids=lambda each: str(each)[:70])
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    REFUSALS,
+    ids=lambda each: "asked of the world" if callable(each) else str(each)[:70],
+)
 def test_what_is_wrong_is_refused_with_kafkas_code_and_changes_nothing(
     world: World, request_: Any, code: ErrorCode
 ) -> None:

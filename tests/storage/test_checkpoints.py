@@ -2,18 +2,16 @@
 
 import pytest
 
-from penstock.base.ids import TopicPartition
+from penstock.base.ids import TopicPartition, uuid_from_text, uuid_text
 from penstock.storage.checkpoints import (
     Checkpoint,
     MetaProperties,
     RecoveryPoint,
     decode_offsets,
     decode_partition_metadata,
-    decode_uuid,
     encode_clean_shutdown,
     encode_offsets,
     encode_partition_metadata,
-    encode_uuid,
 )
 from penstock.storage.errors import BadCheckpoint
 
@@ -82,10 +80,10 @@ def test_partition_metadata_that_cannot_be_is_refused(data: bytes) -> None:
 
 
 def test_ids_are_printed_as_kafka_prints_them() -> None:
-    assert encode_uuid(bytes([0xFF] * 16)) == "_____________________w"
-    assert decode_uuid("_____________________w") == bytes([0xFF] * 16)
+    assert uuid_text(bytes([0xFF] * 16)) == "_____________________w"
+    assert uuid_from_text("_____________________w") == bytes([0xFF] * 16)
     with pytest.raises(ValueError, match="not an id"):
-        decode_uuid("***")
+        uuid_from_text("***")
 
 
 def test_the_clean_shutdown_file_is_json_as_kafka_reads_it() -> None:

@@ -18,7 +18,7 @@ from random import Random
 import pytest
 from tests.compat.kafka.everything import Expected, ExpectedPartition, ExpectedRecord, load_expected
 
-from penstock.base.ids import TopicPartition
+from penstock.base.ids import TopicPartition, uuid_from_text, uuid_text
 from penstock.base.settings import LogSettings
 from penstock.records import (
     ControlType,
@@ -91,7 +91,7 @@ def describe(log: Log) -> ExpectedPartition:
     return ExpectedPartition(
         topic=log.partition.topic,
         partition=log.partition.partition,
-        topic_id=ck.encode_uuid(log.topic_id),
+        topic_id=uuid_text(log.topic_id),
         log_start=log.log_start,
         log_end=log.log_end,
         last_stable=log.last_stable,
@@ -305,7 +305,7 @@ def replay(
     """Append a range of the batches of a Kafka partition, one at a time, as a follower may get them."""
     partition = TopicPartition(each.topic, each.partition)
     log = directory.logs.get(partition) or directory.create(
-        partition, now_ms=now_ms, topic_id=ck.decode_uuid(each.topic_id)
+        partition, now_ms=now_ms, topic_id=uuid_from_text(each.topic_id)
     )
     for batch in batches_in(kafkas):
         if batch.base_offset in offsets:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset
+from penstock.base.ids import Offset, uuid_text
 from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.output import complain, print_json_line, printable
 from penstock.records import Codec, ControlType, Record, RecordBatch, parse_control
@@ -368,7 +368,7 @@ def _read_epochs(source: Source) -> Iterator[Entry]:
 
 def _read_partition_metadata(source: Source) -> Iterator[Entry]:
     topic_id = ck.decode_partition_metadata(source.read(), source.path)
-    yield Entry("partition", {"version": 0, "topicId": ck.encode_uuid(topic_id)})
+    yield Entry("partition", {"version": 0, "topicId": uuid_text(topic_id)})
 
 
 def _read_meta_properties(source: Source) -> Iterator[Entry]:

@@ -7,7 +7,7 @@ segment) is worked out from the log.
 from dataclasses import asdict, dataclass, field
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset
+from penstock.base.ids import Offset, uuid_text
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json, print_table, show_time
 from penstock.cli.places import Place, locate
@@ -163,7 +163,7 @@ def _read_small_files(vfs: Vfs, path: str, row: PartitionRow) -> None:
         row.problems.append(str(error))
     try:
         file = f"{path}/{names.PARTITION_METADATA}"
-        row.topic_id = ck.encode_uuid(ck.decode_partition_metadata(read_file(vfs, file), file))
+        row.topic_id = uuid_text(ck.decode_partition_metadata(read_file(vfs, file), file))
     except FileNotFoundError:
         pass
     except BadCheckpoint as error:

@@ -15,13 +15,14 @@ config_table  settings by Kafka's names
 bootstrap     what a new cluster starts with
 """
 
+from penstock.base.ids import Uuid, random_uuid, uuid_from_text, uuid_text
+
 from .bootstrap import bootstrap_records, feature_records
 from .codec import NO_UUID, CorruptMetadata
 from .configs import BrokerSettings, describe, log_defaults, log_settings, topic_setting, validate
 from .control import decode_control, encode_control
 from .controller import Controller, Outcome, Result
 from .delta import ImageDelta, PartitionDelta, delta
-from .ids import Uuid, random_uuid, uuid_from_text, uuid_text
 from .image import (
     ALL_BROKERS,
     EMPTY,

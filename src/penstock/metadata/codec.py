@@ -17,12 +17,12 @@ from struct import error as StructError  # noqa: N812  (a class that the module 
 from typing import Any, ClassVar, NamedTuple, TypeAlias, dataclass_transform
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import UUID_BYTES
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """The value at a position, and the position after it."""
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
-UUID_BYTES = 16
 NO_UUID = bytes(UUID_BYTES)
 _UVARINT_BITS_MAX = 35
 """Five bytes of seven bits: what Kafka reads an unsigned varint from."""

@@ -7,6 +7,7 @@ own version, which says how the rest reads.
 from struct import Struct as Packing
 from typing import ClassVar
 
+from penstock.base.ids import Uuid
 from penstock.records import ControlType
 
 from .codec import (
@@ -24,7 +25,6 @@ from .codec import (
     struct,
     wire,
 )
-from .ids import Uuid
 
 _VERSION = Packing(">h")
 

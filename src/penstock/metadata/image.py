@@ -14,9 +14,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from penstock.base.ids import LeaderEpoch, Offset
+from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
-from .ids import Uuid
 from .maps import FrozenMap
 from .schema import NO_LEADER, RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, UnknownRecord, Uuids
 from .versions import ELR_FEATURE, METADATA_VERSION, METADATA_VERSION_MIN

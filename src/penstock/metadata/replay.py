@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import LeaderEpoch, Offset
+from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from . import schema as s
-from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
+from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from .image import (
     Broker,
     ClusterImage,

@@ -7,6 +7,8 @@ Kafka may have added, a kind, a version or a tag, is carried along byte for byte
 
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from penstock.base.ids import Uuid
+
 from .codec import (
     BOOL,
     BYTES,
@@ -28,7 +30,6 @@ from .codec import (
     wire,
     write_uvarint,
 )
-from .ids import Uuid
 
 FRAME_VERSION = 1
 

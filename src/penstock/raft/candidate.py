@@ -1,6 +1,6 @@
 """Standing for election in an epoch of one's own making, with one's own vote already given and on disk."""
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING
 

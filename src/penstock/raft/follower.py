@@ -5,7 +5,7 @@ the next fetch leaves only when what the last one brought is flushed. Where the 
 next, its snapshot is fetched instead, piece by piece.
 """
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

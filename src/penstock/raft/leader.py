@@ -5,7 +5,7 @@ It begins with an entry of its own, the leader change. Entries of earlier epochs
 majority no longer fetches from resigns, so that clients do not wait on the wrong side of a cut (check quorum).
 """
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING, NamedTuple
 

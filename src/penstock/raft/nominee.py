@@ -1,6 +1,6 @@
 """What a prospective and a candidate share: they ask every voter, and count."""
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING
 

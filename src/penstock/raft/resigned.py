@@ -4,7 +4,7 @@ A node that led when it went down starts here too: in its epoch it may neither v
 that it had served but not flushed may be gone from its log.
 """
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING
 

@@ -5,7 +5,7 @@ that stay (its epoch, its timers), reads the rest from the node, and moves on by
 `become` something else.
 """
 
-# ruff: noqa: ARG002  # every role answers with one signature, whether it needs all of it or not
+# every role answers with one signature, whether it needs all of it or not
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import NO_LEADER_EPOCH, Offset, TopicPartition
+from penstock.base.ids import NO_LEADER_EPOCH, Offset, TopicPartition, uuid_text
 from penstock.records import HEADER_BYTES, ControlType, RecordBatch, parse_control
 from penstock.records.batch import CODEC_MASK
 from penstock.storage import checkpoints as ck
@@ -116,7 +116,7 @@ def _check_topic_id(
         return
     first, where = topic_ids.setdefault(topic, (topic_id, path))
     if first != topic_id:
-        found, expected = ck.encode_uuid(topic_id), f"{ck.encode_uuid(first)}, as in {where}"
+        found, expected = uuid_text(topic_id), f"{uuid_text(first)}, as in {where}"
         yield Finding("error", path, 0, f"another id than topic {topic} has", found, expected)
 
 

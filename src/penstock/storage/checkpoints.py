@@ -13,13 +13,11 @@ Ours, in `meta/`: `broker.id` and `checkpoint.json`, which knows besides the rec
 that it lies at, so that recovery reads nothing below it.
 """
 
-import base64
-import binascii
 from typing import NamedTuple
 
 import msgspec
 
-from penstock.base.ids import Offset, TopicPartition
+from penstock.base.ids import Offset, TopicPartition, uuid_from_text, uuid_text
 from penstock.storage.epochs import parse_checkpoint
 from penstock.storage.errors import BadCheckpoint
 
@@ -77,34 +75,19 @@ def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    return b"version: 0\ntopic_id: %s" % encode_uuid(topic_id).encode()
+    return b"version: 0\ntopic_id: %s" % uuid_text(topic_id).encode()
 
 
 def decode_partition_metadata(data: bytes, path: str) -> bytes:
     """The topic's id, 16 bytes."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("utf-8").splitlines() if line)
-        version, topic_id = int(fields["version"]), decode_uuid(fields["topic_id"])
+        version, topic_id = int(fields["version"]), uuid_from_text(fields["topic_id"])
     except (UnicodeDecodeError, ValueError, KeyError) as error:
         raise BadCheckpoint(f"{path}: not a partition.metadata file: {error}") from error
     if version != 0:
         raise BadCheckpoint(f"{path}: version {version}, expected 0")
     return topic_id
-
-
-def encode_uuid(value: bytes) -> str:
-    """An id as Kafka prints it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(value).decode().rstrip("=")
-
-
-def decode_uuid(text: str) -> bytes:
-    try:
-        value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"{text!r} is not an id in base64") from error
-    if len(value) != 16:
-        raise ValueError(f"{text!r} is {len(value)} bytes, expected 16")
-    return value
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True):

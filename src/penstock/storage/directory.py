@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import Offset, TimestampMs, TopicPartition, random_uuid, uuid_text
 from penstock.base.settings import LogSettings
 from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
@@ -343,9 +343,7 @@ def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProp
     properties, broker_id = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{ck.BROKER_ID}"
     try:
         if vfs.stat(properties) is None:
-            identity = MetaProperties(
-                ck.encode_uuid(rng.randbytes(16)), node_id, ck.encode_uuid(rng.randbytes(16))
-            )
+            identity = MetaProperties(uuid_text(random_uuid(rng)), node_id, uuid_text(random_uuid(rng)))
             replace_file(vfs, properties, identity.encode())
         else:
             identity = MetaProperties.decode(read_file(vfs, properties), properties)

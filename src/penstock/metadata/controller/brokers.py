@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import Offset, TimestampMs, is_reserved, uuid_text
 
 from .. import schema as s
 from .. import versions as v
-from ..ids import is_reserved, uuid_text
 from ..image import Broker, ClusterImage, Partition, Topic
 from ..snapshot import broker_record
 from .elections import eligible_with, in_sync_with, leaderless, leads_any, updates

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from penstock.base.ids import Uuid
+
 from .. import schema as s
 from .. import versions as v
 from ..configs import min_insync_replicas, unclean_election_allowed
-from ..ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
+from ..ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from ..image import ClusterImage, Partition, Topic
 from .scene import Scene
 

@@ -1,10 +1,10 @@
 """Partitions as their leaders and operators want them: ISR changes and elections."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import uuid_text
 
 from .. import schema as s
 from ..configs import unclean_election_allowed
-from ..ids import uuid_text
 from ..image import Partition, Topic
 from ..replay import merge
 from .elections import Elect, PartitionEdit, acceptance, leaderless

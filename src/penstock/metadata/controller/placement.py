@@ -1,6 +1,6 @@
 """Where the replicas of new partitions go: striped over racks, and within a rack over its brokers.
 
-    racks A (1, 2), B (3, 4), three partitions of two replicas:  1 3 | 4 2 | 2 4
+    racks A (1, 2), B (3, 4), three partitions of two replicas:  1 3 | 4 2 | 1 3
     no racks, brokers 1 2 3, three partitions of three:          1 2 3 | 2 3 1 | 3 1 2
 
 Each partition starts one rack further than the one before, and each round takes the next broker of each rack;

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid
 
 from ..codec import NO_UUID
-from ..ids import Uuid
 from ..image import Resource
 from ..schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
 

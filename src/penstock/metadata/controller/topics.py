@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid, random_uuid, uuid_text
 
 from .. import schema as s
 from ..codec import NO_UUID
 from ..configs import broker_setting
-from ..ids import Uuid, random_uuid, uuid_text
 from ..image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
 from ..snapshot import partition_record
 from .configs import altered
