@@ -121,7 +121,8 @@ def describe(vfs: Vfs, path: str, known: Known, *, with_segments: bool) -> Parti
             for base in bases
         ]
         active = segments[-1]
-        active.resume(below=_OFFSET_MAX)
+        if not active.resume(below=_OFFSET_MAX):
+            row.problems.append(f"{active.ref.path}: damaged; `penstock log check` tells where")
         row.log_end = max(active.next_offset, active.base_offset)
         row.log_start = max(known.log_start or 0, bases[0])
         row.is_clean = known.clean or (

@@ -19,10 +19,10 @@ from penstock.storage.check import Report, check_partition
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, read_through
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.marks import Known
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.producers import Producers
+from penstock.storage.scan import RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
 from penstock.storage.snapshots import load_snapshot
 from penstock.vfs import Lock, RealDisk, Vfs, read_file, replace_file

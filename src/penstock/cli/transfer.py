@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.main import EXIT_WRONG
+from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.output import complain, print_json, progress_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def export_command(
     from penstock.vfs import RealDisk  # noqa: PLC0415
 
     with _one_sentence():
-        if RealDisk().stat(layout_of(RealDisk(), str(data)).logs) is None:
+        if RealDisk().stat(layout_of(RealDisk(), str(data.absolute())).logs) is None:
             raise LegacyError(f"{data} is not a data directory of Penstock: it has no logs")
         with _opened(data) as (opened, _), progress_of("exporting") as progress:
             report = export_directory(
@@ -109,14 +109,17 @@ def export_command(
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Make one line and exit code 1 of what is wrong with files."""
+    """Make one line of what is wrong: exit code 1 for damaged files, 2 where nothing could be done at all."""
     from penstock.base.errors import KafkaError  # noqa: PLC0415
+    from penstock.storage.errors import CorruptLog  # noqa: PLC0415
+    from penstock.storage.legacy import CorruptSource  # noqa: PLC0415
 
     try:
         yield
     except (KafkaError, OSError) as error:
         complain(str(error))
-        raise typer.Exit(EXIT_WRONG) from error
+        is_damage = isinstance(error, CorruptLog | CorruptSource)
+        raise typer.Exit(EXIT_WRONG if is_damage else EXIT_CANNOT) from error
 
 
 @contextmanager
@@ -129,7 +132,7 @@ def _opened(data: Path) -> "Iterator[tuple[LogDirectory, int]]":
     from penstock.vfs import RealDisk  # noqa: PLC0415
 
     now_ms = time.time_ns() // 1_000_000
-    directory = open_directory(RealDisk(), str(data), now_ms=now_ms, rng=random.Random())
+    directory = open_directory(RealDisk(), str(data.absolute()), now_ms=now_ms, rng=random.Random())
     try:
         yield directory, now_ms
     finally:

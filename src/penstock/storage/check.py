@@ -30,10 +30,9 @@ from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Finding, Piece, Severity, read_through
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.marks import Known, Marks, SmallFiles, read_marks, unreadable
 from penstock.storage.producers import Producer, Producers
-from penstock.storage.scan import Spot
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot
 from penstock.storage.snapshots import decode_sequences, decode_snapshot, load_snapshot
 from penstock.vfs import File, Vfs, read_file
 

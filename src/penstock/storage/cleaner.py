@@ -45,14 +45,12 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import CorruptLog
 from penstock.storage.latest import DIGEST_BYTES, LatestOffsets
 from penstock.storage.openfiles import OpenFiles
-from penstock.storage.scan import scan_batches
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, scan_batches
 from penstock.storage.segment import Segment
 from penstock.vfs import Vfs
 
 IO_BYTES = 1 << 20
 """Read and write in steps of this size."""
-
-RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class OldSegment(NamedTuple):
@@ -302,6 +300,8 @@ def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would doubl
         else:
             size, position = decode_varint(data, position)
             end = position + size
+        if end <= position:
+            raise IndexError("a record without a length")  # or the walk would go in circles
         position += 1
         timestamp = data[position]
         if timestamp < 0x80:

@@ -69,7 +69,7 @@ def plan_cleaning(
             segment.base_offset,
             min(log.segments.end_of(index), end),
             segment.size,
-            max(segment.index.size_bytes(), segment.time_index.size_bytes()) if segment.size else 0,
+            segment.index_bytes() if segment.size else 0,
         )
         for index, segment in enumerate(log.segments[:-1])
         if log.segments.end_of(index) <= end

@@ -50,6 +50,9 @@ class Layout(NamedTuple):
 def layout_of(vfs: Vfs, path: str) -> Layout:
     """Where logs and our own files lie under a data directory."""
     path = path.rstrip("/") or "/"
+    if path.rpartition("/")[2] in (".", ".."):
+        # Our files would be made inside the directory, or beside the wrong one.
+        raise DirectoryRefused(f"{path}: give the directory by its own name")
     if vfs.stat(f"{path}/{ck.META_PROPERTIES}") is not None:
         return Layout(path, f"{path}.meta")
     return Layout(f"{path}/logs", f"{path}/meta")
@@ -246,18 +249,40 @@ class LogDirectory:
         }
         # All of them with one write; each log then finds its own noted already.
         self._save_log_starts({log.partition: start_after(log, segments) for log, segments in doomed.items()})
+        failed: StorageError | None = None
         for log, segments in doomed.items():
-            yield delete_segments(log, segments, now_ms)
+            try:
+                removal = delete_segments(log, segments, now_ms)
+            except StorageError as error:
+                logger.error("%s", error)
+                failed = failed or error
+                continue
+            yield removal
+        if failed is not None:
+            raise failed
 
     def compact(self, now_ms: TimestampMs) -> Iterator[Removal]:
-        """Clean the logs that are due, one after the other, here and now; for the rest see `retain`."""
+        """Clean the logs that are due, one after the other, here and now; for the rest see `retain`.
+
+        One that is damaged does not keep the others from being cleaned; the first error is raised at the end.
+        """
+        failed: StorageError | None = None
         for partition, log in list(self.logs.items()):
             high_watermark = self.high_watermarks.get(partition, log.log_end)
-            if is_due(log, now_ms, high_watermark):
+            try:
+                if not is_due(log, now_ms, high_watermark):
+                    continue
                 done = compact(log, now_ms, high_watermark)
                 if done is not None:
                     self.save_clean_to(log)
-                    yield done[1]
+            except StorageError as error:
+                logger.error("%s", error)
+                failed = failed or error
+                continue
+            if done is not None:
+                yield done[1]
+        if failed is not None:
+            raise failed
 
     def close(self) -> None:
         """Stop cleanly: the next start believes the files and scans nothing."""

@@ -102,7 +102,7 @@ def parse_checkpoint(data: bytes, path: str, columns: int) -> list[list[str]]:
     if not data.endswith(b"\n"):
         raise BadCheckpoint(f"{path}: the last line is not ended")
     try:
-        lines = data.decode("utf-8").splitlines()
+        lines = data.decode("utf-8").removesuffix("\n").split("\n")
         version, count = int(lines[0]), int(lines[1])
         rows = [line.split(" ") for line in lines[2:]]
         [[int(number) for number in row[-2:]] for row in rows]

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
-from penstock.records.batch import ATTRIBUTES_AT, LENGTH_AT, MAGIC, MAGIC_AT
+from penstock.records.batch import ATTRIBUTES_AT, LENGTH_AT, LENGTH_MIN, MAGIC, MAGIC_AT
 from penstock.records.checksum import crc32c
 from penstock.storage.errors import CorruptLog
-from penstock.storage.scan import LENGTH_MIN, next_sound, scan_batches
+from penstock.storage.scan import next_sound, scan_batches
 from penstock.vfs import File
 
 Severity = Literal["error", "note"]

@@ -19,10 +19,8 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import FileRef, OpenFiles
-
-RELATIVE_OFFSET_MAX = 2**31 - 1
-"""Relative offsets and positions are int32: a segment spans at most this many offsets and bytes."""
+from penstock.storage.openfiles import SMALL_FILE_BYTES, FileRef, OpenFiles
+from penstock.storage.scan import RELATIVE_OFFSET_MAX
 
 _BLOCK_BYTES = 4096
 """A binary search on disk ends with one read of this size, rounded down to whole entries."""
@@ -77,14 +75,6 @@ class _SparseIndex(Generic[Entry]):
         self._written = valid
         self._note_last_key()
 
-    def truncate(self, offset: Offset) -> None:
-        """Drop entries for batches that end at or after offset."""
-        assert self._entries is not None
-        keep = self._valid_bytes(self._entries, offset)
-        del self._entries[keep:]
-        self._written = min(self._written, keep)
-        self._note_last_key()
-
     def _note_last_key(self) -> None:
         entries, width = self._entries, self._ENTRY.size
         self._last_key = self._ENTRY.unpack_from(entries, len(entries) - width)[0] if entries else -1
@@ -102,9 +92,8 @@ class _SparseIndex(Generic[Entry]):
         if self._written < len(entries):
             file.pwrite([bytes(entries[self._written :])], self._written)
             self._written = len(entries)
-        if self._sealed_bytes is not None:
-            self._files.forget_blocks(self.ref)
-            self._sealed_bytes = None
+        self._files.forget_small(self.ref)
+        self._sealed_bytes = None
         return True
 
     def doubt(self) -> None:
@@ -155,19 +144,22 @@ class _SparseIndex(Generic[Entry]):
 
     def _block_around(self, key: int) -> bytes:
         """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
-        files, width, unpack_from = self._files, self._ENTRY.size, self._ENTRY.unpack_from
         if self._sealed_bytes is None:
-            self._sealed_bytes = files.open(self.ref).size()
+            self._sealed_bytes = self._files.open(self.ref).size()
+        if self._sealed_bytes <= SMALL_FILE_BYTES:
+            return self._files.read_small(self.ref)
+        file = self._files.open(self.ref)
+        width, unpack = self._ENTRY.size, self._ENTRY.unpack
         block = _BLOCK_BYTES // width * width
         low, high = 0, (self._sealed_bytes - 1) // block  # the block sought is in low..high
         while low < high:
             middle = (low + high + 1) // 2
-            data = files.read_block(self.ref, middle * block, block)
-            if len(data) >= width and unpack_from(data)[0] <= key:
+            first = file.pread(width, middle * block)
+            if len(first) == width and unpack(first)[0] <= key:
                 low = middle
             else:
                 high = middle - 1
-        return files.read_block(self.ref, low * block, block)
+        return file.pread(block, low * block)
 
     def _read_all(self) -> bytes:
         try:

@@ -46,6 +46,8 @@ class LatestOffsets:
             else:
                 size, position = decode_varint(data, position)
                 end = position + size
+            if end <= position:
+                raise IndexError("a record without a length")  # or the walk would go in circles
             position += 1
             while data[position] >= 0x80:  # the timestamp
                 position += 1

@@ -20,18 +20,17 @@ from typing import NamedTuple, Protocol
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import ProduceRules, RecordBatch, stamp, validate_produced
+from penstock.records import ProduceRules, RecordBatch, iter_batches, stamp, validate_produced
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
 from penstock.storage.reading import LogReader
-from penstock.storage.scan import scan_batches
+from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import remove_snapshots, write_snapshot
@@ -79,7 +78,11 @@ class FlushWork(NamedTuple):
 
     def run(self) -> None:
         for segment, _ in self.segments:
-            segment.file().sync()
+            try:
+                segment.file().sync()
+            except FileNotFoundError:
+                if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
+                    raise
         if self.directory is not None:
             self.vfs.sync_dir(self.directory)
 
@@ -193,7 +196,8 @@ class Log(LogReader):
 
         `data` must hold exactly one batch and stay untouched until it is written. Raises `KafkaError` with
         the code for the client when the batch is not good, and then leaves everything as it was; but
-        `StorageError` means that the disk failed, and nothing of what was staged before is in the log either.
+        `StorageError` means that the disk failed: of what was staged before, that is in the log which lies below
+        `log_end`, and nothing else.
         """
         batch = RecordBatch.parse(data)
         if batch.size != len(data):
@@ -223,18 +227,23 @@ class Log(LogReader):
         return Appended(batch.base_offset, batch.last_offset, append_time)
 
     def stage_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
-        """Take batches as a leader sent them, offsets and epochs included; CRCs are checked."""
-        position, data = 0, memoryview(data)
-        while position < len(data):
-            batch = RecordBatch.parse(data, position)
+        """Take batches as a leader sent them, offsets and epochs included: all, or none if one is not sound.
+
+        A batch that is cut short at the end, as a fetch may cut it, is left for the next fetch.
+        """
+        batches = list(iter_batches(data))
+        expected = self._staged_end
+        for batch in batches:
             batch.check_crc()
-            if batch.base_offset < self._staged_end:
+            if batch.base_offset < expected or batch.last_offset_delta < 0 or batch.size > BATCH_BYTES_MAX:
                 raise KafkaError(
-                    f"{self.partition}: batch at offset {batch.base_offset}, expected {self._staged_end} or more",
+                    f"{self.partition}: a batch of {batch.size} bytes at offset {batch.base_offset} to "
+                    f"{batch.last_offset}, expected {expected} or more and at most {BATCH_BYTES_MAX} bytes",
                     ErrorCode.CORRUPT_MESSAGE,
                 )
+            expected = batch.next_offset
+        for batch in batches:
             self._accept(batch, now_ms)
-            position += batch.size
 
     def append_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
         self.stage_replicated(data, now_ms=now_ms)
@@ -321,6 +330,7 @@ class Log(LogReader):
 
     def roll(self, now_ms: TimestampMs) -> None:
         """Seal the active segment and begin a new one at the log end."""
+        self.write_staged()
         sealed = self.segments.active
         self._mend()
         fresh = Segment(
@@ -369,8 +379,12 @@ class Log(LogReader):
             self.vfs,
         )
 
-    def finish_flush(self, work: FlushWork, error: OSError | None = None) -> None:
-        """Count a flush as done, or raise `StorageError`: then nothing of it is durable."""
+    def finish_flush(self, work: FlushWork, error: OSError | None = None) -> bool:
+        """Count a flush as done, or raise `StorageError`: then nothing of it is durable.
+
+        False if it proves nothing, because the log was cut, or another flush failed, since it was prepared.
+        What is durable is below `flushed`, always.
+        """
         if error is not None:
             self._is_suspect = True
             raise StorageError(
@@ -378,13 +392,14 @@ class Log(LogReader):
                 f"offsets {self.flushed} to {work.log_end} are not on disk"
             ) from error
         if work.generation != self.generation or self._is_suspect:
-            return
+            return False
         for segment, size in work.segments:
             segment.flushed_bytes = size
         self.flushed = max(self.flushed, work.log_end)
         active = self.segments.active
         self._dirty = [each for each in self._dirty if each.flushed_bytes < each.size or each is active]
         self._names_synced = max(self._names_synced, work.names_changed)
+        return True
 
     def flush(self) -> None:
         """Make everything written durable, here and now."""
@@ -403,6 +418,7 @@ class Log(LogReader):
         The caller saves the point that this returns. With `is_last`, before a clean stop, the time index is
         finished as for a sealed segment: Kafka believes its last entry.
         """
+        self.write_staged()
         self.flush()
         active = self.segments.active
         try:
@@ -671,7 +687,7 @@ def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:
 
 def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
     return ProduceRules(
-        max_message_bytes=settings.max_message_bytes,
+        max_message_bytes=min(settings.max_message_bytes, BATCH_BYTES_MAX),
         compacted=settings.is_compacted,
         check_records=settings.record_validation == "full",
         timestamp_before_max_ms=settings.message_timestamp_before_max_ms,

@@ -36,7 +36,7 @@ PARTITION_METADATA = "partition.metadata"
 _FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.sequences|\.tomb)(\.cleaned|\.swap|\.deleted)?"
 )
-_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _LEAVING = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 
 

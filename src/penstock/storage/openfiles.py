@@ -10,6 +10,7 @@ and since Linux 4.17 reports a write-back error that nobody has seen yet.
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 
 from penstock.vfs import File, Vfs
 
@@ -17,10 +18,9 @@ OPEN_FILES_MAX = 4096
 """Well below the customary descriptor limit of services (65,536), and enough that hot segments stay open."""
 
 
-BLOCKS_BYTES_MAX = 16 * 2**20
-"""Blocks of sealed indexes kept in memory, so that a look-up mostly touches no index file."""
-_BLOCK_OVERHEAD_BYTES = 250
-"""What an entry of the cache costs besides its bytes: the key, two slots, the objects' headers."""
+SMALL_FILE_BYTES = 1024
+SMALL_FILES_MAX = 16384
+"""Sealed indexes up to this size stay in memory once they were read, so many of them (about 20 MB at most)."""
 
 
 class FileRef:
@@ -34,16 +34,14 @@ class FileRef:
 
 class OpenFiles:
     """One cache serves all partitions of a data directory, from any thread: each step on the dictionary is
-    atomic, and the worst that a race does is to open a file twice."""
+    atomic, and the worst that a race does is to open or read a file twice."""
 
     def __init__(self, vfs: Vfs, open_max: int = OPEN_FILES_MAX, *, read_only: bool = False) -> None:
         self.vfs = vfs
         self.read_only = read_only
         self._open_max = open_max
         self._files: OrderedDict[FileRef, File] = OrderedDict()
-        self._blocks: OrderedDict[tuple[FileRef, int], bytes] = OrderedDict()
-        """First in, first out: cheaper than by use, and a block that is dropped too early is read again."""
-        self._blocks_bytes = 0
+        self._small: OrderedDict[FileRef, bytes] = OrderedDict()
 
     def open(self, ref: FileRef, *, create: bool = False) -> File:
         file = self._files.get(ref)
@@ -62,34 +60,27 @@ class OpenFiles:
                 break
         return file
 
-    def read_block(self, ref: FileRef, position: int, length: int) -> bytes:
-        """A block of a file that does not change, from memory if it was read lately."""
-        key = (ref, position)
-        block = self._blocks.get(key)
-        if block is None:
-            block = self._blocks[key] = self.open(ref).pread(length, position)
-            self._blocks_bytes += len(block) + _BLOCK_OVERHEAD_BYTES
-            while self._blocks and self._blocks_bytes > BLOCKS_BYTES_MAX:
-                self._drop_block(next(iter(self._blocks)))
-        return block
+    def read_small(self, ref: FileRef) -> bytes:
+        """A small file that does not change, whole, from memory if it was read before."""
+        data = self._small.get(ref)
+        if data is None:
+            data = self._small[ref] = self.open(ref).pread(SMALL_FILE_BYTES, 0)
+            if len(self._small) > SMALL_FILES_MAX:
+                with suppress(KeyError):  # another thread made room
+                    self._small.popitem(last=False)
+        return data
 
-    def _drop_block(self, key: tuple[FileRef, int]) -> None:
-        block = self._blocks.pop(key, None)
-        if block is not None:
-            self._blocks_bytes -= len(block) + _BLOCK_OVERHEAD_BYTES
-
-    def forget_blocks(self, ref: FileRef) -> None:
+    def forget_small(self, ref: FileRef) -> None:
         """The file has changed after all."""
-        for key in [key for key in list(self._blocks) if key[0] is ref]:
-            self._drop_block(key)
+        self._small.pop(ref, None)
 
     def forget(self, ref: FileRef) -> None:
         self._files.pop(ref, None)
+        self._small.pop(ref, None)
 
     def __len__(self) -> int:
         return len(self._files)
 
     def close(self) -> None:
         self._files.clear()
-        self._blocks.clear()
-        self._blocks_bytes = 0
+        self._small.clear()

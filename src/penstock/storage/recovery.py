@@ -29,7 +29,7 @@ from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
-from penstock.storage.scan import next_sound, scan_batches, walk_headers
+from penstock.storage.scan import next_sound, scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
@@ -280,9 +280,11 @@ class _Opening:
         if not active.resume(below=2**63 - 1):
             return False
         end = active.next_offset
-        if point.segment == active.base_offset and point.position == active.size:
+        if point.segment == active.base_offset and point.position == active.size and end <= point.offset:
             # The offset that the log stopped at, which may lie past its last batch.
-            end = active.next_offset = max(end, point.offset)
+            end = active.next_offset = point.offset
+        elif self.is_our_point:
+            return False
         elif active.size == 0:
             end = active.next_offset = max(end, active.base_offset)
         self.recovery_point = RecoveryPoint(end, active.base_offset, active.size)
@@ -319,11 +321,12 @@ class _Opening:
                 continue
             try:
                 spot = segment.find(start)
+                if spot is None:
+                    continue
+                position = spot.position
             except CorruptLog:
-                spot = next(walk_headers(segment.file(), 0, segment.size), None)
-            if spot is None:
-                continue
-            for batch in self._readable(segment, spot.position):
+                position = 0
+            for batch in self._readable(segment, position):
                 if batch.base_offset >= end:
                     return
                 if batch.base_offset >= start:
@@ -366,7 +369,12 @@ class _Opening:
         segment.flushed_bytes = position
         segment.resume(below=offset)
         if is_certain:
-            segment.next_offset = max(segment.next_offset, offset)
+            if segment.next_offset > offset:
+                self.report.say(
+                    f"{segment.ref.path} has offsets up to {segment.next_offset - 1} before position {position}, "
+                    f"expected less than {offset}"
+                )
+            segment.next_offset = offset
         elif segment.next_offset < offset:
             self.report.say(
                 f"{segment.ref.path} ends at offset {segment.next_offset}, before the recovery point {offset}"

@@ -5,22 +5,28 @@ is read in large steps into one buffer that is used again, so a batch is a view 
 next one is asked for. What is not a batch ends the walk with `CorruptLog`, which names file and position.
 """
 
+import re
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
-from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
+from penstock.records import HEADER_BYTES, LOG_OVERHEAD, CorruptBatch, RecordBatch
+from penstock.records.batch import LENGTH_AT, LENGTH_MIN
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import File
 
 STEP_BYTES = 1 << 20
 """As large as pays: beyond 1 MB a read costs the same for each byte, and the buffer leaves the CPU's cache."""
 
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Relative offsets and positions in indexes are int32: a segment spans at most this many offsets and bytes."""
+
+BATCH_BYTES_MAX = 128 * 2**20
+"""No batch is larger, whatever its length field says: readers would not take it either."""
+
 _LENGTH = Struct(">i")
-_LENGTH_AT = 8
-LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
 
 _WALK = Struct(">qiibIhiqq")
 """The header up to the largest timestamp: all that finding a batch needs."""
@@ -47,10 +53,13 @@ def scan_batches(
         filled = file.pread_into(memoryview(buffer)[:want], start)
         consumed = 0
         while filled - consumed >= HEADER_BYTES:
-            size = LOG_OVERHEAD + _LENGTH.unpack_from(buffer, consumed + _LENGTH_AT)[0]
-            if size > filled - consumed and LENGTH_MIN <= size <= end - start - consumed:
+            size = LOG_OVERHEAD + _LENGTH.unpack_from(buffer, consumed + LENGTH_AT)[0]
+            left = min(end - start - consumed, BATCH_BYTES_MAX)
+            if size > filled - consumed and LENGTH_MIN <= size <= left:
                 break  # whole in the file, not in the buffer
             try:
+                if size > BATCH_BYTES_MAX:
+                    raise CorruptBatch(f"the batch has {size} bytes, expected at most {BATCH_BYTES_MAX}")
                 batch = RecordBatch.parse(memoryview(buffer)[:filled], consumed)
             except KafkaError as error:
                 raise CorruptLog(file.path, start + consumed, str(error)) from error
@@ -104,22 +113,46 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
 def next_sound(file: File, start: int, end: int, offset: Offset) -> int | None:
     """Position of the first batch at or after start that is sound and does not go back in offsets.
 
-    A batch has its magic, 2, as its 17th byte: each such byte is tried.
+    What lies before start is damaged; where it says itself that it ends is tried first. Then every place is,
+    that has the shape of a header: an offset within a segment's reach of the one expected, a length that is
+    possible, magic 2, no attributes that do not exist.
     """
-    step = 1 << 20
+    length = int.from_bytes(file.pread(4, start - 1 + LENGTH_AT), "big")
+    likely = start - 1 + LOG_OVERHEAD + length
+    if start < likely and _is_sound(file, likely, end, offset):
+        return likely
+    shape = _shape_of_header(offset)
     while start + HEADER_BYTES <= end:
-        block = file.pread(min(step, end - start), start)
-        at = block.find(2, 16)
-        while at >= 0 and at - 16 + HEADER_BYTES <= len(block):
-            position = start + at - 16
-            length = int.from_bytes(block[at - 8 : at - 4], "big", signed=True)
-            base_offset = int.from_bytes(block[at - 16 : at - 8], "big", signed=True)
-            if HEADER_BYTES - 12 <= length <= end - position - 12 and base_offset >= offset:
-                try:
-                    if RecordBatch.parse(file.pread(12 + length, position)).crc_valid():
-                        return position
-                except KafkaError:
-                    pass
-            at = block.find(2, at + 1)
+        block = file.pread(min(STEP_BYTES, end - start), start)
+        found = shape.search(block)
+        while found is not None:
+            if _is_sound(file, start + found.start(), end, offset):
+                return start + found.start()
+            found = shape.search(block, found.start() + 1)
         start += max(len(block) - HEADER_BYTES + 1, 1)
     return None
+
+
+def _shape_of_header(offset: Offset) -> re.Pattern[bytes]:
+    reach = {offset >> 32, (offset + RELATIVE_OFFSET_MAX) >> 32}
+    highs = b"|".join(re.escape(high.to_bytes(4, "big")) for high in sorted(reach))
+    # base offset 8, length 4, leader epoch 4, magic 1, CRC 4, attributes 2
+    return re.compile(rb"(?:%b).{4}[\x00-\x08].{3}.{4}\x02.{4}\x00[\x00-\x7f]" % highs, re.DOTALL)
+
+
+def _is_sound(file: File, position: int, end: int, offset: Offset) -> bool:
+    """Whether a sound batch lies at a position, at or after an offset."""
+    header = file.pread(HEADER_BYTES, position)
+    if position + HEADER_BYTES > end or len(header) < HEADER_BYTES:
+        return False
+    base_offset, length = (
+        int.from_bytes(header[:8], "big", signed=True),
+        _LENGTH.unpack_from(header, LENGTH_AT)[0],
+    )
+    size = LOG_OVERHEAD + length
+    if not (length >= LENGTH_MIN and size <= min(end - position, BATCH_BYTES_MAX) and base_offset >= offset):
+        return False
+    try:
+        return RecordBatch.parse(file.pread(size, position)).crc_valid()
+    except KafkaError:
+        return False

@@ -18,9 +18,9 @@ from penstock.base.settings import LogSettings
 from penstock.storage import names
 from penstock.storage.aborted import TxnIndex
 from penstock.storage.errors import CorruptLog
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TimeEntry, TimeIndex
+from penstock.storage.indexes import OffsetIndex, TimeEntry, TimeIndex
 from penstock.storage.openfiles import FileRef, OpenFiles
-from penstock.storage.scan import Spot, walk_headers
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot, walk_headers
 from penstock.vfs import File
 
 NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
@@ -327,6 +327,14 @@ class Segment:
                 return NO_TIMESTAMP
             self._first_timestamp = spot.max_timestamp
         return self._first_timestamp
+
+    def index_bytes(self) -> int:
+        """Size of the larger one of the two indexes."""
+        try:
+            return max(self.index.size_bytes(), self.time_index.size_bytes())
+        except FileNotFoundError:
+            self.rebuild_indexes()
+            return max(self.index.size_bytes(), self.time_index.size_bytes())
 
     # -- rebuilding ------------------------------------------------------------------------------------
 

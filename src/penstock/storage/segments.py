@@ -83,6 +83,13 @@ class SegmentList(Sequence[Segment]):
             return b""
         segment, spot = found
         if spot.last_offset >= visible:
+            segment_end = self.end_of(self.index_of(segment.base_offset))
+            if spot.last_offset >= segment_end:
+                raise CorruptLog(
+                    segment.ref.path,
+                    spot.position,
+                    f"offsets {spot.base_offset} to {spot.last_offset}, expected less than {segment_end}",
+                )
             return b""
         if bytes_max < spot.size:
             if not whole_first:

@@ -88,7 +88,7 @@ def test_damage_is_one_sentence_and_skipping_goes_on(tmp_path: Path, source: Pat
 def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, source: Path) -> None:
     missing = str(tmp_path / "nowhere")
     code, _, stderr = run(tmp_path, "import", "--format", "minikafka", missing)
-    assert code == 1
+    assert code == 2
     assert stderr == (
         f"penstock: there is no directory {missing}/logs: "
         "minikafka keeps its records as DIR/logs/<topic>/<partition>/<base offset>.log\n"
@@ -96,17 +96,17 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, source: Path) -> No
     assert not (tmp_path / "data").exists()
     code, _, stderr = run(tmp_path, "export", "--format", "minikafka", missing)
     assert (code, stderr) == (
-        1,
+        2,
         f"penstock: {tmp_path}/data is not a data directory of Penstock: it has no logs\n",
     )
     run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
     code, _, stderr = run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
-    assert code == 1
+    assert code == 2
     assert stderr.startswith(f"penstock: orders-0 in {tmp_path}/data/logs has offsets 0 to 3 already")
     code, _, stderr = run(
         tmp_path, "export", "--format", "kafka-jr", str(tmp_path / "out"), "--topic", "lost"
     )
-    assert (code, stderr) == (1, f"penstock: there is no topic lost in {tmp_path}/data/logs\n")
+    assert (code, stderr) == (2, f"penstock: there is no topic lost in {tmp_path}/data/logs\n")
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path, source: Path) -> None:
@@ -116,5 +116,5 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, source: Path) -> None:
         code, _, stderr = run(tmp_path, "export", "--format", "kafka-jr", str(tmp_path / "out"))
     finally:
         lock.release()
-    assert code == 1
+    assert code == 2
     assert "is in use by another process" in stderr

@@ -19,9 +19,9 @@ from penstock.records import BatchBuilder, empty_batch
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.directory import DirectoryRemoval, LogDirectory
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.log import Log
 from penstock.storage.recovery import create_log, open_log
+from penstock.storage.scan import RELATIVE_OFFSET_MAX
 
 from .errors import LegacyError
 from .layout import Format, Found, SourceFile, find_topics

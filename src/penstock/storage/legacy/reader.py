@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.records import Record
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
+from penstock.storage.scan import RELATIVE_OFFSET_MAX
 from penstock.vfs import File, Vfs
 
 from .codec import INT32, LENGTH_BYTES, OFFSET_MAX, RECORD_BYTES_MAX, BadRecord, Codec
