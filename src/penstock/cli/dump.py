@@ -346,7 +346,7 @@ def _read_snapshot(source: Source) -> Iterator[Entry]:
 
 
 def _read_sequences(source: Source) -> Iterator[Entry]:
-    for producer_id, epoch, batch in decode_sequences(source.read(), source.path):
+    for producer_id, epoch, batch in decode_sequences(source.read(), source.path).batches:
         fields = {"producerId": producer_id, "producerEpoch": epoch}
         yield Entry("sequence", fields | _kept_fields(batch))
 

@@ -1,13 +1,14 @@
 """Producer state on disk: what `producers` knew at an offset.
 
 Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
-beside it has the other four, and is believed only where it fits the snapshot. Both carry a CRC, and one that
-is damaged is as good as missing.
+beside it has all five, and the CRC of the snapshot that it goes with. Both carry a CRC of their own, and a pair
+of which one is damaged, or that does not go together, is as good as missing: an older one serves.
 """
 
 from collections.abc import Iterable
 from struct import Struct
 from struct import error as struct_error
+from typing import NamedTuple
 
 from penstock.base.ids import NO_SEQUENCE, Offset, ProducerId
 from penstock.records.checksum import crc32c
@@ -20,7 +21,8 @@ from penstock.vfs import Vfs, read_file
 _SNAPSHOT_HEAD = Struct(">hI")
 _SNAPSHOT_COUNT = Struct(">i")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
-_SEQUENCES_HEAD = Struct(">hIi")
+_SEQUENCES_HEAD = Struct(">hI")
+_SEQUENCES_BODY = Struct(">I")
 _SEQUENCES_ENTRY = Struct(">qhiiqiq")
 
 
@@ -68,53 +70,49 @@ def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
     return producers
 
 
-def encode_sequences(producers: dict[ProducerId, Producer]) -> bytes:
-    """Our companion to the snapshot: every kept batch of every producer, oldest first."""
-    body = bytearray()
-    count = 0
+def encode_sequences(producers: dict[ProducerId, Producer], snapshot: bytes) -> bytes:
+    """Our companion to a snapshot: every kept batch of every producer, oldest first, and the snapshot's CRC."""
+    body = bytearray(_SEQUENCES_BODY.pack(crc32c(snapshot)))
     for producer_id, producer in producers.items():
         for batch in producer.batches:
             body += _SEQUENCES_ENTRY.pack(producer_id, producer.epoch, *batch)
-            count += 1
-    return _SEQUENCES_HEAD.pack(1, crc32c(body), count) + body
+    return _SEQUENCES_HEAD.pack(1, crc32c(body)) + body
 
 
-def decode_sequences(data: bytes, path: str) -> list[tuple[ProducerId, int, KeptBatch]]:
-    """The kept batches of a `.sequences` file, each with its producer and epoch."""
-    try:
-        version, crc, count = _SEQUENCES_HEAD.unpack_from(data)
-    except struct_error as error:
-        raise BadCheckpoint(f"{path}: {len(data)} bytes, expected at least {_SEQUENCES_HEAD.size}") from error
+class Sequences(NamedTuple):
+    """What a `.sequences` file says."""
+
+    snapshot_crc: int
+    """Of the snapshot that it goes with: with any other it means nothing."""
+    batches: list[tuple[ProducerId, int, KeptBatch]]
+    """Each with its producer and epoch."""
+
+
+def decode_sequences(data: bytes, path: str) -> Sequences:
     body = data[_SEQUENCES_HEAD.size :]
+    if len(body) < _SEQUENCES_BODY.size or (len(body) - _SEQUENCES_BODY.size) % _SEQUENCES_ENTRY.size:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold a whole number of entries")
+    version, crc = _SEQUENCES_HEAD.unpack_from(data)
     if version != 1:
         raise BadCheckpoint(f"{path}: version {version}, expected 1")
     if crc32c(body) != crc:
         raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}, which its bytes give")
-    if len(body) != count * _SEQUENCES_ENTRY.size:
-        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold {count} entries")
-    return [
-        (producer_id, epoch, KeptBatch(*fields))
-        for producer_id, epoch, *fields in _SEQUENCES_ENTRY.iter_unpack(body)
-    ]
+    (snapshot_crc,) = _SEQUENCES_BODY.unpack_from(body)
+    entries = _SEQUENCES_ENTRY.iter_unpack(body[_SEQUENCES_BODY.size :])
+    return Sequences(snapshot_crc, [(each[0], each[1], KeptBatch(*each[2:])) for each in entries])
 
 
 def merge_sequences(
-    producers: dict[ProducerId, Producer], kept: Iterable[tuple[ProducerId, int, KeptBatch]]
+    producers: dict[ProducerId, Producer], sequences: Sequences
 ) -> dict[ProducerId, Producer]:
-    """Give each producer of a snapshot the batches that the companion file has for it.
-
-    The snapshot is Kafka's and may be newer than the companion (or of another broker): where the last batch
-    of the two differs, the snapshot's single batch stands.
-    """
-    found: dict[tuple[ProducerId, int], list[KeptBatch]] = {}
-    for producer_id, epoch, batch in kept:
-        found.setdefault((producer_id, epoch), []).append(batch)
-    merged = {}
-    for producer_id, producer in producers.items():
-        batches = tuple(found.get((producer_id, producer.epoch), ()))
-        fits = batches and producer.batches and batches[-1][1:4] == producer.batches[-1][1:4]
-        merged[producer_id] = producer._replace(batches=batches) if fits else producer
-    return merged
+    """Give each producer of a snapshot all of its kept batches."""
+    kept: dict[ProducerId, list[KeptBatch]] = {}
+    for producer_id, _, batch in sequences.batches:
+        kept.setdefault(producer_id, []).append(batch)
+    return {
+        producer_id: producer._replace(batches=tuple(kept.get(producer_id, ())))
+        for producer_id, producer in producers.items()
+    }
 
 
 # -- files --------------------------------------------------------------------------------------------
@@ -126,9 +124,10 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
     The companion's name is there first: a snapshot that a crash leaves without it is Kafka's.
     """
     written = []
+    snapshot = encode_snapshot(producers.by_id)
     for kind, data in (
-        (names.SEQUENCES, encode_sequences(producers.by_id)),
-        (names.SNAPSHOT, encode_snapshot(producers.by_id)),
+        (names.SEQUENCES, encode_sequences(producers.by_id, snapshot)),
+        (names.SNAPSHOT, snapshot),
     ):
         ref = FileRef(f"{directory}/{names.segment_file(producers.end_offset, kind)}")
         file = vfs.open(ref.path, write=True, create=True)
@@ -140,20 +139,27 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
 
 
 def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers) -> bool:
-    """Fill in the state as of an offset; False where no sound snapshot of it is there."""
+    """Fill in the state as of an offset; False where no sound snapshot of it is there.
+
+    A snapshot without a companion is Kafka's. One whose companion goes with another was torn from its own.
+    """
     path = f"{directory}/{names.segment_file(offset, names.SNAPSHOT)}"
     try:
-        entries = decode_snapshot(read_file(vfs, path), path)
+        snapshot = read_file(vfs, path)
+        entries = decode_snapshot(snapshot, path)
     except (FileNotFoundError, BadCheckpoint):
         return False
     path = f"{directory}/{names.segment_file(offset, names.SEQUENCES)}"
     try:
-        entries = merge_sequences(entries, decode_sequences(read_file(vfs, path), path))
+        sequences = decode_sequences(read_file(vfs, path), path)
     except FileNotFoundError:
-        pass  # Kafka's own snapshot
+        producers.load(entries, offset)
+        return True
     except BadCheckpoint:
         return False
-    producers.load(entries, offset)
+    if sequences.snapshot_crc != crc32c(snapshot):
+        return False
+    producers.load(merge_sequences(entries, sequences), offset)
     return True
 
 
