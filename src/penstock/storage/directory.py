@@ -429,8 +429,9 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     directory.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
     }
-    if not (clean and is_ours):
-        # What was recovered is synced now, and need not be scanned again; and the points are ours from here.
+    if not is_ours:
+        # From here on the points are ours. After a crash of our own they stay where they are: syncing all that
+        # was recovered would make the start as slow as the disk, and the next checkpoint does it.
         try:
             directory.checkpoint()
         except StorageError as error:

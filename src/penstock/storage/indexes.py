@@ -19,7 +19,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import SMALL_FILE_BYTES, FileRef, OpenFiles
+from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.scan import RELATIVE_OFFSET_MAX
 
 _BLOCK_BYTES = 4096
@@ -57,7 +57,7 @@ class _SparseIndex(Generic[Entry]):
         self._last_key = -1
         """First field of the last entry in memory; -1 where there is none."""
         self._sealed_bytes: int | None = None
-        """Size of the file, once it was searched on disk."""
+        """Size of the file, once it was searched on disk and found not to be small."""
 
     # -- growing, while active ------------------------------------------------------------------------
 
@@ -145,9 +145,10 @@ class _SparseIndex(Generic[Entry]):
     def _block_around(self, key: int) -> bytes:
         """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
         if self._sealed_bytes is None:
+            small = self._files.read_small(self.ref)
+            if small is not None:
+                return small
             self._sealed_bytes = self._files.open(self.ref).size()
-        if self._sealed_bytes <= SMALL_FILE_BYTES:
-            return self._files.read_small(self.ref)
         file = self._files.open(self.ref)
         width, unpack = self._ENTRY.size, self._ENTRY.unpack
         block = _BLOCK_BYTES // width * width

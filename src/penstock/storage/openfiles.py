@@ -60,11 +60,18 @@ class OpenFiles:
                 break
         return file
 
-    def read_small(self, ref: FileRef) -> bytes:
-        """A small file that does not change, whole, from memory if it was read before."""
+    def read_small(self, ref: FileRef) -> bytes | None:
+        """A small file that does not change, whole, from memory if it was read before; None if it is not small.
+
+        It is not kept open: it will not be needed again.
+        """
         data = self._small.get(ref)
         if data is None:
-            data = self._small[ref] = self.open(ref).pread(SMALL_FILE_BYTES, 0)
+            file = self._files.get(ref) or self.vfs.open(ref.path)
+            data = file.pread(SMALL_FILE_BYTES + 1, 0)
+            if len(data) > SMALL_FILE_BYTES:
+                return None
+            self._small[ref] = data
             if len(self._small) > SMALL_FILES_MAX:
                 with suppress(KeyError):  # another thread made room
                     self._small.popitem(last=False)
