@@ -233,3 +233,18 @@ def test_a_failed_sync_on_the_real_disk_is_only_an_error(tmp_path: object) -> No
         replace_file(disk, f"{tmp_path}/f", b"abc")
     replace_file(disk, f"{tmp_path}/f", b"abc")
     assert read_file(disk, f"{tmp_path}/f") == b"abc"
+
+
+def test_a_disk_with_a_capacity_says_how_much_room_is_left() -> None:
+    disk = FaultyDisk(MemoryDisk())
+    file = new_file(disk)
+    file.pwrite([b"abc"], 0)
+    total, usable = disk.usage("/")
+    assert usable == total - 3
+    disk.capacity = disk.used + 10
+    assert disk.usage("/") == (total, 10)
+    file.pwrite([b"defg"], 3)
+    assert disk.usage("/").usable_bytes == 6
+    disk.fail("usage", times=1)
+    with pytest.raises(OSError, match="injected"):
+        disk.usage("/")

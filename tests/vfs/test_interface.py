@@ -254,6 +254,13 @@ class TestNames:
         vfs.sync_dir(root)
         assert [entry.name for entry in vfs.list_dir(root)] == ["f"]
 
+    def test_the_volume_has_a_size_and_no_more_room_than_that(self, vfs: Vfs, root: str) -> None:
+        total, usable = vfs.usage(root)
+        assert 0 <= usable <= total
+        assert total > 0
+        with pytest.raises(FileNotFoundError):
+            vfs.usage(f"{root}/nowhere")
+
 
 class TestLock:
     def test_a_lock_excludes_until_it_is_released(self, vfs: Vfs, root: str) -> None:

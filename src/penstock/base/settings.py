@@ -13,6 +13,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
+_COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
 class BadSetting(KafkaError):
@@ -49,6 +50,10 @@ class LogSettings:
     )
     message_timestamp_before_max_ms: int = _setting(_INT64_MAX, "message.timestamp.before.max.ms")
     message_timestamp_after_max_ms: int = _setting(3_600_000, "message.timestamp.after.max.ms")
+    compression_type: str = _setting("producer", "compression.type", choices=_COMPRESSIONS)
+    compression_gzip_level: int = _setting(-1, "compression.gzip.level", -1, 9)
+    compression_lz4_level: int = _setting(9, "compression.lz4.level", 1, 17)
+    compression_zstd_level: int = _setting(3, "compression.zstd.level", -131072, 22)
     flush_messages: int = _setting(_INT64_MAX, "flush.messages", 1)
     flush_ms: int = _setting(_INT64_MAX, "flush.ms")
     record_validation: str = _setting("header", "record.validation", choices=("header", "full"))

@@ -66,6 +66,67 @@ def _main(
     pass
 
 
+@app.command("up")
+def up_command(
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DIR", help="Where the data is, or is to be.  [./penstock-data]"),
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka",
+            metavar="HOST:PORT",
+            help="Where Kafka clients connect; port 0 is any free one, no host is all interfaces.  [127.0.0.1:9092]",
+        ),
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="off", help="Not there yet: off is all it can be.")
+    ] = None,
+    line: Annotated[
+        str | None, typer.Option("--line", metavar="off", help="Not there yet: off is all it can be.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Settings in TOML, or a server.properties of Kafka."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; as often as you like."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more than usual.")] = False,
+) -> None:
+    """Start a node that Kafka clients produce to, consume from and administer.
+
+    When it serves, it prints one line: penstock ready kafka=127.0.0.1:9092. Log lines go to standard error;
+    PENSTOCK_LOG=debug|info|warning|error says how many. SIGTERM or Ctrl-C stops it cleanly, a second one at once.
+
+    Settings have Kafka's names. They come from the file of --config, from the environment (log.retention.ms is
+    PENSTOCK_LOG_RETENTION_MS) and from --set, each stronger than the one before.
+
+    The exit code is 0 after a clean stop, 1 after a failure, 2 if the node could not start.
+
+    \b
+    penstock up
+    penstock up --data /var/lib/penstock --kafka :9092
+    penstock up --kafka 127.0.0.1:0 --set num.partitions=1 --set log.retention.hours=24
+    penstock up --config server.properties
+    """
+    from penstock.cli.up import up
+
+    raise typer.Exit(
+        up(
+            data=data,
+            kafka=kafka,
+            http=http,
+            line=line,
+            config=config,
+            settings=settings or [],
+            verbose=verbose,
+        )
+    )
+
+
 @log.command("ls")
 def log_ls(
     directory: Directory,

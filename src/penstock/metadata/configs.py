@@ -107,12 +107,21 @@ def broker_setting(name: str, image: ClusterImage, broker: BrokerSettings = ANY_
     return None
 
 
+def broker_flag(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> bool:
+    """Whether a broker's setting is true."""
+    return _is_true(broker_setting(name, image, broker))
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").strip().lower() == "true"
+
+
 def min_insync_replicas(topic: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> int:
     return int(topic_setting(topic, "min.insync.replicas", image, broker) or 1)
 
 
 def unclean_election_allowed(topic: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> bool:
-    return (topic_setting(topic, "unclean.leader.election.enable", image, broker) or "").lower() == "true"
+    return _is_true(topic_setting(topic, "unclean.leader.election.enable", image, broker))
 
 
 def log_defaults(image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> LogSettings:

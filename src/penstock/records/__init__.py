@@ -8,7 +8,7 @@ within a limit. `BatchBuilder` writes batches, `validate_produced` judges those 
     errors        what may be wrong with bytes         builder     batches written
     varint        numbers inside a record              control     transaction markers and their kin
     checksum      CRC-32C                              validate    what a producer may send
-    compression   the codecs, bounded
+    compression   the codecs, bounded                  recompress  a batch in another codec
     batch         the header, and records decoded
 """
 
@@ -28,6 +28,7 @@ from .builder import BatchBuilder, BatchOptions, build_batch, empty_batch, encod
 from .compression import Codec, compress, decompress
 from .control import ControlRecord, ControlType, control_key, end_txn_marker, parse_control
 from .errors import CorruptBatch, DecompressedTooLarge, UnsupportedMagic
+from .recompress import recompress
 from .validate import InvalidBatch, ProduceRules, validate_produced
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "iter_batches",
     "parse_control",
     "patch",
+    "recompress",
     "seal",
     "stamp",
     "validate_produced",

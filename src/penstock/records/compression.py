@@ -65,7 +65,7 @@ def compress(codec: Codec, data: Readable, level: int | None = None) -> bytes:
         if level is None or level == LZ4_LEVEL_KAFKA_DEFAULT:
             level = 1
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))  # it takes nothing else; bytes are not copied
         return bytes(frame.finish())
     level = _checked(level, -131072, 22, "zstd")
     return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL_DEFAULT if level is None else level))

@@ -6,24 +6,28 @@
                     v       v
     send    <-- [ reply | (waits) | ...   a reply that is ready waits for those before it
 
-There is no task and no future for a request. An idle connection holds no buffer. A client that does not read its
-replies is not read from, and neither is one that has too many requests open.
+There is no task and no future for a request. An idle connection holds no buffer.
+
+Memory is bounded by holding back: after a request whose answer is large or long in coming (`Later.holds`), and while
+many bytes of replies wait to be sent, what the client sent next is kept, and no more of it is received. A client that
+does not read its replies is not read from, and neither is one that has too many requests open.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
-from enum import Enum
+from enum import IntFlag
 from typing import Protocol, cast
 
+from penstock.base.errors import KafkaError
+from penstock.base.later import Later
+from penstock.handlers.context import Session
+from penstock.handlers.dispatch import NO_REPLY, Reply
 from penstock.server.turn import Turn
-from penstock.wire import BadFrame, cut_frames
+from penstock.wire import Buffer, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
 
 logger = logging.getLogger(__name__)
-
-Buffer = bytes | bytearray | memoryview
 
 OPEN_REQUESTS_MAX = 1000
 """Requests of one connection that may wait for their replies; clients have 5 to 1,000 in flight."""
@@ -31,99 +35,119 @@ OPEN_REQUESTS_MAX = 1000
 PARTIAL_BYTES_FIRST = 64 * 1024
 """A frame's own buffer begins with this and doubles as bytes arrive: a length alone buys no memory."""
 
-
-class NoReply(Enum):
-    """What a request is answered with that wants no answer (Produce with acks=0)."""
-
-    NO_REPLY = 0
-
-
-NO_REPLY = NoReply.NO_REPLY
-
-
-class Later:
-    """The place of a reply that is not there yet. Whoever gives it out calls `answer` once."""
-
-    __slots__ = ("_connection", "reply")
-
-    def __init__(self) -> None:
-        self._connection: Connection | None = None
-        self.reply: Sequence[Buffer] | None = None
-
-    def bind(self, connection: "Connection") -> None:
-        self._connection = connection
-
-    def answer(self, reply: Sequence[Buffer]) -> None:
-        """Give the reply, from the loop's thread; an empty one for no reply at all."""
-        assert self.reply is None, "a request is answered once"
-        self.reply = reply
-        if self._connection is not None:
-            self._connection.settle()
-
-
-Reply = Sequence[Buffer] | NoReply | Later
+OUT_BYTES_MAX = 1024 * 1024
+"""Replies that may be gathered before some of them are sent: the next request waits."""
 
 
 class Dispatcher(Protocol):
     """What takes requests. Frames are views that are good until the end of the turn."""
 
-    def dispatch(self, connection: "Connection", frame: memoryview) -> Reply:
-        """Answer a request. `BadFrame` or any `KafkaError` that it raises ends the connection."""
+    def dispatch(self, session: Session, frame: memoryview) -> Reply:
+        """Answer a request. A `KafkaError` that it raises ends the connection."""
 
-    def closed(self, connection: "Connection") -> None: ...
+    def closed(self, session: Session) -> None: ...
+
+
+class Owner(Protocol):
+    """Whoever keeps the connections."""
+
+    def made(self, connection: "Connection") -> str | None:
+        """Take it in; why not, otherwise."""
+
+    def lost(self, connection: "Connection") -> None: ...
+
+
+class Pause(IntFlag):
+    """Why nothing is received."""
+
+    NONE = 0
+    NOT_READING = 1
+    """The client does not read its replies."""
+    TOO_MANY_OPEN = 2
+    HELD = 4
+    """There is more to look at already than may be looked at now."""
+    THROTTLED = 8
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_dispatcher",
         "_filled",
+        "_held",
+        "_holder",
+        "_idle_looks",
         "_is_sending",
+        "_listener",
         "_open",
         "_out",
+        "_out_bytes",
+        "_owner",
         "_partial",
-        "_reasons_not_to_read",
+        "_pause",
         "_request_bytes_max",
         "_transport",
         "_turn",
         "_wanted",
-        "local",
-        "peer",
+        "session",
     )
 
-    def __init__(self, turn: Turn, dispatcher: Dispatcher, request_bytes_max: int) -> None:
+    session: Session
+
+    def __init__(
+        self,
+        turn: Turn,
+        dispatcher: Dispatcher,
+        request_bytes_max: int,
+        listener: str = "PLAINTEXT",
+        owner: "Owner | None" = None,
+    ) -> None:
         self._turn = turn
         self._dispatcher = dispatcher
         self._request_bytes_max = request_bytes_max
+        self._listener = listener
+        self._owner = owner
+        self._idle_looks = 0
         self._transport: asyncio.Transport | None = None
         self._partial: bytearray | None = None
         """The beginning of a frame whose end has not arrived; None between frames."""
         self._filled = 0
         self._wanted = 0
         """How long the partial frame is to become, its length field included."""
-        self._open: deque[Later] = deque()
-        """Requests that wait for their reply, and replies that wait for those before them."""
+        self._open: deque[Later[list[Buffer]]] | None = None
+        """Requests that wait for their reply, and replies that wait for those before them; None for none."""
+        self._holder: Later[list[Buffer]] | None = None
+        """The request that must be answered before the next is looked at."""
+        self._held: bytearray | None = None
+        """What was received behind it."""
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._is_sending = False
         """It is among those that send at the end of the turn."""
-        self._reasons_not_to_read: set[str] = set()
-        self.peer = ""
-        self.local: tuple[str, int] = ("", 0)
-        """The address that the client dialled: unless told otherwise, the one that is advertised to it."""
+        self._pause = Pause.NONE
 
     # -- what asyncio calls ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self.local = (local[0], local[1]) if local else ("", 0)
+        self.session = Session(
+            host=local[0] if local else "",
+            port=local[1] if local else 0,
+            peer=f"{peer[0]}:{peer[1]}" if peer else "?",
+            listener=self._listener,
+            end=self.end,
+        )
+        refusal = None if self._owner is None else self._owner.made(self)
+        if refusal is not None:
+            self.end(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._partial = None
-        self._open.clear()
+        self._partial = self._held = self._open = self._holder = None
         self._out = []
-        self._dispatcher.closed(self)
+        self._dispatcher.closed(self.session)
+        if self._owner is not None:
+            self._owner.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._partial is None:
@@ -135,52 +159,52 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._partial)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        try:
-            if self._partial is None:
-                self._take(self._turn.keep(nbytes))
-            else:
-                self._filled += nbytes
-                if self._filled == self._wanted:
-                    frame, self._partial = self._partial, None
-                    self._take(memoryview(frame))
-        except BadFrame as error:
-            self.end(str(error))
+        self._idle_looks = 0
+        if self._partial is None:
+            self._take(self._turn.keep(nbytes))
+        else:
+            self._filled += nbytes
+            if self._filled == self._wanted:
+                frame, self._partial = self._partial, None
+                self._take(memoryview(frame))
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self.stop_reading("the client does not read its replies")
+        self.stop_reading(Pause.NOT_READING)
 
     def resume_writing(self) -> None:
-        self.go_on_reading("the client does not read its replies")
+        self.go_on_reading(Pause.NOT_READING)
+        self._go_on()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def _take(self, data: memoryview) -> None:
         """Dispatch the frames in data, and keep what is left of one."""
-        cut = cut_frames(data, 0, len(data), self._request_bytes_max)
-        for frame in cut.frames:
-            reply = self._dispatcher.dispatch(self, frame)
-            if isinstance(reply, Later):
-                if reply.reply is None:
-                    reply.bind(self)
-                self._open.append(reply)
-            elif reply is NO_REPLY:
-                continue
-            elif self._open:
-                done = Later()
-                done.reply = reply
-                self._open.append(done)
-            else:
-                self._send(reply)
-            if self._transport is None:
-                return
-        self.settle()
+        if self._is_held_back:
+            self._hold(data)
+            return
+        try:
+            cut = cut_frames(data, 0, len(data), self._request_bytes_max)
+            at = 0
+            for frame in cut.frames:
+                at += LENGTH_BYTES + len(frame)
+                self._answer(self._dispatcher.dispatch(self.session, frame))
+                if self._transport is None:
+                    return
+                if self._is_held_back and at < len(data):
+                    self._hold(data[at:])
+                    return
+        except KafkaError as error:
+            self.end(str(error))
+            return
+        except Exception:
+            logger.exception("a request from %s failed in a way that nobody foresaw", self.session.peer)
+            self.end("its request could not be handled")
+            return
         if cut.rest_at < len(data):
             self._begin_partial(data[cut.rest_at :], cut.wanted)
-        if len(self._open) > OPEN_REQUESTS_MAX:
-            self.stop_reading("too many requests are open")
 
     def _begin_partial(self, rest: memoryview, wanted: int) -> None:
         self._wanted = wanted or LENGTH_BYTES
@@ -188,21 +212,79 @@ class Connection(asyncio.BufferedProtocol):
         self._partial = bytearray(min(self._wanted, max(PARTIAL_BYTES_FIRST, 2 * len(rest))))
         self._partial[: len(rest)] = rest
 
+    # -- holding back ----------------------------------------------------------------------------------
+
+    @property
+    def _is_held_back(self) -> bool:
+        return (
+            self._holder is not None
+            or self._held is not None
+            or self._out_bytes > OUT_BYTES_MAX
+            or self._pause & Pause.NOT_READING != 0
+        )
+
+    def _hold(self, data: memoryview) -> None:
+        if self._held is None:
+            self._held = bytearray(data)
+        else:
+            self._held += data
+        self.stop_reading(Pause.HELD)
+
+    def _go_on(self) -> None:
+        """Look at what was held back, if nothing is in the way any more."""
+        held = self._held
+        if held is None or self._transport is None:
+            return
+        self._held = None
+        if self._is_held_back:
+            self._held = held
+            return
+        self._take(memoryview(held))
+        if self._held is None:
+            self.go_on_reading(Pause.HELD)
+
     # -- replies ---------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Let go of the replies that are ready, as far as none before them is missing."""
-        while self._open and self._open[0].reply is not None:
-            reply = self._open.popleft().reply
-            assert reply is not None
-            self._send(reply)
-        if self._reasons_not_to_read and len(self._open) <= OPEN_REQUESTS_MAX // 2:
-            self.go_on_reading("too many requests are open")
+    def _answer(self, reply: Reply) -> None:
+        if isinstance(reply, list):
+            if self._open:
+                done: Later[list[Buffer]] = Later()
+                done.answer(reply)
+                self._open.append(done)
+            else:
+                self._send(reply)
+        elif reply is not NO_REPLY:
+            assert isinstance(reply, Later)
+            if reply.is_answered and not self._open:
+                self._send(reply.value)
+                return
+            if self._open is None:
+                self._open = deque()
+            self._open.append(reply)
+            if not reply.is_answered:
+                if reply.holds:
+                    self._holder = reply
+                if len(self._open) > OPEN_REQUESTS_MAX:
+                    self.stop_reading(Pause.TOO_MANY_OPEN)
+                reply.then(self._settle)
 
-    def _send(self, reply: Sequence[Buffer]) -> None:
+    def _settle(self, _: list[Buffer]) -> None:
+        """Let go of the replies that are ready, as far as none before them is missing."""
+        waiting = self._open
+        if waiting is None:
+            return
+        while waiting and waiting[0].is_answered:
+            self._send(waiting.popleft().value)
+        if self._pause & Pause.TOO_MANY_OPEN and len(waiting) <= OPEN_REQUESTS_MAX // 2:
+            self.go_on_reading(Pause.TOO_MANY_OPEN)
+        if self._holder is not None and self._holder.is_answered:
+            self._holder = None
+
+    def _send(self, reply: list[Buffer]) -> None:
         if self._transport is None:
             return
-        self._out.extend(reply)
+        self._out += reply
+        self._out_bytes += len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
         if not self._is_sending:
             self._is_sending = True
             self._turn.send_later(self)
@@ -210,29 +292,57 @@ class Connection(asyncio.BufferedProtocol):
     def send_now(self) -> None:
         self._is_sending = False
         out, self._out = self._out, []
-        if self._transport is None or not out:
+        self._out_bytes = 0
+        if self._transport is None:
             return
         if len(out) == 1:
             self._transport.write(out[0])
         else:
             self._transport.writelines(out)
+        if self._held is not None:
+            self._go_on()
 
-    # -- holding back ----------------------------------------------------------------------------------
+    # -- not reading -----------------------------------------------------------------------------------
 
-    def stop_reading(self, reason: str) -> None:
+    def stop_reading(self, reason: Pause) -> None:
         """Receive nothing more until every reason is gone; also how a client is throttled."""
-        if not self._reasons_not_to_read and self._transport is not None:
+        if not self._pause and self._transport is not None:
             self._transport.pause_reading()
-        self._reasons_not_to_read.add(reason)
+        self._pause |= reason
 
-    def go_on_reading(self, reason: str) -> None:
-        if reason in self._reasons_not_to_read:
-            self._reasons_not_to_read.remove(reason)
-            if not self._reasons_not_to_read and self._transport is not None:
+    def go_on_reading(self, reason: Pause) -> None:
+        if self._pause & reason:
+            self._pause &= ~reason
+            if not self._pause and self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
 
     def end(self, why: str) -> None:
         """Close the connection for something that the client did."""
-        logger.warning("connection from %s closed: %s", self.peer, why)
+        logger.warning("connection from %s closed: %s", self.session.peer, why)
+        self.close()
+
+    def close(self) -> None:
+        """Close it once what is gathered is sent."""
         if self._transport is not None:
+            if self._out:
+                self.send_now()
             self._transport.close()
+
+    def abort(self) -> None:
+        """Be gone, as after a crash."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- for its owner ---------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """The client's, without its port."""
+        return self.session.peer.rpartition(":")[0]
+
+    def idle_looks(self) -> int:
+        """How often it was looked, this time included, since the client last sent something or was answered."""
+        if self._open:
+            self._idle_looks = 0
+        self._idle_looks += 1
+        return self._idle_looks

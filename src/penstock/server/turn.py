@@ -6,9 +6,13 @@ goes from the socket to the disk without being copied. When the turn ends, first
 (which gives the views up), then the connections send, then the chunk is used from its beginning again.
 """
 
-import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
+
+from penstock.base.world import World
+
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 """What one turn can receive before another chunk must be allocated; pages that stay warm are cheap."""
@@ -26,8 +30,8 @@ class Sender(Protocol):
 class Turn:
     """Shared by all connections of a loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._loop = loop
+    def __init__(self, world: World, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._world = world
         self._chunk = memoryview(bytearray(chunk_bytes))
         self._used = 0
         """Bytes of the chunk that this turn's requests may still look at."""
@@ -67,14 +71,17 @@ class Turn:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._end)
+            self._world.call_soon(self._end)
 
     def _end(self) -> None:
         self._is_scheduled = False
         # A write may answer requests, which adds senders; it adds no writers.
         writers, self._writers = self._writers, []
         for write in writers:
-            write()
+            try:
+                write()
+            except Exception:  # the other logs, and the replies of other clients, do not wait for its cause
+                logger.exception("what was staged for a log could not be written")
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.send_now()

@@ -74,6 +74,14 @@ def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
 
 
+def decode_clean_shutdown(data: bytes) -> int:
+    """The broker epoch in it; -1 where there is none, as older releases of Kafka left it empty."""
+    try:
+        return int(msgspec.json.decode(data)["brokerEpoch"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return -1
+
+
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     return b"version: 0\ntopic_id: %s" % uuid_text(topic_id).encode()
 

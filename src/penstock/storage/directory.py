@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NO_BROKER_EPOCH = -1
+
 METADATA_TOPIC = "__cluster_metadata"
 """The controllers' log lies in the same directory, but is theirs to open."""
 
@@ -93,6 +95,10 @@ class LogDirectory:
         """What opening found, for each partition that it had something to say about."""
         self.leftovers: list[DirectoryRemoval] = []
         """Deleted partitions whose files are still there."""
+        self.broker_epoch = NO_BROKER_EPOCH
+        """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
+        self.former_broker_epoch = NO_BROKER_EPOCH
+        """What the last clean stop noted; none after a crash."""
         self._settings_of = settings_of
         self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}
@@ -158,6 +164,13 @@ class LogDirectory:
             logger.warning("%s; it is written before a partition is made", error)
         return DirectoryRemoval(self.vfs, target)
 
+    def set_topic_id(self, partition: TopicPartition, topic_id: bytes) -> None:
+        """Give a partition the id of its topic, if it has another or none; durable when this returns."""
+        log = self.logs[partition]
+        if log.topic_id != topic_id:
+            self._replace(f"{log.directory}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id))
+            log.topic_id = topic_id
+
     def _forget_deleted(self) -> None:
         """Have no file speak of a deleted partition: a new one of its name would be taken for it."""
         self._write_recovery_points(clean=False)
@@ -174,9 +187,10 @@ class LogDirectory:
         self._write_recovery_points(clean=False)
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None:
-        self._save_log_starts({partition: offset})
+        self.save_log_starts({partition: offset})
 
-    def _save_log_starts(self, changed: dict[TopicPartition, Offset]) -> None:
+    def save_log_starts(self, changed: dict[TopicPartition, Offset]) -> None:
+        """Note where logs are about to begin, with one write for all; each then finds its own noted already."""
         if changed.items() <= self._log_starts.items():
             return
         log_starts = self._log_starts | changed
@@ -247,8 +261,7 @@ class LogDirectory:
             for partition, log in self.logs.items()
             if (segments := expired(log, now_ms, self.high_watermarks.get(partition, log.log_end)))
         }
-        # All of them with one write; each log then finds its own noted already.
-        self._save_log_starts({log.partition: start_after(log, segments) for log, segments in doomed.items()})
+        self.save_log_starts({log.partition: start_after(log, segments) for log, segments in doomed.items()})
         failed: StorageError | None = None
         for log, segments in doomed.items():
             try:
@@ -292,7 +305,7 @@ class LogDirectory:
             self._write_recovery_points(clean=failed is None)
             if failed is not None:
                 raise failed
-            self._write(ck.CLEAN_SHUTDOWN, ck.encode_clean_shutdown())
+            self._write(ck.CLEAN_SHUTDOWN, ck.encode_clean_shutdown(self.broker_epoch))
         finally:
             self.abandon()
 
@@ -382,12 +395,19 @@ def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProp
     return identity
 
 
+def _read_broker_epoch(directory: LogDirectory) -> int:
+    return ck.decode_clean_shutdown(
+        read_file(directory.vfs, f"{directory.layout.logs}/{ck.CLEAN_SHUTDOWN}")
+    )
+
+
 def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     vfs, layout = directory.vfs, directory.layout
     clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
     ours = _read_checkpoint(directory)
     points, is_ours = _read_points(directory, ours)
     if clean:
+        directory.former_broker_epoch = _read_broker_epoch(directory)
         # From here on a crash is a crash.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
         vfs.sync_dir(layout.logs)

@@ -18,6 +18,10 @@ class CorruptLog(StorageError):
         self.position = position
         self.problem = problem
 
+    def __reduce__(self) -> tuple[type["CorruptLog"], tuple[str, int, str]]:
+        """It also comes back from a child process."""
+        return type(self), (self.path, self.position, self.problem)
+
 
 class OffsetOutOfRange(KafkaError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -20,7 +20,18 @@ from typing import NamedTuple, Protocol
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import ProduceRules, RecordBatch, iter_batches, stamp, validate_produced
+from penstock.records import (
+    Codec,
+    CorruptBatch,
+    DecompressedTooLarge,
+    InvalidBatch,
+    ProduceRules,
+    RecordBatch,
+    iter_batches,
+    recompress,
+    stamp,
+    validate_produced,
+)
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
@@ -162,6 +173,8 @@ class Log(LogReader):
         self.settings = settings
         self._log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
+        self._codec: Codec | None = _CODECS.get(settings.compression_type)
+        """What clients' batches are stored in; None for whatever they came in."""
 
     @property
     def last_stable(self) -> Offset:
@@ -217,7 +230,9 @@ class Log(LogReader):
         append_time = NO_TIMESTAMP
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
-        if batch.view.readonly:
+        if self._codec is not None and origin is Origin.CLIENT and batch.codec is not self._codec:
+            batch = self._recompressed(batch, self._codec)
+        elif batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
         if append_time != NO_TIMESTAMP:
             stamp(batch.view, append_time)
@@ -225,6 +240,25 @@ class Log(LogReader):
         batch.place(self._staged_end, leader_epoch)
         self._accept(batch, now_ms)
         return Appended(batch.base_offset, batch.last_offset, append_time)
+
+    def _recompressed(self, batch: RecordBatch, codec: Codec) -> RecordBatch:
+        """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after."""
+        rules = self._rules[Origin.CLIENT]
+        limit = rules.max_message_bytes if codec is Codec.NONE else rules.max_decompressed_bytes
+        try:
+            data = recompress(batch, codec, _level(self.settings, codec), limit)
+        except DecompressedTooLarge as error:
+            raise InvalidBatch(str(error), error.code) from error
+        except CorruptBatch as error:
+            # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
+            raise InvalidBatch(str(error), ErrorCode.INVALID_RECORD) from error
+        if len(data) > rules.max_message_bytes:
+            raise InvalidBatch(
+                f"the batch has {len(data)} bytes in {self.settings.compression_type}, "
+                f"at most {rules.max_message_bytes} are allowed",
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
+        return RecordBatch.parse(data)
 
     def stage_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
         """Take batches as a leader sent them, offsets and epochs included: all, or none if one is not sound.
@@ -394,7 +428,8 @@ class Log(LogReader):
         if work.generation != self.generation or self._is_suspect:
             return False
         for segment, size in work.segments:
-            segment.flushed_bytes = size
+            # Another flush of the same segment may have begun later and ended sooner.
+            segment.flushed_bytes = max(segment.flushed_bytes, size)
         self.flushed = max(self.flushed, work.log_end)
         active = self.segments.active
         self._dirty = [each for each in self._dirty if each.flushed_bytes < each.size or each is active]
@@ -683,6 +718,24 @@ def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:
         and parsed.kind in (names.SNAPSHOT, names.SEQUENCES)
         and parsed.base_offset > offset
     )
+
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The values of `compression.type`, but for `producer`."""
+
+
+def _level(settings: LogSettings, codec: Codec) -> int | None:
+    if codec is Codec.GZIP:
+        return settings.compression_gzip_level
+    if codec is Codec.LZ4:
+        return settings.compression_lz4_level
+    return settings.compression_zstd_level if codec is Codec.ZSTD else None
 
 
 def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from penstock.vfs.files import join, make_dirs_durably, parent, read_file, remove_tree, replace_file
-from penstock.vfs.interface import Entry, File, Lock, Stat, Vfs
+from penstock.vfs.interface import Entry, File, Lock, Stat, Usage, Vfs
 from penstock.vfs.real import RealDisk
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "MemoryDisk",
     "RealDisk",
     "Stat",
+    "Usage",
     "Vfs",
     "join",
     "make_dirs_durably",

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from os import strerror
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from penstock.vfs.interface import Entry, File, Lock, Stat, Vfs
+from penstock.vfs.interface import Entry, File, Lock, Stat, Usage, Vfs
 from penstock.vfs.memory import MemoryFile
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ Operation: TypeAlias = Literal[
     "remove_dir",
     "sync_dir",
     "set_modified_ms",
+    "usage",
     "lock",
 ]
 Predicate: TypeAlias = Callable[[str, str], bool]
@@ -194,6 +195,11 @@ class FaultyDisk(Vfs):
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         self._strike("set_modified_ms", path)
         self.inner.set_modified_ms(path, modified_ms)
+
+    def usage(self, path: str) -> Usage:
+        self._strike("usage", path)
+        found, room = self.inner.usage(path), self._room()
+        return found if room is None else found._replace(usable_bytes=min(found.usable_bytes, room))
 
     def lock(self, path: str) -> Lock:
         self._strike("lock", path)

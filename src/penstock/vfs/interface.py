@@ -32,6 +32,13 @@ class Stat(NamedTuple):
     modified_ms: int
 
 
+class Usage(NamedTuple):
+    """How much of the volume that holds a path there is, and is left for us."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class File(Protocol):
     """An open file. Reads and writes name their position, so that threads may share it."""
 
@@ -87,6 +94,9 @@ class Vfs(Protocol):
         """Make the names in a directory durable."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    def usage(self, path: str) -> Usage:
+        """How full the volume is on which path, which must exist, lies."""
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock on a file, creating it; `BlockingIOError` when another process holds it."""

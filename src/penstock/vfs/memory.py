@@ -16,10 +16,14 @@ from os import strerror
 from typing import TYPE_CHECKING
 
 from penstock.vfs.inodes import DirNode, FileNode, Node, move, tree_after_power_cut
-from penstock.vfs.interface import Entry, Lock, Stat, Vfs
+from penstock.vfs.interface import Entry, Lock, Stat, Usage, Vfs
 
 if TYPE_CHECKING:
     from random import Random
+
+
+TOTAL_BYTES = 1 << 40
+"""What a memory disk says of its size. Nothing enforces it: a disk that gets full is `FaultyDisk`'s affair."""
 
 
 class MemoryFile:
@@ -200,6 +204,10 @@ class MemoryDisk(Vfs):
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         self._node(path).modified_ms = modified_ms
 
+    def usage(self, path: str) -> Usage:
+        self._node(path)
+        return Usage(TOTAL_BYTES, max(0, TOTAL_BYTES - _bytes_below(self._root)))
+
     def lock(self, path: str) -> Lock:
         node = self._file(path, create=True)
         if node in self._locked:
@@ -283,6 +291,10 @@ def _parts(path: str) -> list[str]:
 
 def _size(node: Node) -> int:
     return len(node.content) if isinstance(node, FileNode) else 0
+
+
+def _bytes_below(node: Node) -> int:
+    return _size(node) + (sum(map(_bytes_below, node.names.values())) if isinstance(node, DirNode) else 0)
 
 
 def _check_replaceable(node: Node, old: Node, target: str) -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from penstock.vfs.interface import Entry, Lock, Stat, Vfs
+from penstock.vfs.interface import Entry, Lock, Stat, Usage, Vfs
 
 IOV_MAX = 1024
 """How many buffers one pwritev takes: UIO_MAXIOV of Linux."""
@@ -177,6 +177,11 @@ class RealDisk(Vfs):
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         modified_ns = modified_ms * 1_000_000
         os.utime(path, ns=(modified_ns, modified_ns))
+
+    def usage(self, path: str) -> Usage:
+        found = os.statvfs(path)
+        # f_bavail, not f_bfree: some blocks are kept for root.
+        return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> Lock:
         """Take the lock a JVM's `FileLock` takes, so that Kafka and Penstock keep each other out.

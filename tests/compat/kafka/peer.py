@@ -255,6 +255,8 @@ class KafkaPeer:
     """Kafka's programs, run from one directory of jars."""
 
     jar_dir: Path
+    jvm: Sequence[str] = JVM
+    """What every `java` is started with."""
 
     @classmethod
     def find(cls) -> "KafkaPeer":
@@ -354,7 +356,7 @@ class KafkaPeer:
 
     def _java_command(self, level: str) -> list[str]:
         log_level = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
-        return ["java", *JVM, log_level, "-cp", os.path.join(self.jar_dir, "*")]
+        return ["java", *self.jvm, log_level, "-cp", os.path.join(self.jar_dir, "*")]
 
 
 def _broker_properties(log_dir: Path, node_id: int, port: int, controller_port: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ from penstock.base.ids import Uuid, random_uuid, uuid_text
 
 from .. import schema as s
 from ..codec import NO_UUID
-from ..configs import broker_setting
+from ..configs import broker_flag, broker_setting
 from ..image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
 from ..snapshot import partition_record
 from .configs import altered
@@ -193,7 +193,7 @@ def usable_brokers(image: ClusterImage) -> list[UsableBroker]:
 
 
 def delete_topics(scene: Scene, request: DeleteTopics) -> Outcome[tuple[DeletedTopic, ...]]:
-    if broker_setting("delete.topic.enable", scene.image, scene.settings) == "false":
+    if not broker_flag("delete.topic.enable", scene.image, scene.settings):
         raise KafkaError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     asked: list[tuple[str | None, Uuid, Topic | None]] = []
     for wanted in request.names:

@@ -1,0 +1,244 @@
+"""The load generator: many connections, one epoll, requests that were made before.
+
+Each connection has a ring of frames. Sending is a slice of the ring with new correlation ids patched in; a slot is
+free again when its reply is there, and a ring has at least as many slots as requests may be in flight:
+
+    ring   [ frame | frame | frame | frame ]
+              ^sent           ^end             positions only grow; their place is the remainder
+
+Replies of a row all have one size, learned from the first, so that counting bytes counts replies. A reply of another
+size, or with an error code where there should be none, ends the run. Nothing is made per request, so that the
+generator costs less than what it measures.
+"""
+
+import gc
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from benchmarks.broker.frames import CORRELATION_AT
+
+RECEIVE_BYTES = 1 << 20
+SILENCE_SECONDS_MAX = 20.0
+"""A server that answers nothing for so long is taken for dead."""
+
+_ID = Struct(">i")
+
+
+class Load(NamedTuple):
+    """What to send. It is given to the generator's process, so it is plain data."""
+
+    rings: Sequence[Sequence[bytes]]
+    """Frames that a connection sends in turn; connections take the rings in turn. All of one size."""
+    connections: int
+    in_flight: int
+    requests: int
+    """How many are measured, unless the time is up before."""
+    requests_warm: int
+    """How many come first and are not."""
+    error_at: int
+    """Where a reply has an error code, which must be 0."""
+    reply_bytes_min: int = 0
+    """A reply that should carry records has at least so many bytes."""
+    seconds_max: float = 60.0
+
+
+class Measured(NamedTuple):
+    requests: int
+    seconds: float
+    cpu_seconds: float
+    """Of the server, all its threads."""
+    load_cpu_seconds: float
+    """Of the generator."""
+    request_bytes: int
+    reply_bytes: int
+
+
+class BadReply(RuntimeError):
+    """A server that is measured answered something else than success."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, threads that ended included, to the nanosecond.
+
+    The clock of another process, as clock_getcpuclockid(3) makes it: /proc/PID/stat has the same figure in
+    hundredths of a second.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+class _Connection:
+    __slots__ = ("_ring", "_ring_bytes", "_view", "end", "frame_bytes", "have", "sent", "socket", "waits")
+
+    def __init__(self, address: tuple[str, int], frames: Sequence[bytes], in_flight: int) -> None:
+        self.frame_bytes = len(frames[0])
+        if any(len(each) != self.frame_bytes for each in frames):
+            raise ValueError("the frames of a ring have different sizes")
+        self._ring = bytearray(b"".join(frames) * -(-in_flight // len(frames)))
+        self._ring_bytes = len(self._ring)
+        self._view = memoryview(self._ring)
+        self.sent = self.end = 0
+        self.have = 0
+        """Bytes of a reply that has not arrived whole."""
+        self.waits = False
+        """The socket took less than it was given; epoll will say when it takes more."""
+        self.socket = socket.create_connection(address, SILENCE_SECONDS_MAX)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def add(self, correlation_id: int) -> None:
+        _ID.pack_into(self._ring, self.end % self._ring_bytes + CORRELATION_AT, correlation_id)
+        self.end += self.frame_bytes
+
+    def send(self) -> bool:
+        """Send what was added; False if some of it has to wait."""
+        while self.sent < self.end:
+            start = self.sent % self._ring_bytes
+            stop = min(self._ring_bytes, start + self.end - self.sent)
+            try:
+                self.sent += self.socket.send(self._view[start:stop])
+            except BlockingIOError:
+                return False
+        return True
+
+    def ask(self) -> bytes:
+        """One request and its whole reply, before the socket stops blocking."""
+        self.add(0)
+        self.send()
+        return receive_frame(self.socket)
+
+
+def receive_frame(connected: socket.socket) -> bytes:
+    """A frame, its length included."""
+    received = bytearray()
+    wanted = 4
+    while len(received) < wanted:
+        some = connected.recv(wanted - len(received))
+        if not some:
+            raise BadReply(
+                f"the connection was closed with {len(received)} of {wanted} bytes of a reply sent"
+            )
+        received += some
+        if len(received) == 4:
+            wanted = 4 + int.from_bytes(received, "big")
+    return bytes(received)
+
+
+class _Generator:
+    def __init__(self, port: int, load: Load) -> None:
+        self._load = load
+        self._poll = select.epoll()
+        self._connections: dict[int, _Connection] = {}
+        self._buffer = bytearray(RECEIVE_BYTES)
+        self._asked = self.done = 0
+        sizes = set()
+        for number in range(load.connections):
+            made = _Connection(("127.0.0.1", port), load.rings[number % len(load.rings)], load.in_flight)
+            self._connections[made.socket.fileno()] = made
+            first = made.ask()
+            self.request_bytes, self.reply_bytes = made.frame_bytes, len(first)
+            self._head = first[:4]
+            sizes.add((made.frame_bytes, len(first)))
+            if len(first) < max(load.reply_bytes_min, load.error_at + 2):
+                raise BadReply(f"the first reply has {len(first)} bytes only: {first[:60].hex(' ')}")
+            self._check(first, len(first))
+        if len(sizes) != 1:
+            raise BadReply(f"requests and replies of several sizes: {sorted(sizes)}")
+        for made in self._connections.values():
+            made.socket.setblocking(False)
+            self._poll.register(made.socket, select.EPOLLIN)
+
+    def start(self) -> None:
+        for each in self._connections.values():
+            self._ask(each, self._load.in_flight)
+
+    def close(self) -> None:
+        self._poll.close()
+        for each in self._connections.values():
+            each.socket.close()
+
+    def run(self, until: int, ends_at: float, *, goes_on: bool = True) -> None:
+        """Send and receive until so many requests are done, or the time is up."""
+        buffer, connections, poll = self._buffer, self._connections, self._poll
+        reply_bytes = self.reply_bytes
+        while self.done < until and time.perf_counter() < ends_at:
+            events = poll.poll(SILENCE_SECONDS_MAX)
+            if not events:
+                raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
+            for descriptor, event in events:
+                connection = connections[descriptor]
+                if event & select.EPOLLIN:
+                    count = connection.socket.recv_into(buffer)
+                    have = connection.have
+                    if have == 0:
+                        self._check(buffer, count)
+                    whole, connection.have = divmod(have + count, reply_bytes)
+                    self.done += whole
+                    if whole and goes_on:
+                        self._ask(connection, whole)
+                if event & select.EPOLLOUT and connection.send():
+                    connection.waits = False
+                    poll.modify(descriptor, select.EPOLLIN)
+
+    def drain(self) -> None:
+        """Let what is in flight arrive, so that the server is at rest when the next one has its turn."""
+        self.run(self._asked, time.perf_counter() + SILENCE_SECONDS_MAX, goes_on=False)
+
+    def _ask(self, connection: _Connection, count: int) -> None:
+        for _ in range(count):
+            self._asked += 1
+            connection.add(self._asked & 0x7FFFFFFF)
+        if not connection.waits and not connection.send():
+            connection.waits = True
+            self._poll.modify(connection.socket, select.EPOLLIN | select.EPOLLOUT)
+
+    def _check(self, buffer: bytes | bytearray, count: int) -> None:
+        """Look at the beginnings of all replies in what was received, the first of which is at 0."""
+        if not count:
+            raise BadReply("the connection was closed")
+        error_at, head = self._load.error_at, self._head
+        for at in range(0, count, self.reply_bytes):
+            if at + error_at + 2 > count:
+                return
+            if buffer[at : at + 4] != head:
+                raise BadReply(
+                    f"a reply of {int.from_bytes(buffer[at : at + 4], 'big')} bytes, expected {head!r}"
+                )
+            if buffer[at + error_at] or buffer[at + error_at + 1]:
+                code = int.from_bytes(buffer[at + error_at : at + error_at + 2], "big", signed=True)
+                raise BadReply(f"a reply has error code {code}, expected 0")
+
+
+def drive(port: int, pid: int, load: Load) -> Measured:
+    """Put a server under load and say what it cost; runs in a process of its own."""
+    gc.disable()
+    generator = _Generator(port, load)
+    try:
+        ends_at = time.perf_counter() + load.seconds_max
+        generator.start()
+        generator.run(load.requests_warm, ends_at)
+        done, own, used, started = (
+            generator.done,
+            time.process_time(),
+            cpu_seconds(pid),
+            time.perf_counter(),
+        )
+        generator.run(done + load.requests, ends_at)
+        seconds, used, own = (
+            time.perf_counter() - started,
+            cpu_seconds(pid) - used,
+            time.process_time() - own,
+        )
+        done = generator.done - done
+        generator.drain()
+    finally:
+        generator.close()
+        gc.enable()
+    if not done:
+        raise BadReply(
+            f"{load.seconds_max:.1f} s were over before anything was measured, in process {os.getpid()}"
+        )
+    return Measured(done, seconds, used, own, generator.request_bytes, generator.reply_bytes)

@@ -1,0 +1,139 @@
+"""What is measured, as child processes: Penstock as its user starts it, Apache Kafka, and the floor.
+
+Each has a port, a process whose CPU clock and memory can be read, and for the first two a directory of data.
+Leaving the `with` block stops it.
+"""
+
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+
+KAFKA_JVM = (
+    # What Kafka's own start script gives its broker.
+    "-Xmx1g",
+    "-Xms1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+KAFKA_PROPERTIES = {"log.segment.delete.delay.ms": "0"}
+"""A deleted topic's files go at once, so that the next round finds their pages free."""
+
+
+class ServerError(RuntimeError):
+    """A server that was to be measured did not start."""
+
+
+class Server(NamedTuple):
+    name: str
+    pid: int
+    port: int
+    data: Path
+    """Where its partitions' files are, at some depth."""
+    start_seconds: float
+    """From the command to being ready."""
+
+    def rss_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def start(name: str, data: Path) -> AbstractContextManager[Server]:
+    """A fresh server of a kind, on a directory of its own."""
+    return {"penstock": penstock, "kafka": kafka}[name](data)
+
+
+@contextmanager
+def penstock(data: Path) -> Iterator[Server]:
+    command = [
+        str(Path(sys.executable).with_name("penstock")),
+        "up",
+        "--kafka",
+        "127.0.0.1:0",
+        "--data",
+        str(data),
+    ]
+    with _child(command, "penstock ready ") as (process, line, seconds):
+        address = dict(word.split("=", 1) for word in line.split() if "=" in word)["kafka"]
+        yield Server("penstock", process.pid, int(address.rpartition(":")[2]), data, seconds)
+
+
+@contextmanager
+def kafka(data: Path) -> Iterator[Server]:
+    """Apache Kafka, one KRaft node with the heap and collector of its own start script."""
+    from tests.compat.kafka.peer import KafkaPeer, jars  # noqa: PLC0415  # only who asks for it needs it
+
+    peer = KafkaPeer(jars(), jvm=KAFKA_JVM)
+    peer.format_storage(data)
+    started = time.perf_counter()
+    with peer.running_kafka(data, KAFKA_PROPERTIES) as broker:
+        seconds = time.perf_counter() - started
+        port = int(broker.bootstrap.rpartition(":")[2])
+        yield Server("kafka", broker.process.pid, port, data, seconds)
+
+
+@contextmanager
+def floor(request_bytes: int, reply_bytes: int) -> Iterator[Server]:
+    command = [sys.executable, "-m", "benchmarks.broker.echo", str(request_bytes), str(reply_bytes)]
+    with _child(command, "") as (process, line, seconds):
+        yield Server("floor", process.pid, int(line), Path(), seconds)
+
+
+@contextmanager
+def _child(command: Sequence[str], ready: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
+    """A process, the line with which it says that it is ready, and how long that took."""
+    with tempfile.TemporaryFile("w+") as complaints:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True)
+        try:
+            line = _ready_line(process, ready)
+            seconds = time.perf_counter() - started
+            if line is None:
+                process.kill()
+                process.wait()
+                complaints.seek(0)
+                said = complaints.read()[-2000:].strip() or "nothing"
+                raise ServerError(f"{' '.join(command)} was not ready in {seconds:.1f} s; it said: {said}")
+            yield process, line, seconds
+        finally:
+            _stop(process)
+
+
+def _ready_line(process: subprocess.Popen[str], ready: str) -> str | None:
+    assert process.stdout is not None
+    ends_at = time.perf_counter() + START_SECONDS_MAX
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, ends_at - time.perf_counter())):
+            line = process.stdout.readline()
+            if not line:
+                return None
+            if line.startswith(ready):
+                return line
+    return None
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

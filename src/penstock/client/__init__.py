@@ -1,0 +1,12 @@
+"""A Kafka client: what the command line talks through, and whatever else of Penstock dials a broker.
+
+The core is without a socket; the transport around it blocks, and waits for several brokers at once where
+a producer or a consumer has requests at each. Works with Apache Kafka as with Penstock.
+
+    settings     limits, timeouts, the clock          cluster      brokers, leaders, who to ask, retries
+    errors       what goes wrong, what may be retried admin        topics, configs
+    request      a request in whatever version        offsets      where a partition starts, ends, was at a time
+    connection   one conversation, sans-IO            partitioner  which partition a key goes to
+    network      sockets                              producer     batches, retries, idempotence
+    topology     what Metadata tells                  consumer     fetch, decode, follow leaders
+"""

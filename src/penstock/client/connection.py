@@ -1,0 +1,183 @@
+"""One conversation with a broker, as bytes: no socket, no clock.
+
+    conversation.take()            bytes to send, the greeting first
+    conversation.receive(data)     bytes that came; returns the calls that they answered
+    conversation.send(request)     a Call, once `is_ready`
+
+The greeting is ApiVersions in the latest version known here. A broker that does not have that version answers in
+the form of version 0 with error 35 and the versions it has (KIP-511), and is asked again. From its reply on each
+request takes the highest version that both have. Responses come in the order of the requests; one that
+answers something else, or does not read, raises MalformedResponse, and a length beyond the limit BadFrame: the
+connection is then of no more use.
+"""
+
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+from penstock import __version__
+from penstock.base.errors import ErrorCode
+from penstock.wire import (
+    KAFKA_RANGES,
+    Api,
+    MalformedResponse,
+    VersionRange,
+    cut_frames,
+    parse_response_header,
+    read_response,
+    request_frame,
+)
+
+from .errors import NotServed, refused
+from .request import Request, through_kio
+
+T = TypeVar("T")
+
+_CORRELATION_ID_MAX = 2**31 - 1
+_LENGTH_BYTES = 4
+
+
+class Call(Generic[T]):
+    """A request on its way, and then its answer."""
+
+    __slots__ = ("correlation_id", "error", "is_done", "reply", "request", "version")
+
+    def __init__(self, request: Request[T], version: int, correlation_id: int) -> None:
+        self.request = request
+        self.version = version
+        self.correlation_id = correlation_id
+        self.is_done = False
+        self.reply: T | None = None
+        self.error: Exception | None = None
+        """Why there will be no answer: the connection ended."""
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        if not self.is_done:
+            raise RuntimeError(f"{self.request.api.label} is not answered yet")
+        return self.reply  # type: ignore[return-value]  # done without an error: the reader's value
+
+
+def _greeting() -> Request[Any]:
+    return through_kio(
+        Api.API_VERSIONS,
+        lambda make: make.ApiVersionsRequest(
+            client_software_name="penstock", client_software_version=__version__
+        ),
+    )
+
+
+class Conversation:
+    def __init__(self, peer: str, client_id: str, response_bytes_max: int) -> None:
+        self.peer = peer
+        """How errors name the broker."""
+        self.versions: dict[int, VersionRange] = {}
+        """By API key, what the broker serves."""
+        self.is_ready = False
+        """The greeting has been answered, requests may be sent."""
+        self._client_id = client_id
+        self._response_bytes_max = response_bytes_max
+        self._next_id = 0
+        self._outgoing: list[bytes] = []
+        self._pending: deque[Call[Any]] = deque()
+        self._received = bytearray()
+        self._wanted = 0
+        """Bytes at which the first frame in `_received` is whole, where its length is known."""
+        self._submit(_greeting(), KAFKA_RANGES[Api.API_VERSIONS].max)
+
+    @property
+    def pending(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._pending)
+
+    def version_for(self, request: Request[Any]) -> int:
+        """The highest version that the broker and the request have in common."""
+        api = request.api
+        theirs = self.versions.get(api)
+        if theirs is None:
+            raise NotServed(f"{self.peer} does not serve {api.label}")
+        version = min(theirs.max, request.version_max)
+        if version < max(theirs.min, request.version_min):
+            raise NotServed(
+                f"{self.peer} serves {api.label} {theirs.min} to {theirs.max}, "
+                f"expected one of {request.version_min} to {request.version_max}"
+            )
+        return version
+
+    def send(self, request: Request[T]) -> Call[T]:
+        if not self.is_ready:
+            raise RuntimeError("the broker has not been greeted yet")
+        return self._submit(request, self.version_for(request))
+
+    def _submit(self, request: Request[T], version: int) -> Call[T]:
+        call = Call(request, version, self._next_id)
+        body = request.write(version)
+        self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
+        self._outgoing.append(request_frame(request.api, version, call.correlation_id, self._client_id, body))
+        if request.is_answered:
+            self._pending.append(call)
+        else:
+            call.is_done = True
+        return call
+
+    def take(self) -> bytes:
+        """What is to be sent, once."""
+        outgoing = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return outgoing
+
+    def receive(self, data: bytes | memoryview) -> list[Call[Any]]:
+        """Take what came; return the calls that are answered now."""
+        self._received += data
+        if len(self._received) < self._wanted:
+            return []
+        # The replies keep slices of this buffer, so what is left over moves to a new one.
+        buffer = memoryview(self._received)
+        frames, rest_at, self._wanted = cut_frames(buffer, 0, len(buffer), self._response_bytes_max)
+        if not frames:
+            buffer.release()
+            return []
+        self._received = bytearray(buffer[rest_at:])
+        answered = [self._answer(frame) for frame in frames]
+        return [call for call in answered if call is not None]
+
+    def _answer(self, frame: memoryview) -> Call[Any] | None:
+        if not self._pending:
+            raise MalformedResponse(f"{self.peer} sent {len(frame)} bytes that answer nothing")
+        call = self._pending[0]
+        api = call.request.api
+        correlation_id, body_at = parse_response_header(frame, api, call.version)
+        if correlation_id != call.correlation_id:
+            raise MalformedResponse(
+                f"{self.peer} answered request {correlation_id}, expected {call.correlation_id} ({api.label})"
+            )
+        self._pending.popleft()
+        body = frame[body_at:]
+        if not self.is_ready:
+            self._be_greeted(call, body)
+            return None
+        call.reply = call.request.read(body, call.version)
+        call.is_done = True
+        return call
+
+    def _be_greeted(self, call: Call[Any], body: memoryview) -> None:
+        is_refused = len(body) >= 2 and int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION
+        reply = read_response(Api.API_VERSIONS, 0 if is_refused else call.version, body)
+        theirs = {each.api_key: VersionRange(each.min_version, each.max_version) for each in reply.api_keys}
+        if is_refused:
+            served = theirs.get(Api.API_VERSIONS, VersionRange(0, 0))
+            if served.max >= call.version:
+                raise refused(f"{self.peer} greeted in version {call.version}", int(reply.error_code))
+            self._submit(call.request, max(0, served.max))
+            return
+        if reply.error_code:
+            raise refused(f"{self.peer} asked for its versions", int(reply.error_code))
+        self.versions = theirs
+        self.is_ready = True
+
+    def fail(self, error: Exception) -> None:
+        """The connection is over: nobody is to wait for an answer any more."""
+        for call in self._pending:
+            call.error = error
+            call.is_done = True
+        self._pending.clear()

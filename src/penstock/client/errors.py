@@ -1,0 +1,114 @@
+"""What goes wrong between a client and a cluster, and which of it is worth another try.
+
+Every message is one sentence for a person, and names the broker or the topic it is about.
+"""
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+
+class ClientError(KafkaError):
+    """Any failure of the client's."""
+
+
+class Unreachable(ClientError):
+    """No connection could be made."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class ConnectionLost(ClientError):
+    """A connection ended under a request: whether the broker has acted on it is not known."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class TimedOut(ClientError):
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class NotServed(ClientError):
+    """The broker has no version of an API that this client has too."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class BrokerRefused(ClientError):
+    """The broker understood, and said no; `code` is its reason."""
+
+
+class OffsetGone(ClientError):
+    """A position is outside of its log, and the reader wants to know rather than start elsewhere."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+NETWORK_ERRORS = (Unreachable, ConnectionLost, TimedOut)
+"""After one of these another broker, or the same one later, may answer."""
+
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+"""Who leads has changed, or the broker does not know yet: look again, then ask again."""
+
+RETRIABLE = STALE_METADATA | {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+}
+"""What Kafka's own clients try again: its RetriableException, in codes."""
+
+
+def error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def refused(what: str, code: int, message: str | None = None) -> BrokerRefused:
+    """A broker's answer as an exception: what was asked, the code's name, and its words where it has some."""
+    if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # of which Kafka's words are hard to read
+        message = _plain(code)
+    text = f"{what}: {message.rstrip('.')} ({error_name(code)})"
+    return BrokerRefused(text, ErrorCode(code) if code in _CODES else None)
+
+
+_CODES = frozenset(int(each) for each in ErrorCode)
+_PLAIN = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic allows",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than the topic wants",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "that is no name for a topic",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "access to the topic is not allowed",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this is not allowed on the cluster",
+}
+
+
+def _plain(code: int) -> str:
+    return _PLAIN.get(ErrorCode(code), "the broker refused") if code in _CODES else "the broker refused"

@@ -1,0 +1,121 @@
+"""ListOffsets: where partitions start and end, and which offset a time has."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.wire import Api
+
+from .cluster import Cluster
+from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, refused
+from .request import Request, through_kio
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+"""Special times, as the protocol has them."""
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+class FoundOffset(NamedTuple):
+    offset: Offset
+    """-1 where no record is as late as the time asked for."""
+    timestamp: TimestampMs
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, TimestampMs],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, FoundOffset]:
+    """The first offset at or after a time, or at one of the special times; all of them, or an error."""
+    for topic in {each.topic for each in wanted}:
+        cluster.topic(topic)
+    backoff = cluster.backoff(timeout_ms)
+    found: dict[TopicPartition, FoundOffset] = {}
+    left = dict(wanted)
+    while True:
+        problem: ClientError | None = None
+        by_leader: dict[int, dict[TopicPartition, TimestampMs]] = {}
+        for partition, time in left.items():
+            leader = cluster.leader(partition)
+            if leader is None:
+                problem = _no_leader(cluster, partition)
+            else:
+                by_leader.setdefault(leader.leader, {})[partition] = time
+        for node_id, times in by_leader.items():
+            try:
+                reply = cluster.link(node_id).ask(_request(cluster, times, isolation_level, backoff.left_ms))
+            except NETWORK_ERRORS as error:
+                problem = error
+                continue
+            problem = _collect(reply, found) or problem
+        left = {partition: time for partition, time in left.items() if partition not in found}
+        if not left:
+            return found
+        assert problem is not None  # whoever is left was refused, or nobody answered
+        backoff.pause(problem)
+        cluster.refresh({each.topic for each in left}, timeout_ms=backoff.left_ms)
+
+
+def _no_leader(cluster: Cluster, partition: TopicPartition) -> ClientError:
+    topic = cluster.info.topics.get(partition.topic)
+    if topic is not None and not topic.error_code and partition.partition not in topic.partitions:
+        raise refused(
+            f"topic {partition.topic} has no partition {partition.partition}",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"it has {len(topic.partitions)}",
+        )
+    return refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _request(
+    cluster: Cluster, times: Mapping[TopicPartition, TimestampMs], isolation_level: int, left_ms: float
+) -> Request[Any]:
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in times:
+        by_topic.setdefault(partition.topic, []).append(partition)
+
+    def build(make: Any) -> Any:
+        return make.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            timeout=timedelta(milliseconds=max(1, min(cluster.settings.request_timeout_ms, int(left_ms)))),
+            topics=tuple(
+                make.ListOffsetsTopic(
+                    name=topic,
+                    partitions=tuple(
+                        make.ListOffsetsPartition(
+                            partition_index=each.partition, current_leader_epoch=-1, timestamp=times[each]
+                        )
+                        for each in partitions
+                    ),
+                )
+                for topic, partitions in by_topic.items()
+            ),
+        )
+
+    newest = 7 if MAX_TIMESTAMP in times.values() else 2  # 2 brought the isolation level, 7 the largest time
+    return through_kio(Api.LIST_OFFSETS, build, version_min=newest)
+
+
+def _collect(reply: Any, found: dict[TopicPartition, FoundOffset]) -> ClientError | None:
+    """Note what was found; return the last error that another try may cure."""
+    problem: ClientError | None = None
+    for topic in reply.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            code = int(each.error_code)
+            if not code:
+                found[partition] = FoundOffset(each.offset, each.timestamp, getattr(each, "leader_epoch", -1))
+                continue
+            problem = refused(f"offsets of {partition}", code)
+            if code not in RETRIABLE:
+                raise problem
+    return problem

@@ -1,0 +1,150 @@
+"""What a handler is given: the call it answers, who called, and the node it acts on.
+
+A handler is a plain function of a `Context` and a `Call`. It returns the response, or a `Later` where something
+must happen first: records committed, a disk synced, bytes arrived. What it raises as a `KafkaError` is for the
+response's own error field where it has one; see `dispatch`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.base.errors import KafkaError
+from penstock.base.later import Later
+from penstock.base.world import World
+from penstock.handlers.shapes import Shapes
+from penstock.metadata import Broker, BrokerSettings, ClusterImage
+from penstock.wire import ProducePrefix
+
+if TYPE_CHECKING:
+    from penstock.handlers.fetch import WaitingFetch
+    from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.handlers.producer_ids import ProducerIds
+    from penstock.raft.describe import QuorumDescription
+    from penstock.replica import Replicas
+
+
+class Operation(IntEnum):
+    """The protocol's numbers for what may be allowed."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class On(IntEnum):
+    """The protocol's numbers for what it is allowed on."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Who has not said who they are."""
+
+CLUSTER_NAME = "kafka-cluster"
+"""The one resource of type CLUSTER."""
+
+
+class Session:
+    """One client's connection, as handlers see it."""
+
+    __slots__ = ("client_software", "end", "fetch", "host", "listener", "peer", "port", "prefix", "principal")
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        peer: str,
+        listener: str = "PLAINTEXT",
+        end: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self.host, self.port = host, port
+        """The address that the client dialled."""
+        self.peer = peer
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self.client_software = ""
+        self.end = end
+        """Close the connection, for a reason."""
+        self.fetch: WaitingFetch | None = None
+        """The fetch that waits for records; there is one at most."""
+        self.prefix: ProducePrefix | None = None
+        """What this client's Produce requests have in common; made with the first of them."""
+
+
+class Call(NamedTuple):
+    session: Session
+    version: int
+    message: Any
+    """The request, as kio has it."""
+    make: Shapes
+    """The classes of the response, in the call's version."""
+    client_id: str | None
+
+
+class ControllerPort(Protocol):
+    def submit(self, request: Any) -> Later[Any]:
+        """Have the active controller decide. Answered when the decision is committed, and this node's image has it:
+        with the reply, or with the KafkaError that refuses it."""
+
+
+class QuorumPort(Protocol):
+    def describe(self) -> "QuorumDescription": ...
+
+    @property
+    def leader_id(self) -> int: ...
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class Context:
+    """The node, as handlers see it. One for all calls."""
+
+    world: World
+    node_id: int
+    cluster_id: str
+    settings: BrokerSettings
+    replicas: "Replicas"
+    controller: ControllerPort
+    quorum: QuorumPort
+    fetch_sessions: "FetchSessions"
+    producer_ids: "ProducerIds"
+    image: ClusterImage
+    """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
+    fetch_bytes_max: int = 55 * 2**20
+    """`fetch.max.bytes`: the most that one fetch is answered with."""
+    advertised: dict[str, Endpoint] = field(default_factory=dict)
+    """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
+
+    def authorize(self, session: Session, operation: Operation, on: On, name: str) -> bool:
+        """Whether this client may. Everybody may, until there are ACLs."""
+        return True
+
+    def endpoint(self, broker: Broker, session: Session) -> Endpoint | None:
+        """Where this client reaches a broker; None if not through its listener."""
+        if broker.id == self.node_id:
+            return self.advertised.get(session.listener) or Endpoint(session.host, session.port)
+        for each in broker.endpoints:
+            if each.name == session.listener:
+                return Endpoint(each.host, each.port)
+        return None
+
+
+def is_refusal(answer: Any) -> bool:
+    """Whether a controller's answer is a refusal of the whole request."""
+    return isinstance(answer, KafkaError)

@@ -1,0 +1,149 @@
+"""From a frame to its reply: which API it is, who handles it, and what goes back.
+
+Produce and Fetch have their own way in, by hand; everything else is read by kio, handled, and written by kio. What is
+no sound request raises `MalformedRequest`, whereupon the connection ends: so does Kafka, since a client that sends
+such a thing would not understand an answer either. Only ApiVersions answers a version that it does not know.
+"""
+
+import logging
+import re
+from enum import Enum
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.later import Later
+from penstock.handlers.context import Call, Context, Session
+from penstock.handlers.fetch import fetch
+from penstock.handlers.produce import produce, produce_again
+from penstock.handlers.shapes import shapes
+from penstock.handlers.table import SERVED, Handler
+from penstock.metadata.versions import FEATURES
+from penstock.wire import (
+    KAFKA_RANGES,
+    Api,
+    Buffer,
+    MalformedRequest,
+    RequestHeader,
+    UnsupportedVersion,
+    VersionRange,
+    api_name,
+    api_versions_error,
+    api_versions_reply,
+    parse_header,
+    read_request,
+    response_frame,
+    write_response,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class NoReply(Enum):
+    """What a request is answered with that wants no answer (Produce with acks=0)."""
+
+    NO_REPLY = 0
+
+
+NO_REPLY = NoReply.NO_REPLY
+
+Reply = list[Buffer] | NoReply | Later[list[Buffer]]
+
+RANGES: dict[Api, VersionRange] = {
+    Api.PRODUCE: KAFKA_RANGES[Api.PRODUCE],
+    Api.FETCH: KAFKA_RANGES[Api.FETCH],
+    Api.API_VERSIONS: KAFKA_RANGES[Api.API_VERSIONS],
+    **{api: versions for api, (versions, _) in SERVED.items()},
+}
+"""What is advertised: all that is served, and nothing else."""
+
+_SUPPORTED_FEATURES = {
+    name: VersionRange(feature.min_level, feature.max_level) for name, feature in FEATURES.items()
+}
+_PRODUCE, _FETCH, _API_VERSIONS = int(Api.PRODUCE), int(Api.FETCH), int(Api.API_VERSIONS)
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What a client may call itself, by KIP-511."""
+
+
+class Dispatcher:
+    """One for a node."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def dispatch(self, session: Session, frame: memoryview) -> Reply:
+        """Answer a request. The frame is good until the end of the turn."""
+        prefix = session.prefix
+        if prefix is not None:
+            repeated = prefix.match(frame)
+            if repeated is not None:
+                return produce_again(self.context, session, prefix, repeated) or NO_REPLY
+        header = parse_header(frame)
+        key = header.api_key
+        if key == _PRODUCE:
+            return produce(self.context, session, frame, header) or NO_REPLY
+        if key == _FETCH:
+            return fetch(self.context, session, frame, header)
+        if key == _API_VERSIONS:
+            return [self._api_versions(session, frame, header)]
+        return self._handle(session, frame, header)
+
+    def closed(self, session: Session) -> None:
+        """The client is gone: nothing of it waits any more."""
+        if session.fetch is not None:
+            session.fetch.cancel()
+
+    def _handle(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
+        api, handler = _find(header)
+        version, correlation_id = header.api_version, header.correlation_id
+        message = read_request(api, version, frame[header.body_at :])
+        call = Call(session, version, message, shapes(api, version), header.client_id)
+        answer = handler(self.context, call)
+        if not isinstance(answer, Later):
+            return [response_frame(api, version, correlation_id, write_response(api, version, answer))]
+        later: Later[list[Buffer]] = Later()
+        answer.then(
+            lambda response: later.answer(
+                [response_frame(api, version, correlation_id, write_response(api, version, response))]
+            )
+        )
+        return later
+
+    def _api_versions(self, session: Session, frame: memoryview, header: RequestHeader) -> bytes:
+        """ApiVersions 0 to 4; an unknown version is answered with error 35, in the form of version 0."""
+        version = header.api_version
+        known = version in RANGES[Api.API_VERSIONS]
+        if known and not self._remember_software(session, frame, header):
+            body = api_versions_error(RANGES, version, ErrorCode.INVALID_REQUEST)
+        else:
+            image = self.context.image
+            body = api_versions_reply(
+                RANGES, _SUPPORTED_FEATURES, dict(image.features), version, finalized_epoch=image.offset
+            )
+        return response_frame(Api.API_VERSIONS, version if known else 0, header.correlation_id, body)
+
+    @staticmethod
+    def _remember_software(session: Session, frame: memoryview, header: RequestHeader) -> bool:
+        """Note what the client says that it is; False if it is no name."""
+        message = read_request(Api.API_VERSIONS, header.api_version, frame[header.body_at :])
+        if header.api_version < 3:
+            return True
+        name, version = str(message.client_software_name), str(message.client_software_version)
+        if not _SOFTWARE_NAME.fullmatch(name) or not _SOFTWARE_NAME.fullmatch(version):
+            return False
+        session.client_software = f"{name} {version}"
+        return True
+
+
+def _find(header: RequestHeader) -> tuple[Api, Handler]:
+    try:
+        api = Api(header.api_key)
+        versions, handler = SERVED[api]
+    except (ValueError, KeyError) as error:
+        raise UnsupportedVersion(f"{api_name(header.api_key)} is not served") from error
+    if header.api_version not in versions:
+        raise UnsupportedVersion(
+            f"{api.label} {header.api_version} is not served, expected {versions.min} to {versions.max}"
+        )
+    return api, handler
+
+
+__all__ = ["NO_REPLY", "RANGES", "Dispatcher", "KafkaError", "MalformedRequest", "NoReply", "Reply"]

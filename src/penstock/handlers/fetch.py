@@ -1,0 +1,250 @@
+"""Fetch: batches out, as they lie in the log, at once or when there are enough.
+
+Versions 4 to 18.
+
+- A partition is answered with whole batches from the one on that holds the offset asked for; the client skips what
+  it did not ask for. The first partition that has records gives one batch at least, however small the limits are.
+- Limits: `partition_max_bytes` for each, `max_bytes` and the broker's `fetch.max.bytes` for all together.
+- Fewer bytes than `min_bytes`: the fetch waits until there are enough, but not longer than `max_wait_ms`, and not at
+  all if something is wrong with a partition.
+- Isolation level 1 ends at the last stable offset and comes with the aborted transactions of the range.
+- Incremental sessions: `fetch_sessions`.
+- Followers are not served yet: NOT_LEADER_OR_FOLLOWER.
+
+Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 13 names topics by id.
+"""
+
+from collections.abc import Iterable
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.later import HoldingLater
+from penstock.base.world import Timer
+from penstock.handlers.context import Context, On, Operation, Session
+from penstock.handlers.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Wanted,
+    all_wanted,
+)
+from penstock.replica import Partition
+from penstock.storage import StorageError
+from penstock.wire import (
+    AbortedTransaction,
+    Buffer,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    RequestHeader,
+    TopicKey,
+    fetch_reply,
+    parse_fetch,
+)
+
+READ_COMMITTED = 1
+_TOPIC_IDS = 13
+_NO_OFFSET = -1
+
+Reply = list[Buffer]
+Read = list[tuple[TopicKey, FetchResult]]
+
+
+def fetch(
+    context: Context, session: Session, frame: memoryview, header: RequestHeader
+) -> Reply | HoldingLater[Reply]:
+    """Answer now, or when there is enough to answer with."""
+    request = parse_fetch(frame, header.body_at, header.api_version)
+    version = header.api_version
+    try:
+        kept = _session_of(context, request, version)
+    except KafkaError as error:
+        return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
+    one = OneFetch(context, session, header, request, kept)
+    read = one.read()
+    if one.is_enough(read) or request.max_wait_ms <= 0:
+        return one.reply(read)
+    waiting = WaitingFetch(one, one.bytes_of(read))
+    waiting.begin()
+    return waiting.later
+
+
+def _session_of(context: Context, request: FetchRequest, version: int) -> FetchSession | None:
+    uses_ids = version >= _TOPIC_IDS
+    now_ms = context.world.now_ms()
+    sessions = context.fetch_sessions
+    if request.session_epoch == FINAL_EPOCH:
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        return None
+    if request.session_epoch == FIRST_EPOCH:
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        return sessions.open(request, uses_ids, now_ms)
+    return sessions.resume(request, uses_ids, now_ms)
+
+
+class OneFetch:
+    """A request, and how it is read and answered; both may happen more than once, or later."""
+
+    __slots__ = ("context", "header", "kept", "request", "session")
+
+    def __init__(
+        self,
+        context: Context,
+        session: Session,
+        header: RequestHeader,
+        request: FetchRequest,
+        kept: FetchSession | None,
+    ) -> None:
+        self.context = context
+        self.session = session
+        self.header = header
+        self.request = request
+        self.kept = kept
+
+    @property
+    def wanted(self) -> Iterable[Wanted]:
+        return all_wanted(self.request) if self.kept is None else self.kept.wanted()
+
+    def read(self) -> Read:
+        """What there is for each partition, within the limits."""
+        request = self.request
+        left = min(request.max_bytes, self.context.fetch_bytes_max)
+        must_give = True
+        results: Read = []
+        for topic, asked in self.wanted:
+            result = self._read_one(topic, asked, left, must_give)
+            if result.records:
+                left -= len(result.records)
+                must_give = False
+            results.append((topic, result))
+        return results
+
+    def _read_one(self, topic: TopicKey, asked: FetchPartition, left: int, must_give: bool) -> FetchResult:
+        number = asked.partition
+        context = self.context
+        try:
+            partition = context.replicas.led(topic, number)
+            if partition is None:
+                partition = context.replicas.find(topic, number)
+            self._admit(partition, asked)
+            high, stable = partition.high_watermark, partition.last_stable
+            offset = asked.fetch_offset
+            start = partition.log.log_start
+            committed_only = self.request.isolation_level == READ_COMMITTED
+            visible = stable if committed_only else high
+            if offset == visible or (left <= 0 and not must_give and start <= offset <= partition.log.log_end):
+                return FetchResult(number, 0, high, stable, start, b"", [] if committed_only else None)
+            size = min(asked.partition_bytes_max, left)
+            records = partition.log.read(offset, max(size, 0), visible=visible, whole_first=must_give)
+            aborted = None
+            if committed_only:
+                aborted = [
+                    AbortedTransaction(each.producer_id, each.first_offset)
+                    for each in partition.log.aborted(offset, visible)
+                ]
+            return FetchResult(number, 0, high, stable, start, records, aborted)
+        except KafkaError as error:
+            return FetchResult(number, error.code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
+
+    def _admit(self, partition: Partition, asked: FetchPartition) -> None:
+        if not self.context.authorize(self.session, Operation.READ, On.TOPIC, partition.topic):
+            raise KafkaError(
+                f"{self.session.principal} may not read {partition.topic}",
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+        if self.request.replica_id >= 0:
+            raise KafkaError(
+                f"{self.request.replica_id} is no replica of {partition.name}",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+        if asked.current_leader_epoch != -1:
+            partition.check_epoch(asked.current_leader_epoch)
+
+    def is_enough(self, read: Read) -> bool:
+        if not read:
+            return True
+        total = 0
+        for _, result in read:
+            if result.error_code:
+                return True
+            if result.records:
+                total += len(result.records)
+        return total >= self.request.min_bytes
+
+    @staticmethod
+    def bytes_of(read: Read) -> int:
+        return sum(len(result.records) for _, result in read if result.records)
+
+    def reply(self, read: Read) -> Reply:
+        header, kept = self.header, self.kept
+        session_id = NO_SESSION
+        if kept is not None:
+            session_id = kept.id
+            news = kept.news(read)
+            if self.request.session_epoch != FIRST_EPOCH:
+                read = news
+        by_topic: dict[TopicKey, list[FetchResult]] = {}
+        for topic, result in read:
+            results = by_topic.get(topic)
+            if results is None:
+                by_topic[topic] = [result]
+            else:
+                results.append(result)
+        return fetch_reply(
+            header.api_version, header.correlation_id, list(by_topic.items()), session_id=session_id
+        )[0]
+
+
+class WaitingFetch:
+    """A fetch that found too little. It is told by its partitions when they grow, and by the clock."""
+
+    __slots__ = ("_available", "_fetch", "_partitions", "_timer", "later")
+
+    def __init__(self, one: OneFetch, available: int) -> None:
+        self._fetch = one
+        self._available = available
+        """Bytes there are to read, as far as it was told; what it reads in the end may be less."""
+        self._partitions: list[Partition] = []
+        self._timer: Timer | None = None
+        self.later: HoldingLater[Reply] = HoldingLater()
+
+    def begin(self) -> None:
+        one = self._fetch
+        replicas = one.context.replicas
+        for topic, asked in one.wanted:
+            partition = replicas.led(topic, asked.partition)
+            if partition is not None:
+                partition.watch(self)
+                self._partitions.append(partition)
+        self._timer = one.context.world.call_later(one.request.max_wait_ms, self._time_is_up)
+        one.session.fetch = self
+
+    def grew(self, bytes_more: int) -> None:
+        self._available += bytes_more
+        if self._available >= self._fetch.request.min_bytes:
+            read = self._fetch.read()
+            if self._fetch.is_enough(read):
+                self._finish(read)
+            else:  # what came is not for us: records of an open transaction
+                self._available = self._fetch.bytes_of(read)
+
+    def changed(self) -> None:
+        self._finish(self._fetch.read())
+
+    def _time_is_up(self) -> None:
+        self._finish(self._fetch.read())
+
+    def _finish(self, read: Read) -> None:
+        self.cancel()
+        self.later.answer(self._fetch.reply(read))
+
+    def cancel(self) -> None:
+        """Wait no more; nobody is answered."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self)
+        self._partitions = []
+        self._fetch.session.fetch = None

@@ -1,0 +1,40 @@
+"""Topics that the cluster keeps for itself, and how they are created when somebody first asks for them."""
+
+from penstock.metadata import ClusterImage
+from penstock.metadata.configs import BrokerSettings, broker_setting
+from penstock.metadata.controller.requests import NewTopic
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
+
+_PREFIXES = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
+"""Of the broker's settings for the topic."""
+
+
+def automatic_topic(name: str, image: ClusterImage, settings: BrokerSettings) -> NewTopic | None:
+    """What is created where a topic is asked for that is not there; None for one that nothing here uses.
+
+    An internal topic has its own number of partitions, and as many replicas as it should, or as there are brokers.
+    """
+    if name == SHARE_STATE_TOPIC:
+        return None
+    prefix = _PREFIXES.get(name)
+    if prefix is None:
+        return NewTopic(name)
+
+    def setting(word: str) -> int:
+        return int(broker_setting(f"{prefix}.{word}", image, settings) or 1)
+
+    replicas = min(setting("replication.factor"), max(1, sum(each.is_active for each in image.brokers.values())))
+    configs: dict[str, str | None] = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer" if name == OFFSETS_TOPIC else "uncompressed",
+        "segment.bytes": str(setting("segment.bytes")),
+    }
+    if name == TRANSACTIONS_TOPIC:
+        configs["min.insync.replicas"] = str(min(setting("min.isr"), replicas))
+        configs["unclean.leader.election.enable"] = "false"
+    return NewTopic(name, setting("num.partitions"), replicas, configs=configs)

@@ -1,0 +1,40 @@
+"""The classes of one response in one version, made with whatever fields the version has.
+
+kio has a class for each version of each message. A handler answers all versions with one set of words:
+
+    make = shapes(Api.METADATA, 12)
+    make.MetadataResponseBroker(node_id=1, host="a", port=9092, rack=None)
+
+A field that the version does not know is left out; one that no version knows is the handler's mistake, and
+found by its test in the latest version, where nothing is forgiven.
+"""
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from penstock.wire import KAFKA_RANGES, Api, response_module
+
+
+class Shapes:
+    def __init__(self, api: Api, version: int) -> None:
+        self._module = response_module(api, version)
+        self._is_strict = version == KAFKA_RANGES[api].max
+
+    def __getattr__(self, name: str) -> Any:
+        entity_type = getattr(self._module, name)
+        known = frozenset(field.name for field in fields(entity_type))
+        is_strict = self._is_strict
+
+        def make(**values: Any) -> Any:
+            if not is_strict:
+                values = {name: value for name, value in values.items() if name in known}
+            return entity_type(**values)
+
+        setattr(self, name, make)
+        return make
+
+
+@cache
+def shapes(api: Api, version: int) -> Shapes:
+    return Shapes(api, version)

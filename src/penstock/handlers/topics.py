@@ -1,0 +1,257 @@
+"""Topics created, deleted and given more partitions. The controller decides; here its answers find their rows.
+
+A response has a row for each thing that was asked for, in the client's order: some refused here, for want of
+authorization, the others as the controller says. What refuses the whole request is said in each row.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid
+from penstock.base.later import Later
+from penstock.metadata import NO_UUID, ClusterImage, Resource, ResourceType, Result, describe
+from penstock.metadata.controller.requests import (
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeletedTopic,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+)
+from penstock.metadata.schema import ConfigRecord
+from penstock.wire import Api
+
+from .asking import ask, wait_ms_of
+from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .words import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
+
+
+def create_topics(context: Context, call: Call) -> Any | Later[Any]:
+    """CreateTopics 2 to 7: all that can be created is, and each of the others says why not.
+
+    A topic that is named twice gets INVALID_REQUEST. `validate_only` creates nothing, and answers the same. The answer
+    has the topic's partitions, replicas and settings, for those who may describe its settings.
+
+    Version 4 lets -1 stand for the default partitions and replicas, 5 tells settings, 6 may throttle by quota, which
+    never happens here, 7 tells the topic's id.
+    """
+    make, request = call.make, call.message
+    everywhere = context.authorize(call.session, Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
+    allowed = [
+        topic
+        for topic in request.topics
+        if everywhere or context.authorize(call.session, Operation.CREATE, On.TOPIC, topic.name)
+    ]
+    names = {topic.name for topic in allowed}
+
+    def respond(answer: Any) -> Any:
+        whole = refusal(answer) if isinstance(answer, KafkaError) else None
+        created: dict[str, CreatedTopic] = {} if whole else {each.name: each for each in answer}
+        rows = []
+        for topic in request.topics:
+            if topic.name not in names:
+                row = CreatedTopic(topic.name, DENIED_TOPIC)
+            else:
+                row = CreatedTopic(topic.name, whole) if whole else created[topic.name]
+            rows.append(_created(context, call, topic, row))
+        return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
+
+    if not allowed:
+        return respond(())
+    asked = CreateTopics(tuple(_new_topic(topic) for topic in allowed), request.validate_only)
+    return ask(context, asked, wait_ms_of(request.timeout), respond)
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((each.partition_index, tuple(each.broker_ids)) for each in topic.assignments),
+        {each.name: each.value for each in topic.configs},
+    )
+
+
+def _created(context: Context, call: Call, topic: Any, row: CreatedTopic) -> Any:
+    make = call.make
+    configs: tuple[Any, ...] = ()
+    config_error = ErrorCode.NONE
+    partitions = replicas = -1
+    if row.result.code is ErrorCode.NONE:
+        if context.authorize(call.session, Operation.DESCRIBE_CONFIGS, On.TOPIC, topic.name):
+            partitions, replicas = row.partitions, row.replication_factor
+            configs = _settings(context, call, topic) if call.version >= 5 else ()
+        else:
+            config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return make.CreatableTopicResult(
+        name=topic.name,
+        topic_id=uuid_out(row.topic_id),
+        error_code=row.result.code,
+        error_message=row.result.message,
+        topic_config_error_code=int(config_error),
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=configs,
+    )
+
+
+def _settings(context: Context, call: Call, topic: Any) -> tuple[Any, ...]:
+    """As they are in force for the new topic, or would be if it had been created."""
+    resource = Resource(ResourceType.TOPIC, topic.name)
+    image = context.image
+    if topic.name not in image.topics:
+        image = _as_if_set(image, resource, {each.name: each.value for each in topic.configs})
+    return tuple(
+        call.make.CreatableTopicConfigs(
+            name=each.name,
+            value=each.value,
+            read_only=each.read_only,
+            config_source=each.source,
+            is_sensitive=each.sensitive,
+        )
+        for each in describe(resource, image, context.settings)
+    )
+
+
+def _as_if_set(image: ClusterImage, resource: Resource, configs: Mapping[str, str]) -> ClusterImage:
+    records = [
+        ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+        for name, value in configs.items()
+    ]
+    return image.replay(records, image.offset, image.epoch)
+
+
+class Doomed(NamedTuple):
+    """A topic to delete, by name or by id."""
+
+    name: str | None
+    id: Uuid = NO_UUID
+
+
+def delete_topics(context: Context, call: Call) -> Any | Later[Any]:
+    """DeleteTopics 1 to 6: topics by name or by id.
+
+    One that is not there gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that is named twice, or by both name
+    and id, or by neither, INVALID_REQUEST. Who may not describe a topic is told nothing of it, neither that it is
+    there nor its name.
+
+    Version 3 tells a cluster in which `delete.topic.enable` is off with TOPIC_DELETION_DISABLED, what was
+    INVALID_REQUEST before; 4 is flexible, 5 has messages, 6 takes and gives ids.
+    """
+    make, request = call.make, call.message
+    if call.version >= 6:
+        doomed = [Doomed(each.name, uuid_in(each.topic_id)) for each in request.topics]
+    else:
+        doomed = [Doomed(name) for name in request.topic_names]
+    rows: list[DeletedTopic | None] = [_undeletable(context, call, each) for each in doomed]
+    # The controller answers names first, then ids.
+    asked = [place for place, row in enumerate(rows) if row is None and doomed[place].name is not None]
+    ids_from = len(asked)
+    asked += [place for place, row in enumerate(rows) if row is None and doomed[place].name is None]
+
+    def respond(answer: Any) -> Any:
+        for turn, place in enumerate(asked):
+            if isinstance(answer, KafkaError):
+                result = _in_version(refusal(answer), call.version)
+                rows[place] = DeletedTopic(doomed[place].name, doomed[place].id, result)
+            else:
+                rows[place] = answer[turn]
+        results = [_deleted(call, row) for row in rows if row is not None]
+        return make.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+
+    if not asked:
+        return respond(())
+    wanted = DeleteTopics(
+        tuple(doomed[place].name or "" for place in asked[:ids_from]),
+        tuple(doomed[place].id for place in asked[ids_from:]),
+    )
+    return ask(context, wanted, wait_ms_of(request.timeout), respond)
+
+
+def _in_version(result: Result, version: int) -> Result:
+    if result.code is ErrorCode.TOPIC_DELETION_DISABLED and version < 3:
+        return Result(ErrorCode.INVALID_REQUEST, result.message)
+    return result
+
+
+def _undeletable(context: Context, call: Call, doomed: Doomed) -> DeletedTopic | None:
+    """The row of a topic that the controller need not be asked about."""
+
+    def may(operation: Operation, name: str) -> bool:
+        return context.authorize(call.session, operation, On.TOPIC, name)
+
+    name, topic_id = doomed
+    if name is None and topic_id == NO_UUID:
+        return DeletedTopic(None, NO_UUID, Result(ErrorCode.INVALID_REQUEST, "neither name nor id is given"))
+    if name is not None and topic_id != NO_UUID:
+        return DeletedTopic(name, topic_id, Result(ErrorCode.INVALID_REQUEST, "both name and id are given"))
+    if name is not None:
+        is_denied = not may(Operation.DESCRIBE, name) or (
+            name in context.image.topics and not may(Operation.DELETE, name)
+        )
+        return DeletedTopic(name, NO_UUID, DENIED_TOPIC) if is_denied else None
+    topic = context.image.topic_by_id(topic_id)
+    if topic is None or may(Operation.DELETE, topic.name):
+        return None
+    return DeletedTopic(topic.name if may(Operation.DESCRIBE, topic.name) else None, topic_id, DENIED_TOPIC)
+
+
+def _deleted(call: Call, row: DeletedTopic) -> Any:
+    return call.make.DeletableTopicResult(
+        name=row.name,
+        topic_id=uuid_out(row.topic_id),
+        error_code=row.result.code,
+        error_message=row.result.message,
+    )
+
+
+def create_partitions(context: Context, call: Call) -> Any | Later[Any]:
+    """CreatePartitions 0 to 3: topics grown to a number of partitions, where the controller or the client places them.
+
+    A topic that is named twice gets INVALID_REQUEST, a number that is not larger INVALID_PARTITIONS. `validate_only`
+    changes nothing.
+
+    Version 2 is flexible, 3 may throttle by quota, which never happens here.
+    """
+    make, request = call.make, call.message
+    allowed = [
+        topic
+        for topic in request.topics
+        if context.authorize(call.session, Operation.ALTER, On.TOPIC, topic.name)
+    ]
+
+    def respond(answer: Any) -> Any:
+        if isinstance(answer, KafkaError):
+            results = {topic.name: refusal(answer) for topic in allowed}
+        else:
+            results = {each.topic: each.result for each in answer}
+        rows = []
+        for topic in request.topics:
+            code, message = results.get(topic.name, DENIED_TOPIC)
+            rows.append(
+                make.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            )
+        return make.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(rows))
+
+    if not allowed:
+        return respond(())
+    asked = CreatePartitions(tuple(_grown(topic) for topic in allowed), request.validate_only)
+    return ask(context, asked, wait_ms_of(request.timeout), respond)
+
+
+def _grown(topic: Any) -> MorePartitions:
+    assignments = topic.assignments
+    return MorePartitions(
+        topic.name,
+        topic.count,
+        None if assignments is None else tuple(tuple(each.broker_ids) for each in assignments),
+    )
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.CREATE_TOPICS: create_topics,
+    Api.DELETE_TOPICS: delete_topics,
+    Api.CREATE_PARTITIONS: create_partitions,
+}

@@ -1,0 +1,74 @@
+"""What many responses say: ids and errors as kio has them, and what a client may do with a resource."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid
+from penstock.metadata import NO_UUID
+from penstock.metadata.controller import Result
+
+from .context import CLUSTER_NAME, Context, On, Operation, Session
+
+NO_THROTTLE = timedelta()
+
+NOT_ASKED_FOR = -(2**31)
+"""In place of authorized operations that nobody asked for."""
+
+TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+
+def uuid_in(uuid: UUID | None) -> Uuid:
+    return NO_UUID if uuid is None else uuid.bytes
+
+
+def uuid_out(uuid: Uuid) -> UUID | None:
+    return None if uuid == NO_UUID else UUID(bytes=uuid)
+
+
+def refusal(error: KafkaError) -> Result:
+    return Result(error.code, str(error))
+
+
+def topic_operations(context: Context, session: Session, topic: str) -> int:
+    """A bit for each operation that the client may do: bit 3 for READ."""
+    return _bits(
+        operation for operation in TOPIC_OPERATIONS if context.authorize(session, operation, On.TOPIC, topic)
+    )
+
+
+def cluster_operations(context: Context, session: Session) -> int:
+    """The same for the cluster; nothing at all for a client that may not describe it."""
+    allowed = [
+        operation
+        for operation in CLUSTER_OPERATIONS
+        if context.authorize(session, operation, On.CLUSTER, CLUSTER_NAME)
+    ]
+    return _bits(allowed) if Operation.DESCRIBE in allowed else 0
+
+
+def _bits(operations: Iterable[Operation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+DENIED_TOPIC = Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not authorized for this topic")
+DENIED_CLUSTER = Result(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not authorized for the cluster")

@@ -1,0 +1,145 @@
+"""The controller while this node leads the quorum: asked here, decided at once, answered when it is committed.
+
+    submit --> controller.handle --> records --> quorum.propose --> (high watermark passes) --> reply
+                                        |
+                                        +--> controller.replay: the next decision builds on it
+
+A decision without records is answered in its place as well: what it saw must be committed before it is told. A
+controller that loses its leadership is thrown away with everything that waited for it.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import LeaderEpoch, Offset
+from penstock.base.later import Later
+from penstock.base.world import Timer, World
+from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
+from penstock.raft.errors import NotLeader
+
+logger = logging.getLogger(__name__)
+
+Propose = Callable[[Sequence[AnyRecord], LeaderEpoch], Offset]
+
+
+class _Waiting(NamedTuple):
+    offset: Offset
+    """The last record that the answer rests on."""
+    reply: Any
+    later: Later[Any]
+
+
+class ActiveController:
+    """A `ControllerPort` for the controller in this process."""
+
+    def __init__(
+        self,
+        world: World,
+        propose: Propose,
+        *,
+        cluster_id: str,
+        settings: BrokerSettings,
+        session_timeout_ms: int,
+    ) -> None:
+        self._world = world
+        self._propose = propose
+        self._cluster_id = cluster_id
+        self._settings = settings
+        self._session_timeout_ms = session_timeout_ms
+        self._controller: Controller | None = None
+        self._epoch: LeaderEpoch = 0
+        self._last_offset: Offset = -1
+        """Of what was proposed last, by this controller or before it."""
+        self._high_watermark: Offset = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._timer: Timer | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self._controller is not None
+
+    def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
+        """Begin, with everything that was committed before."""
+        self._epoch = epoch
+        self._controller = Controller(
+            image,
+            cluster_id=self._cluster_id,
+            rng=self._world.rng,
+            now_ms=self._world.now_ms(),
+            settings=self._settings,
+            session_timeout_ms=self._session_timeout_ms,
+        )
+        self._last_offset = image.offset
+        self._set_timer()
+
+    def resign(self) -> None:
+        """Another leads, or nobody: what waits may or may not come true, and nobody here will know."""
+        self._controller = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            each.later.answer(_not_controller())
+
+    def submit(self, request: Any) -> Later[Any]:
+        later: Later[Any] = Later()
+        controller = self._controller
+        if controller is None:
+            later.answer(_not_controller())
+            return later
+        try:
+            outcome = controller.handle(request, self._world.now_ms())
+            if outcome.records:
+                self._write(controller, outcome.records)
+        except NotLeader:
+            later.answer(_not_controller())
+        except KafkaError as error:
+            later.answer(error)
+        else:
+            self._waiting.append(_Waiting(self._last_offset, outcome.reply, later))
+            self._release()
+        return later
+
+    def write(self, records: Sequence[AnyRecord]) -> None:
+        """Put records into the log that no request asked for."""
+        assert self._controller is not None
+        self._write(self._controller, records)
+
+    def _write(self, controller: Controller, records: Sequence[AnyRecord]) -> None:
+        self._last_offset = self._propose(records, self._epoch)
+        controller.replay(records, self._last_offset, self._epoch)
+
+    def advanced(self, high_watermark: Offset) -> None:
+        """All below is committed, and this node's image has it."""
+        self._high_watermark = high_watermark
+        self._release()
+
+    def _release(self) -> None:
+        while self._waiting and self._waiting[0].offset < self._high_watermark:
+            done = self._waiting.popleft()
+            done.later.answer(done.reply)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        self._timer = self._world.call_later(self._session_timeout_ms / 4, self._tick)
+
+    def _tick(self) -> None:
+        controller = self._controller
+        if controller is None:
+            return
+        try:
+            outcome = controller.tick(self._world.now_ms())
+            if outcome.records:
+                self._write(controller, outcome.records)
+        except NotLeader:
+            return
+        self._set_timer()
+
+
+def _not_controller() -> KafkaError:
+    return KafkaError("the controller is elsewhere, or being elected", ErrorCode.NOT_CONTROLLER)

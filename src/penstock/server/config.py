@@ -1,0 +1,321 @@
+"""What a node is told before it starts: where its data is, where it listens, and its settings by Kafka's names.
+
+`load` takes the words of all sources, the strongest of each name, and refuses what is wrong in one sentence that
+says which setting, where it was found, what it was and what was expected. Some settings and flags are two names for
+one thing (`--data` and `log.dirs`, `--kafka` and `listeners`, `node.id` and `broker.id`): a stronger source wins, and
+two words of one source that differ are refused.
+
+What a node cannot do yet is refused here as well, rather than taken and not done.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from penstock.base.settings import BadSetting
+from penstock.handlers.context import Endpoint
+from penstock.metadata import EMPTY, BrokerSettings, log_defaults
+from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
+from penstock.metadata.configs import validate_static
+from penstock.server import listeners as ln
+from penstock.server.sources import (
+    FLAG,
+    Given,
+    environment_now,
+    from_environment,
+    from_file,
+    from_flags,
+    nearest,
+)
+from penstock.storage.openfiles import OPEN_FILES_MAX
+
+DATA_DEFAULT = "./penstock-data"
+LISTENER_DEFAULT = "PLAINTEXT"
+KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
+"""Only this machine, unless told otherwise: nobody has to show who they are yet."""
+
+_ROLES = {"broker", "controller"}
+
+_LEFT_OUT = (
+    "share.coordinator.",
+    "group.share.",
+    "group.streams.",
+    "group.coordinator.",
+    "metric.reporters",
+    "metrics.",
+    "auto.include.jmx.reporter",
+    "client.quota.",
+    "quota.",
+    "replication.quota.",
+    "telemetry.",
+    "remote.",
+    "log.remote.",
+    "request.queue.",
+    "unstable.",
+    "zookeeper.",
+)
+"""Kafka's settings that a file of Kafka's may carry and that change nothing which a client of a single node is
+promised: they are left out with a warning. What would keep somebody out (`ssl.`, `sasl.`, `authorizer.`) never is."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    data: str
+    """The data directory; or a log directory of Kafka's, which has meta.properties at its top."""
+    listeners: Mapping[str, Endpoint] = field(
+        default_factory=lambda: MappingProxyType({LISTENER_DEFAULT: KAFKA_DEFAULT})
+    )
+    """By name, where clients connect. Once the sockets are bound, ports are the real ones. No host: everywhere."""
+    advertised: Mapping[str, Endpoint] = field(default_factory=dict)
+    """By name of a listener, where clients are told to connect; a listener that is not in it tells them what they
+    dialled."""
+    node_id: int | None = None
+    """None: whatever the directory says, and 1 for a new one. Otherwise both must agree."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What was set, by Kafka's names, every one known and checked; defaults are not in it."""
+    open_files_max: int = OPEN_FILES_MAX
+    """How many files of logs are kept open."""
+    warnings: tuple[str, ...] = ()
+    """What the operator should know about the settings; said once, at the start."""
+
+    def setting(self, name: str) -> str | None:
+        """What is in force before anything was set at run time."""
+        return self.settings.get(name, BROKER_SETTINGS[name].default)
+
+    def number(self, name: str) -> int:
+        return int(self.setting(name) or 0)
+
+    def bound(self, listeners: Mapping[str, Endpoint]) -> "NodeConfig":
+        """The same with the ports that the listeners really have."""
+        settings = {**self.settings, "listeners": ln.listeners_text(listeners)}
+        return replace(self, listeners=MappingProxyType(dict(listeners)), settings=settings)
+
+
+def load(
+    *,
+    data: str | None = None,
+    kafka: str | None = None,
+    file: str | None = None,
+    flags: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> NodeConfig:
+    """The configuration of `penstock up`: what its flags, the environment and a file say."""
+    given = [
+        *(from_file(file) if file is not None else ()),
+        *from_environment(environment_now() if environment is None else environment, BROKER_SETTINGS),
+        *from_flags(flags),
+    ]
+    return config_of(given, data=data, kafka=kafka)
+
+
+def config_from(
+    data: str, settings: Mapping[str, str] | None = None, *, kafka: str = "127.0.0.1:0"
+) -> NodeConfig:
+    """A configuration that a program makes; the environment has no say in it."""
+    given = [Given(name, text, "settings", FLAG) for name, text in (settings or {}).items()]
+    own_listeners = any(each.name == "listeners" for each in given)
+    return config_of(given, data=data, kafka=None if own_listeners else kafka)
+
+
+def config_of(words: Iterable[Given], *, data: str | None = None, kafka: str | None = None) -> NodeConfig:
+    """Put together what was said, checking every word of it."""
+    said: dict[str, Given] = {}
+    warnings = []
+    for each in words:
+        if each.name not in BROKER_SETTINGS:
+            warnings.append(_without(each))
+            continue
+        _check(each)
+        if each.name not in said or said[each.name].rank <= each.rank:
+            said[each.name] = each
+    path = _data(said, data)
+    listeners, more = _listeners(said, kafka)
+    node_id = _node_id(said)
+    _refuse_what_is_not_there(said, path, node_id)
+    settings = {name: each.text.strip() for name, each in said.items()}
+    settings |= {"listeners": ln.listeners_text(listeners), "log.dirs": path}
+    settings.pop("log.dir", None)
+    _check_together(settings)
+    return NodeConfig(
+        data=path,
+        listeners=MappingProxyType(listeners),
+        advertised=MappingProxyType(_advertised(said, listeners)),
+        node_id=node_id,
+        settings=MappingProxyType(settings),
+        warnings=(*warnings, *more),
+    )
+
+
+# -- single words --------------------------------------------------------------------------------------
+
+
+def _without(each: Given) -> str:
+    """A sentence about a setting that is left out; any other unknown one is refused."""
+    if ".properties line " in each.where and each.name.startswith(_LEFT_OUT):
+        return f"{each.name} ({each.where}) is not acted on"
+    raise BadSetting(f"unknown setting {each.name} ({each.where}){_hint(each.name)}")
+
+
+def _hint(name: str) -> str:
+    topic = TOPIC_SETTINGS.get(name)
+    if topic is not None and topic.brokers:
+        return f": it is a topic's; for all topics, the broker's is {topic.brokers[0]}"
+    if name.startswith(("ssl.", "sasl.", "authorizer.", "super.users", "listener.name.", "security.")):
+        return ": encryption, authentication and authorization are not there yet"
+    near = nearest(name, BROKER_SETTINGS)
+    return f"; did you mean {near}?" if near else ""
+
+
+def _check(each: Given) -> None:
+    try:
+        validate_static({each.name: each.text})
+    except BadSetting as error:
+        raise BadSetting(f"{error} ({each.where})") from error
+
+
+def _check_together(settings: Mapping[str, str]) -> None:
+    """What is sound alone may not be together, or may be no log's."""
+    log_defaults(EMPTY, BrokerSettings(None, settings))
+
+
+def _strongest(names: tuple[str, ...], said: Mapping[str, Given]) -> Given | None:
+    """Of several names for one thing the strongest word; two of one source must agree."""
+    found = sorted((said[name] for name in names if name in said), key=lambda each: each.rank)
+    if not found:
+        return None
+    *rest, best = found
+    for other in rest:
+        if other.rank == best.rank and other.text.strip() != best.text.strip():
+            raise BadSetting(
+                f"{other.name} is {other.text!r} ({other.where}) and {best.name} is {best.text!r} ({best.where}), "
+                "expected one of them, or the same"
+            )
+    return best
+
+
+# -- what several settings say together ----------------------------------------------------------------
+
+
+def _data(said: Mapping[str, Given], flag: str | None) -> str:
+    word = _strongest(("log.dir", "log.dirs"), said)
+    if flag is not None:
+        if word is not None and word.rank == FLAG and word.text != flag:
+            raise BadSetting(f"--data is {flag!r} and {word.name} is {word.text!r}, expected one of them")
+        paths = [flag]
+    else:
+        paths = ln.parts(word.text) if word is not None else [DATA_DEFAULT]
+    where = f" ({word.where})" if word is not None and flag is None else ""
+    if len(paths) > 1:
+        raise BadSetting(f"log.dirs names {len(paths)} directories{where}: several are not there yet")
+    if not paths or not paths[0]:
+        raise BadSetting(f"the data directory has an empty name{where}")
+    if "\0" in paths[0]:
+        raise BadSetting(f"the data directory is {paths[0]!r}{where}, expected a path without zero bytes")
+    return paths[0]
+
+
+def _node_id(said: Mapping[str, Given]) -> int | None:
+    words = [
+        said[name] for name in ("node.id", "broker.id") if name in said and said[name].text.strip() != "-1"
+    ]
+    if len({int(each.text) for each in words}) > 1:
+        one, other = words
+        raise BadSetting(
+            f"node.id is {one.text} ({one.where}) and broker.id is {other.text} ({other.where}), expected the same"
+        )
+    if not words:
+        return None
+    node_id = int(words[0].text)
+    if node_id < 0:
+        raise BadSetting(f"broker.id is {node_id} ({words[0].where}), expected 0 or more")
+    return node_id
+
+
+def _listeners(said: Mapping[str, Given], kafka: str | None) -> tuple[dict[str, Endpoint], list[str]]:
+    """Where to listen, and what is to be said about it."""
+    word = said.get("listeners")
+    if kafka is not None:
+        if word is not None and word.rank == FLAG:
+            raise BadSetting(f"--kafka is {kafka!r} and listeners is {word.text!r}, expected one of them")
+        return {LISTENER_DEFAULT: ln.parse_address(kafka, "--kafka")}, []
+    if word is None:
+        return {LISTENER_DEFAULT: KAFKA_DEFAULT}, []
+    everyone = ln.parse_listeners(word.text, f"listeners ({word.where})")
+    of_controllers = set(_list(said, "controller.listener.names"))
+    warnings = [
+        f"the controllers' listener {name}://{ln.address_text(everyone[name])} is not opened: a node alone needs none"
+        for name in everyone
+        if name in of_controllers
+    ]
+    served = {name: each for name, each in everyone.items() if name not in of_controllers}
+    if not served:
+        raise BadSetting(f"listeners is {word.text!r} ({word.where}): all of them are the controllers'")
+    protocols = said.get("listener.security.protocol.map")
+    ln.check_protocols(
+        served, protocols.text if protocols else None, protocols.where if protocols else word.where
+    )
+    among = said.get("inter.broker.listener.name")
+    if among is not None and among.text.strip() not in served:
+        raise BadSetting(
+            f"inter.broker.listener.name is {among.text!r} ({among.where}), expected one of {', '.join(served)}"
+        )
+    return served, warnings
+
+
+def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+    word = said.get("advertised.listeners")
+    if word is None:
+        return {}
+    told = ln.parse_listeners(word.text, f"advertised.listeners ({word.where})")
+    of_controllers = set(_list(said, "controller.listener.names"))
+    for name, endpoint in told.items():
+        if name in of_controllers:
+            continue
+        if name not in served:
+            raise BadSetting(
+                f"advertised.listeners has {name} ({word.where}), expected names of listeners: {', '.join(served)}"
+            )
+        if endpoint.host in ln.EVERYWHERE or not endpoint.port:
+            raise BadSetting(
+                f"advertised.listeners has {name}://{ln.address_text(endpoint)} ({word.where}), "
+                "expected a host and a port that clients can reach"
+            )
+    return {name: endpoint for name, endpoint in told.items() if name in served}
+
+
+def _list(said: Mapping[str, Given], name: str) -> list[str]:
+    return ln.parts(said[name].text) if name in said else []
+
+
+def _refuse_what_is_not_there(said: Mapping[str, Given], data: str, node_id: int | None) -> None:
+    roles = _list(said, "process.roles")
+    if roles and set(roles) != _ROLES:
+        word = said["process.roles"]
+        raise BadSetting(
+            f"process.roles is {word.text!r} ({word.where}), expected broker,controller: "
+            "a node with one role alone is not there yet"
+        )
+    voters = _list(said, "controller.quorum.voters")
+    if len(voters) > 1:
+        raise BadSetting(
+            f"controller.quorum.voters names {len(voters)} voters ({said['controller.quorum.voters'].where}): "
+            "a quorum of several is not there yet"
+        )
+    if voters and voters[0].partition("@")[0] != str(1 if node_id is None else node_id):
+        word = said["controller.quorum.voters"]
+        raise BadSetting(
+            f"controller.quorum.voters is {word.text!r} ({word.where}), expected the node itself, "
+            f"{1 if node_id is None else node_id}@HOST:PORT"
+        )
+    if len(_list(said, "controller.quorum.bootstrap.servers")) > 1:
+        word = said["controller.quorum.bootstrap.servers"]
+        raise BadSetting(
+            f"controller.quorum.bootstrap.servers is {word.text!r} ({word.where}): "
+            "a quorum of several is not there yet"
+        )
+    log_dir = said.get("metadata.log.dir")
+    if log_dir is not None and log_dir.text.strip() not in ("", data):
+        raise BadSetting(
+            f"metadata.log.dir is {log_dir.text!r} ({log_dir.where}), expected {data!r}: "
+            "a directory of its own for the metadata log is not there yet"
+        )

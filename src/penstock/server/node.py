@@ -1,0 +1,280 @@
+"""A node: everything below put together, from the sockets' bytes to the disk and back.
+
+    connections --> dispatcher --> handlers --> replicas --> logs
+                                      |             ^
+                                      v             | the image, as the metadata log moves
+                              active controller --> quorum --> __cluster_metadata-0
+
+It touches nothing but its world, its disk and its connections: the same code runs on a real machine and in the
+simulator. Everything happens on one loop; `start` and `stop` say by a call when they are done.
+
+A start: the directory is locked and its logs recovered; the metadata log is read; the quorum elects a leader, which
+for a quorum of one is this node; the broker registers and is unfenced; clients are served.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
+from penstock.base.world import World
+from penstock.handlers.context import Context
+from penstock.handlers.dispatch import Dispatcher
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.producer_ids import ProducerIds
+from penstock.metadata import (
+    EMPTY,
+    AnyRecord,
+    BrokerSettings,
+    ClusterImage,
+    bootstrap_records,
+    delta,
+)
+from penstock.metadata.configs import min_insync_replicas
+from penstock.metadata.controller.requests import RegisterBroker
+from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
+from penstock.metadata.versions import SUPPORTED
+from penstock.replica import Durability, Replicas
+from penstock.replica.housekeeping import Housekeeping
+from penstock.server.active_controller import ActiveController
+from penstock.server.adoption import adopt
+from penstock.server.config import NodeConfig
+from penstock.server.connection import Connection
+from penstock.server.connections import Connections
+from penstock.server.lifecycle import Lifecycle
+from penstock.server.quorum import MetadataQuorum, QuorumSettings
+from penstock.server.turn import Turn
+from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
+from penstock.vfs import Vfs
+
+logger = logging.getLogger(__name__)
+
+NODE_ID_DEFAULT = 1
+STRAYS_SHOWN_MAX = 5
+
+
+class Node:
+    """A `QuorumListener`: the metadata log tells it what is committed."""
+
+    directory: LogDirectory
+    context: Context
+    quorum: MetadataQuorum
+
+    def __init__(self, world: World, vfs: Vfs, config: NodeConfig) -> None:
+        self._world = world
+        self._vfs = vfs
+        self._config = config
+        self._turn = Turn(world)
+        self._image = EMPTY
+        """All that is committed; `context.image` is what has been acted on."""
+        self._is_stopping = False
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """Begin. What is wrong with the directory or the settings is raised; what goes wrong later is told to
+        `failed`, and then the node is of no more use."""
+        self._ready = ready
+        self._failed = failed
+        self.directory = self._open_directory()
+        try:
+            self._compose()
+            self.quorum.start()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _open_directory(self) -> LogDirectory:
+        wanted = self._config.node_id
+        directory = open_directory(
+            self._vfs,
+            self._config.data,
+            now_ms=self._world.now_ms(),
+            rng=self._world.rng,
+            node_id=NODE_ID_DEFAULT if wanted is None else wanted,
+            open_files_max=self._config.open_files_max,
+        )
+        found = directory.identity.node_id
+        if wanted not in (None, found):
+            directory.abandon()
+            raise DirectoryRefused(
+                f"{directory.layout.logs} belongs to node {found}, but node.id is {wanted}"
+            )
+        return directory
+
+    def _compose(self) -> None:
+        world, config, directory = self._world, self._config, self.directory
+        identity = directory.identity
+        settings = BrokerSettings(identity.node_id, config.settings)
+        replicas = Replicas(
+            world,
+            directory,
+            identity.node_id,
+            settings,
+            Durability(config.setting("durability.fsync")),
+            self._turn.write_later,
+        )
+        self.quorum = MetadataQuorum(
+            world,
+            self._vfs,
+            directory.files,
+            directory.layout.logs,
+            node_id=identity.node_id,
+            directory_id=uuid_from_text(identity.directory_id),
+            cluster_id=identity.cluster_id,
+            settings=QuorumSettings.from_config(config.number),
+            listener=self,
+        )
+        self._controller = ActiveController(
+            world,
+            self.quorum.propose,
+            cluster_id=identity.cluster_id,
+            settings=settings,
+            session_timeout_ms=config.number("broker.session.timeout.ms"),
+        )
+        self._lifecycle = Lifecycle(
+            world,
+            self._controller,
+            heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
+            metadata_offset=lambda: self.context.image.offset,
+            failed=self._failed,
+        )
+        self.context = Context(
+            world=world,
+            node_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            settings=settings,
+            replicas=replicas,
+            controller=self._controller,
+            quorum=self.quorum,
+            fetch_sessions=FetchSessions(
+                config.number("max.incremental.fetch.session.cache.slots"), world.rng
+            ),
+            producer_ids=ProducerIds(
+                self._controller, identity.node_id, lambda: self._lifecycle.epoch
+            ),
+            image=EMPTY,
+            fetch_bytes_max=config.number("fetch.max.bytes"),
+            advertised=dict(config.advertised),
+        )
+        self._housekeeping = Housekeeping(world, directory, replicas, settings, lambda: self.context.image)
+        self._connections = Connections(world, self._turn, Dispatcher(self.context), config.number)
+
+    # -- following the metadata log --------------------------------------------------------------------
+
+    def loaded(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
+        self._image = self._image.replay(records, offset, epoch)
+
+    def advanced(self, high_watermark: Offset) -> None:
+        self._act_on_image()
+        self._controller.advanced(high_watermark)
+
+    def _act_on_image(self) -> None:
+        old, new = self.context.image, self._image
+        if new is not old:
+            self.context.image = new
+            self.context.replicas.apply(new, delta(old, new))
+
+    def leading(self, epoch: LeaderEpoch) -> None:
+        self._act_on_image()
+        image = self._image
+        refusal = self._refusal(image)
+        if refusal is not None:
+            self._failed(refusal)
+            return
+        self._controller.lead(image, epoch)
+        if not image.features:
+            needed = min_insync_replicas("", image, self.context.settings)
+            self._controller.write(list(bootstrap_records(min_insync_replicas=needed)))
+            found = adopt(self.directory, self.context.node_id, self._world.rng)
+            if found:
+                self._controller.write(found)
+        if self._lifecycle.epoch < 0:
+            self._lifecycle.join(self._registration(), self._unfenced)
+
+    def resigned(self, epoch: LeaderEpoch) -> None:
+        self._controller.resign()
+
+    def failed(self, reason: str) -> None:
+        self._failed(reason)
+
+    def _refusal(self, image: ClusterImage) -> str | None:
+        """Why this node may not serve such a cluster."""
+        others = sorted(each.key.id for each in self.quorum.voters if each.key.id != self.context.node_id)
+        if others:
+            return f"the quorum has other voters ({', '.join(map(str, others))}), and clusters are not served yet"
+        if any(isinstance(each, AccessControlEntryRecord) for each in image.kept.values()):
+            return "the cluster has ACLs, which are not enforced yet: it is not served, lest everybody may do everything"
+        return None
+
+    # -- the broker's life -----------------------------------------------------------------------------
+
+    def _registration(self) -> RegisterBroker:
+        identity = self.directory.identity
+        return RegisterBroker(
+            broker_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=random_uuid(self._world.rng),
+            endpoints=tuple(
+                Endpoint(name=name, host=each.host, port=each.port, security_protocol=0)
+                for name, each in {**self._config.listeners, **self._config.advertised}.items()
+            ),
+            features=SUPPORTED,
+            log_dirs=(uuid_from_text(identity.directory_id),),
+            rack=self._config.setting("broker.rack"),
+            previous_epoch=self.directory.former_broker_epoch,
+        )
+
+    def _unfenced(self) -> None:
+        self.directory.broker_epoch = self._lifecycle.epoch
+        strays = self.context.replicas.strays()
+        if strays:
+            shown = ", ".join(str(each.partition) for each in strays[:STRAYS_SHOWN_MAX])
+            logger.warning("%d partitions on disk belong to no topic and are not served: %s", len(strays), shown)
+        self._housekeeping.start()
+        self._connections.start()
+        logger.info(
+            "node %d of cluster %s serves %d partitions from %s",
+            self.context.node_id,
+            self.context.cluster_id,
+            len(self.context.replicas.partitions),
+            self.directory.layout.logs,
+        )
+        self._ready()
+
+    def connection(self, listener: str) -> Connection:
+        """The protocol of a client that has just connected."""
+        return self._connections.accept(listener)
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Stop cleanly: hand over, answer who waits, sync everything, and note that it was so."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._stopped = done
+        self._lifecycle.leave(self._left)
+
+    def _left(self) -> None:
+        self._housekeeping.stop()
+        self.context.replicas.step_down()
+        self._connections.close()
+        self.context.replicas.lane.when_idle(lambda: self.quorum.stop(self._close))
+
+    def _close(self) -> None:
+        try:
+            self.directory.close()
+        except StorageError as error:
+            logger.error("%s; the next start recovers", error)
+        self._stopped()
+
+    def abandon(self) -> None:
+        """Let go of everything as a crash would."""
+        if hasattr(self, "_connections"):
+            self._connections.abort()
+        if hasattr(self, "quorum"):
+            self.quorum.abandon()
+        self.directory.abandon()

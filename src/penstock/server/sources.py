@@ -1,0 +1,183 @@
+"""Where a node's settings come from, the weakest first: a file, the environment, flags.
+
+    penstock.toml        log.retention.ms = 1000       tables, dotted and quoted keys all give Kafka's name
+    server.properties    log.retention.ms=1000         as Apache Kafka reads it
+    environment          PENSTOCK_LOG_RETENTION_MS=1000
+    --set                log.retention.ms=1000
+
+Here they are only read. Each word keeps where it was found, so that whoever refuses it can say so.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.base.settings import BadSetting
+
+FILE_BYTES_MAX = 1 << 20
+"""A file of settings has a few kilobytes; what is larger is another file, given by mistake."""
+
+PREFIX = "PENSTOCK_"
+
+NOT_SETTINGS = frozenset({"PENSTOCK_LOG", "PENSTOCK_SERVER"})
+"""What other parts of Penstock read: how much is logged, and where clients connect."""
+
+_SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
+"""What Kubernetes puts into the environment when a service is named penstock; nobody meant it as a setting."""
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Given(NamedTuple):
+    """A setting as somebody wrote it."""
+
+    name: str
+    text: str
+    where: str
+    rank: int
+    """The stronger of two sources has the higher rank."""
+
+
+FILE, ENVIRONMENT, FLAG = 1, 2, 3
+
+
+def from_file(path: str) -> Iterator[Given]:
+    """A TOML file, or one in Java's format where the name ends in .properties."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadSetting(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise BadSetting(f"{path} is larger than {FILE_BYTES_MAX} bytes, expected a file of settings")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+    if path.endswith(".properties"):
+        return _from_properties(text, path)
+    return _from_toml(text, path)
+
+
+def _from_toml(text: str, path: str) -> Iterator[Given]:
+    import tomllib  # noqa: PLC0415  # most starts have no file
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"{path} is not TOML: {error}") from error
+    seen: set[str] = set()
+    for name, value in _flat(tables, ()):
+        if name in seen:
+            raise BadSetting(f"{path} sets {name} twice")
+        seen.add(name)
+        yield Given(name, _text_of(name, value, path), path, FILE)
+
+
+def _flat(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*above, key))
+        else:
+            yield ".".join((*above, key)), value
+
+
+def _text_of(name: str, value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
+        return ",".join(str(each) for each in value)
+    raise BadSetting(
+        f"{name} in {path} is {value!r}, expected text, a number, true, false or a list of these"
+    )
+
+
+def _from_properties(text: str, path: str) -> Iterator[Given]:
+    """As java.util.Properties reads it; of two lines with one name the later counts."""
+    found: dict[str, Given] = {}
+    for number, line in _logical_lines(text):
+        name, value = _split_property(line)
+        found[name] = Given(name, value.strip(), f"{path} line {number}", FILE)
+    yield from found.values()
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that say something, those that end in a backslash joined with the next."""
+    joined, first = "", 0
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = raw.lstrip(" \t\f")
+        if not joined:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            if joined:
+                continue
+        if joined:
+            yield first, joined
+        joined = ""
+    if joined:
+        yield first, joined
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    """Name and value, at the first =, : or blank that no backslash protects."""
+    matched = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+    assert matched is not None
+    return _unescape(matched[1]), _unescape(matched[2])
+
+
+def _unescape(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        what = found[1]
+        return chr(int(what[1:], 16)) if len(what) == 5 else _ESCAPES.get(what, what)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", plain, text, flags=re.DOTALL)
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting. Kafka's names have no underscores, so no two share one."""
+    return PREFIX + name.upper().replace(".", "_")
+
+
+def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[Given]:
+    by_variable = {variable_of(name): name for name in names}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            continue
+        name = by_variable.get(variable)
+        if name is not None:
+            yield Given(name, environment[variable], f"the environment's {variable}", ENVIRONMENT)
+        elif not _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
+            near = nearest(variable, by_variable)
+            hint = f"; did you mean {near}?" if near else ""
+            raise BadSetting(f"the environment's {variable} is no setting of a broker{hint}")
+
+
+def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[Given]:
+    """`name=value`, as often as one likes; two values for one name are a mistake."""
+    seen: dict[str, str] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or not name.strip():
+            raise BadSetting(f"{flag} is {word!r}, expected name=value")
+        name = name.strip()
+        if seen.setdefault(name, text) != text:
+            raise BadSetting(f"{flag} gives {name} twice, as {seen[name]!r} and as {text!r}")
+        yield Given(name, text, flag, FLAG)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """What somebody probably meant."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only who errs pays for it
+
+    return next(iter(get_close_matches(word, list(known), 1, 0.75)), None)
+
+
+def environment_now() -> Mapping[str, str]:
+    return os.environ

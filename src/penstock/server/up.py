@@ -1,0 +1,171 @@
+"""`penstock up`: a node in a process of its own, from the command to the exit code.
+
+Standard output gets one line, when the node serves: `penstock ready kafka=127.0.0.1:9092`. Everything else is log
+lines on standard error. The first SIGTERM, SIGINT or SIGHUP stops the node cleanly; a second one ends the process at
+once, as a crash would, which loses nothing that was acknowledged.
+
+    0    stopped cleanly
+    1    a failure ended it: the disk refused, or a part of it broke
+    2    it could not start
+"""
+
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from penstock.base.errors import KafkaError
+from penstock.base.settings import BadSetting
+from penstock.server.config import NodeConfig
+from penstock.server.host import Host, MakeNode, new_node
+from penstock.storage.openfiles import OPEN_FILES_MAX
+
+logger = logging.getLogger("penstock.up")
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+EXIT_CANNOT_START = 2
+
+DESCRIPTORS_MAX = 1 << 20
+"""Some systems allow a thousand million, which is no help to anybody."""
+
+OPEN_FILES_MIN = 16
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
+    """Serve until a signal comes; return the exit code."""
+    # The objects of the start stay: looking through them for garbage, now or later, finds none.
+    gc.disable()
+    config = replace(config, open_files_max=open_files_max(raise_descriptor_limit()))
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    try:
+        import uvloop  # noqa: PLC0415  # after the configuration was found good
+
+        loop = uvloop.new_event_loop()
+        try:
+            return _Run(loop, config, make_node).run()
+        finally:
+            loop.close()
+    finally:
+        gc.enable()
+
+
+class _Run:
+    """One run of a node, and why it ends."""
+
+    def __init__(self, loop: Any, config: NodeConfig, make_node: MakeNode) -> None:
+        self._loop = loop
+        self._config = config
+        self._make_node = make_node
+        self._host: Host | None = None
+        self._is_ready = False
+        self._signalled = False
+        self._code = EXIT_STOPPED
+
+    def run(self) -> int:
+        try:
+            self._host = Host(self._loop, self._config, self._make_node)
+        except KafkaError as error:
+            return _refuse(str(error))
+        self._take_signals()
+        try:
+            self._host.start(self._ready, self._failed)
+        except (KafkaError, OSError) as error:
+            self._host.abandon()
+            self._host.close()
+            return _refuse(str(error))
+        self._loop.run_forever()
+        self._host.close()
+        if self._code == EXIT_STOPPED:
+            logger.info("stopped")
+        return self._code
+
+    def _ready(self) -> None:
+        assert self._host is not None
+        self._is_ready = True
+        doors = ",".join(each.shown for each in self._host.listening.values())
+        with suppress(BrokenPipeError):
+            print(f"penstock ready kafka={doors}", flush=True)
+        gc.freeze()
+        gc.enable()
+
+    def _failed(self, reason: str) -> None:
+        """The node cannot go on: what it had acknowledged is on disk, and the rest is not its to save."""
+        assert self._host is not None
+        self._code = EXIT_FAILED if self._is_ready else EXIT_CANNOT_START
+        print(f"penstock: {reason}", file=sys.stderr, flush=True)
+        self._host.abandon()
+        self._loop.stop()
+
+    # -- signals ---------------------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Whoever started us with nohup wants no end at a hangup.
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            self._loop.add_signal_handler(number, self._signal, number)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._host is not None
+        if self._signalled:
+            logger.warning("%s again: ending at once", number.name)
+            logging.shutdown()
+            os._exit(128 + number)
+        self._signalled = True
+        logger.info("%s: stopping; a second one ends it at once", number.name)
+        self._host.stop(self._loop.stop)
+
+
+def _refuse(sentence: str) -> int:
+    print(f"penstock: {sentence}", file=sys.stderr, flush=True)
+    return EXIT_CANNOT_START
+
+
+# -- the process ---------------------------------------------------------------------------------------
+
+
+def raise_descriptor_limit() -> int:
+    """Have as many files and sockets as the system lets us; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files_max(descriptors: int) -> int:
+    """How many of the descriptors logs may hold: half, for the other half are clients'."""
+    return max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, descriptors // 2))
+
+
+class OneLine(logging.Formatter):
+    """A log line is a line: what would break it is shown as an escape, and a traceback is folded into it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\r", "\\r").replace("\n", " | ")
+
+
+def start_logging(level: str | None, *, verbose: bool = False) -> None:
+    """Log lines go to standard error."""
+    name = "debug" if verbose else (level or "info").strip().lower()
+    if name not in LEVELS:
+        raise BadSetting(f"PENSTOCK_LOG is {level!r}, expected one of {', '.join(LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    logging.raiseExceptions = False  # when nobody reads standard error, that is no reason to fail
+    logging.basicConfig(level=name.upper(), handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -1,0 +1,112 @@
+"""The world of a node that really runs: an event loop's time, the system's chance, threads and child processes.
+
+Threads and children come into being when they are first needed. A child lives for one piece of work: compaction
+comes rarely and needs a lot of memory, which goes back to the system with it.
+
+After `close` nothing is called back any more, whatever was under way.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from penstock.base.ids import TimestampMs
+from penstock.base.world import Timer
+from penstock.server.child import Child
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+THREADS_MAX = 8
+"""They wait for the disk, one fdatasync each; what the disk does at once is its own affair."""
+
+CHILDREN_MAX = 1
+"""A second one would take the core that serves clients."""
+
+
+class LoopWorld:
+    """A `World` on an event loop; everything here is called from the loop's own thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        threads_max: int = THREADS_MAX,
+        children_max: int = CHILDREN_MAX,
+    ) -> None:
+        self.rng = random.Random()  # seeded by the system
+        self._loop = loop
+        self._threads_max = threads_max
+        self._children_max = children_max
+        self._threads: ThreadPoolExecutor | None = None
+        self._minders: ThreadPoolExecutor | None = None
+        """One thread waits for each child."""
+        self._children: set[Child[Any]] = set()
+        self._is_closed = False
+
+    def now_ms(self) -> TimestampMs:
+        return time.time_ns() // 1_000_000
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call)
+
+    def call_later(self, delay_ms: float, call: Callable[[], None]) -> Timer:
+        return self._loop.call_later(delay_ms / 1000, call)
+
+    def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        if self._is_closed:
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._threads_max, "penstock-beside")
+        self._threads.submit(self._run, work, done)
+
+    def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        if self._is_closed:
+            return
+        if self._minders is None:
+            self._minders = ThreadPoolExecutor(self._children_max, "penstock-minder")
+        child: Child[T] = Child(work)
+        self._children.add(child)
+
+        def finished(result: T | None, error: Exception | None) -> None:
+            self._children.discard(child)
+            done(result, error)
+
+        self._minders.submit(self._run, child.run, finished)
+
+    def close(self) -> None:
+        """End it: children are killed, what runs on a thread is waited for, what waits for one never runs."""
+        self._is_closed = True
+        for child in self._children:
+            child.kill()
+        for pool in (self._threads, self._minders):
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+        self._children.clear()
+
+    def _run(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        """On a thread."""
+        result: T | None = None
+        failed: Exception | None = None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        if self._is_closed:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._give_back, done, result, failed)
+        except RuntimeError:
+            # The loop was closed between the question and the call; then nobody waits for it.
+            logger.debug("work ended after the loop did")
+
+    def _give_back(
+        self, done: Callable[[T | None, Exception | None], None], result: T | None, error: Exception | None
+    ) -> None:
+        if not self._is_closed:
+            done(result, error)

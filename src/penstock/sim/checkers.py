@@ -1,0 +1,457 @@
+"""What must hold of every history; each rule is a class, and named in what it says.
+
+A checker sees each event as it happens and complains at once. What a power cut may take is said by `Ground`:
+records that were acknowledged as surviving one, and whatever lies before them in the log, stand. What lies behind
+may be gone, also if somebody has read it, and its offsets may be used again. Nothing else ever changes: over a
+kill, every byte that was written stays.
+
+A view of the log that reaches its reader after a power cut, from the process before it, is not held against what
+came later.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.history import (
+    Acked,
+    Asked,
+    Audited,
+    Batch,
+    Event,
+    GotProducerId,
+    Overdue,
+    PowerCut,
+    Refused,
+    Replied,
+    Sent,
+    Stopped,
+    Survives,
+    TopicMet,
+    Viewed,
+    Written,
+)
+
+
+class Violation(Exception):
+    """A rule is broken. The message begins with its name."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is allowed in this run."""
+
+    compacted: frozenset[str] = frozenset()
+    """Topics whose records may go when a later one has the same key."""
+    shortened: frozenset[str] = frozenset()
+    """Topics whose oldest records may go."""
+    has_disk_faults: bool = False
+
+
+class Ground:
+    """What a power cut leaves standing."""
+
+    def __init__(self) -> None:
+        self.firm: dict[TopicPartition, Offset] = defaultdict(int)
+        """Everything before this offset survives whatever may come."""
+        self._loose: dict[TopicPartition, Offset] = {}
+        """The same for a kill, since the last power cut."""
+        self._last_cut = -1
+        self._clean: set[int] = set()
+
+    def is_past(self, incarnation: int) -> bool:
+        """Whether a power cut lies between then and now."""
+        return incarnation <= self._last_cut
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Acked(batch, base_offset, survives, incarnation) if base_offset >= 0:
+                end = base_offset + len(batch.records)
+                if survives is Survives.POWER_CUT or incarnation in self._clean:
+                    self.firm[batch.at] = max(self.firm[batch.at], end)
+                elif not self.is_past(incarnation):
+                    self._loose[batch.at] = max(self._loose.get(batch.at, 0), end)
+            case Stopped(incarnation, is_clean) if is_clean:
+                self._clean.add(incarnation)
+                for at, end in self._loose.items():
+                    self.firm[at] = max(self.firm[at], end)
+            case PowerCut(incarnation):
+                self._last_cut = incarnation
+                self._loose.clear()
+            case _:
+                pass
+
+
+@dataclass
+class Register:
+    """Which record has which value: what producers sent, by value."""
+
+    batches: dict[bytes, tuple[Batch, Written]] = field(default_factory=dict)
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Sent) and event.batch.sends == 1:
+            for record in event.batch.records:
+                self.batches[record.value] = event.batch, record
+
+
+class Checker:
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        self.rules = rules
+        self.ground = ground
+        """Has seen the event already."""
+        self.register = register
+
+    def see(self, event: Event) -> None:
+        """Complain by raising `Violation`."""
+        raise NotImplementedError
+
+    def complain(self, text: str) -> Violation:
+        return Violation(f"{type(self).__name__}: {text}")
+
+
+class Contents(Checker):
+    """A checker that keeps what is known to lie at each offset, as long as it must lie there."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self.known: dict[TopicPartition, dict[Offset, bytes]] = defaultdict(dict)
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Acked(batch, base_offset, _, incarnation) if base_offset >= 0:
+                if self.ground.is_past(incarnation) and base_offset >= self.ground.firm[batch.at]:
+                    return
+                for delta, record in enumerate(batch.records):
+                    self.learn(batch.at, base_offset + delta, record.value)
+            case Viewed() if not self.ground.is_past(event.incarnation):
+                for seen in event.records:
+                    self.learn(event.at, seen.offset, seen.value)
+            case Audited(at, _, _, records):
+                for seen in records:
+                    self.learn(at, seen.offset, seen.value)
+            case PowerCut():
+                for at, known in self.known.items():
+                    for offset in [each for each in known if each >= self.ground.firm[at]]:
+                        self.forget(at, offset)
+            case _:
+                pass
+
+    def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
+        self.known[at][offset] = value
+
+    def forget(self, at: TopicPartition, offset: Offset) -> None:
+        del self.known[at][offset]
+
+
+class NoChangedRecord(Contents):
+    """An offset never has two values, and a value is one that was sent, to this partition."""
+
+    def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
+        known = self.known[at].setdefault(offset, value)
+        if known != value:
+            raise self.complain(f"{at} at {offset} was {known!r} and is {value!r}")
+        batch, _ = self.register.batches.get(value, (None, None))
+        if batch is None:
+            raise self.complain(f"{at} at {offset} has {value!r}, which nobody sent")
+        if batch.at != at:
+            raise self.complain(f"{at} at {offset} has {value!r}, which was sent to {batch.at}")
+
+
+class NoDuplicate(Contents):
+    """A record is in the log once for each identity it was sent with at most; a plain one, for each time it was sent."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._places: dict[bytes, set[Offset]] = defaultdict(set)
+
+    def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
+        super().learn(at, offset, value)
+        places = self._places[value]
+        places.add(offset)
+        found = self.register.batches.get(value)
+        if found is not None and len(places) > found[0].copies_max:
+            raise self.complain(
+                f"{at} has {value!r} at {sorted(places)}, expected {found[0].copies_max} of it at most"
+            )
+
+    def forget(self, at: TopicPartition, offset: Offset) -> None:
+        self._places[self.known[at][offset]].discard(offset)
+        super().forget(at, offset)
+
+
+class AckedNotLost(Checker):
+    """A record that was acknowledged is where it was acknowledged to be, if it must have survived what happened.
+
+    acks=all with a disk that syncs survives everything, acks=1 a kill; so does everything that a clean stop found.
+    Retention may take records from the front, compaction those whose key has a later one.
+    """
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._there: dict[TopicPartition, dict[Offset, Written]] = defaultdict(dict)
+        self._latest: dict[TopicPartition, dict[bytes | None, Offset]] = defaultdict(dict)
+        """By key, the last offset that is known of it."""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Acked(batch, base_offset, survives, incarnation):
+                if base_offset < 0 or survives is Survives.NOTHING:
+                    return
+                for delta, record in enumerate(batch.records):
+                    offset = base_offset + delta
+                    if offset < self.ground.firm[batch.at] or not self.ground.is_past(incarnation):
+                        self._there[batch.at][offset] = record
+                        self._note(batch.at, record.key, offset)
+            case Viewed() if not self.ground.is_past(event.incarnation):
+                self._check_view(event)
+            case Audited():
+                self._check_audit(event)
+            case PowerCut():
+                for at, there in self._there.items():
+                    firm = self.ground.firm[at]
+                    self._there[at] = {offset: each for offset, each in there.items() if offset < firm}
+                    latest = self._latest[at]
+                    self._latest[at] = {key: offset for key, offset in latest.items() if offset < firm}
+            case _:
+                pass
+
+    def _note(self, at: TopicPartition, key: bytes | None, offset: Offset) -> None:
+        self._latest[at][key] = max(offset, self._latest[at].get(key, offset))
+
+    def _check_view(self, view: Viewed) -> None:
+        at, there = view.at, self._there[view.at]
+        seen = {record.offset: record.value for record in view.records}
+        for record in view.records:
+            self._note(at, record.key, record.offset)
+        if view.log_start > 0:
+            self._let_go(at, view.log_start)
+        if at.topic in self.rules.compacted:
+            # Which later record of the key made it go may not be known yet: the audit knows.
+            return
+        for offset in range(view.start, view.stop):
+            expected = there.get(offset)
+            if expected is not None and seen.get(offset) != expected.value:
+                raise self.complain(
+                    f"{at} at {offset} is to have {expected.value!r}; {view.consumer} read {seen.get(offset)!r}"
+                )
+
+    def _let_go(self, at: TopicPartition, log_start: Offset) -> None:
+        """The log begins here now."""
+        there = self._there[at]
+        gone = [offset for offset in there if offset < log_start]
+        if gone and at.topic not in self.rules.shortened:
+            raise self.complain(f"{at} begins at {log_start}, though nothing may delete what is before")
+        for offset in gone:
+            del there[offset]
+
+    def _check_audit(self, audit: Audited) -> None:
+        at = audit.at
+        self._let_go(at, audit.start)
+        found = {record.offset: record for record in audit.records}
+        last_of_key = {record.key: record.offset for record in audit.records}
+        for offset, expected in sorted(self._there[at].items()):
+            seen = found.get(offset)
+            if seen is not None and seen.value == expected.value:
+                continue
+            is_superseded = seen is None and last_of_key.get(expected.key, -1) > offset
+            if at.topic in self.rules.compacted and is_superseded:
+                continue
+            raise self.complain(
+                f"{at} at {offset} is to have {expected.value!r}; in the end, from {audit.start} to {audit.end},"
+                f" it has {seen and seen.value!r}"
+            )
+
+
+class OrderKept(Checker):
+    """A consumer's offsets rise, and an idempotent producer's records come in the order they were sent in."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._last: dict[tuple[str, TopicPartition, str], int] = {}
+        """By reader, partition and producer: the number of the last record."""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Viewed():
+                offsets = [record.offset for record in event.records]
+                if offsets != sorted(set(offsets)) or any(
+                    not event.start <= each < event.stop for each in offsets
+                ):
+                    raise self.complain(
+                        f"{event.consumer} read {event.at} {event.start}..{event.stop} and got {offsets}"
+                    )
+                if not self.ground.is_past(event.incarnation):
+                    for record in event.records:
+                        self._check(event.consumer, event.at, record.offset, record.value)
+            case PowerCut():
+                # What was read may be gone, and come again behind what took its place.
+                self._last.clear()
+            case _:
+                pass
+
+    def _check(self, reader: str, at: TopicPartition, offset: Offset, value: bytes) -> None:
+        found = self.register.batches.get(value)
+        if found is None or len(found[0].identities) != 1:
+            return  # a plain producer's; or one that had to begin anew, which may reorder
+        batch, record = found
+        last = self._last.get((reader, at, batch.producer), -1)
+        if record.number <= last:
+            raise self.complain(
+                f"{reader} read record {record.number} of {batch.producer} in {at} at {offset}, after {last}"
+            )
+        self._last[reader, at, batch.producer] = record.number
+
+
+class HighWatermarkNeverBack(Checker):
+    """A fetch never shows less than was known when it was sent; a power cut may take what was not durable."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._highest: dict[TopicPartition, Offset] = defaultdict(int)
+        self._bounds: dict[tuple[str, int], Mapping[TopicPartition, Offset]] = {}
+        """What was known when a fetch was sent; for each consumer's last one."""
+        self._last_request: dict[str, tuple[str, int]] = {}
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Asked(request, partitions):
+                self._bounds.pop(self._last_request.get(request[0], request), None)
+                self._last_request[request[0]] = request
+                self._bounds[request] = {at: self._highest[at] for at in partitions}
+            case Viewed():
+                bound = self._bounds[event.request][event.at]
+                if event.high_watermark < bound:
+                    raise self.complain(
+                        f"{event.at} had {bound}, and showed {event.high_watermark} to {event.consumer}"
+                    )
+                if not self.ground.is_past(event.incarnation):
+                    self._raise(event.at, event.high_watermark)
+            case Acked(batch, base_offset, _, incarnation) if batch.acks == -1 and base_offset >= 0:
+                if not self.ground.is_past(incarnation):
+                    self._raise(batch.at, base_offset + len(batch.records))
+            case PowerCut():
+                for at in self._highest:
+                    self._highest[at] = min(self._highest[at], self.ground.firm[at])
+            case _:
+                pass
+
+    def _raise(self, at: TopicPartition, offset: Offset) -> None:
+        self._highest[at] = max(self._highest[at], offset)
+
+
+class RepliesInOrder(Checker):
+    """A connection's replies come in the order of its requests, one each."""
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Replied) and event.expected != event.found:
+            raise self.complain(
+                f"{event.client} on link {event.link} waits for the reply {event.expected}, and got {event.found}"
+            )
+
+
+class EveryRequestAnswered(Checker):
+    """A request to a node that lives is answered, or its connection closed."""
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Overdue) and event.is_node_there:
+            raise self.complain(f"{event.client} never heard of its {event.what}")
+
+
+class ProducersRemembered(Checker):
+    """A producer id is given out once, and the node knows the sequences of what it has acknowledged."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._owners: dict[int, str] = {}
+        self._excused: set[str] = set()
+        """Producers whose acknowledged records a power cut could take."""
+        self._acked: dict[str, Survives] = {}
+
+    def see(self, event: Event) -> None:
+        match event:
+            case GotProducerId(producer, producer_id, _, _):
+                if producer_id in self._owners:
+                    owner = self._owners[producer_id]
+                    raise self.complain(f"producer id {producer_id} of {owner} was given to {producer} again")
+                self._owners[producer_id] = producer
+                self._excused.discard(producer)
+            case Acked(batch, _, survives, _) if batch.identities:
+                self._acked[batch.producer] = survives
+            case PowerCut():
+                self._excused |= {
+                    producer
+                    for producer, survives in self._acked.items()
+                    if survives is not Survives.POWER_CUT
+                }
+            case Refused(batch, code, is_first, _) if is_first and batch.producer not in self._excused:
+                if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+                    raise self.complain(f"{batch} comes next, and is refused with {ErrorCode(code).name}")
+            case _:
+                pass
+
+
+class NoStrangeError(Checker):
+    """A sound request is refused for a passing reason only."""
+
+    PASSING: ClassVar = frozenset(
+        {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+        }
+    )
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Refused) and event.code not in self.PASSING:
+            if event.code == ErrorCode.KAFKA_STORAGE_ERROR and self.rules.has_disk_faults:
+                return
+            raise self.complain(f"{event.batch} is refused with {ErrorCode(event.code).name}")
+
+
+class TopicsKept(Checker):
+    """A topic that somebody has seen keeps its id and its partitions."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._met: dict[str, TopicMet] = {}
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, TopicMet):
+            known = self._met.setdefault(event.name, event)
+            if known != event:
+                raise self.complain(f"{known} became {event}")
+
+
+CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
+    AckedNotLost,
+    NoChangedRecord,
+    NoDuplicate,
+    OrderKept,
+    HighWatermarkNeverBack,
+    RepliesInOrder,
+    EveryRequestAnswered,
+    ProducersRemembered,
+    NoStrangeError,
+    TopicsKept,
+)
+
+
+class Bench:
+    """All checkers at work on one history."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._ground, self._register = Ground(), Register()
+        self._checkers = [make(rules, self._ground, self._register) for make in CHECKERS]
+
+    def see(self, event: Event) -> None:
+        self._register.see(event)
+        self._ground.see(event)
+        for checker in self._checkers:
+            checker.see(event)

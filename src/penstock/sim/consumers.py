@@ -1,0 +1,265 @@
+"""Consumers: follow a topic from its beginning, with one fetch open at a time.
+
+Some use fetch sessions, in which only what changed is said on either side; some ask again for everything each time.
+Limits are drawn anew for each fetch: how long it may wait, for how much, and how many bytes it takes. An offset that
+is out of range is looked up with ListOffsets, and the consumer goes on at the nearest end.
+
+The auditor reads everything there is, once, when all is quiet.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.records import LOG_OVERHEAD, RecordBatch
+from penstock.sim import speech
+from penstock.sim.client import BadReply, Stage, TopicClient, code_name
+from penstock.sim.history import Asked, Audited, Moved, Seen, Viewed
+from penstock.sim.producers import UNKNOWN_TOPIC
+from penstock.wire import Api
+
+SESSIONS_FROM = 7
+NO_SESSION = (0, -1)
+NEW_SESSION = (0, 0)
+SESSION_LOST = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+@dataclass(frozen=True)
+class ConsumerPlan:
+    name: str
+    topic: str
+    uses_session: bool = False
+    max_wait_ms: int = 200
+    min_bytes: int = 1
+    bytes_max: int = 4096
+    pause_us_max: int = 20_000
+    drops_link: float = 0.005
+    """How likely it hangs up instead of fetching again."""
+
+
+class Consumer(TopicClient):
+    def __init__(self, plan: ConsumerPlan, stage: Stage) -> None:
+        super().__init__(plan.name, stage, plan.topic)
+        self.plan = plan
+        self.positions: dict[int, Offset] = {}
+        self.record_count = 0
+        self._fetches = 0
+        self._session = NO_SESSION
+        self._told: dict[int, speech.Wish] = {}
+        """What the node has in this session."""
+
+    def topic_ready(self) -> None:
+        for partition in self.partitions:
+            self.positions.setdefault(partition, 0)
+        self._begin_session()
+        self._fetch()
+
+    def _begin_session(self) -> None:
+        wants = self.plan.uses_session and self.versions[Api.FETCH] >= SESSIONS_FROM
+        self._session = NEW_SESSION if wants else NO_SESSION
+        self._told = {}
+
+    # -- fetching --------------------------------------------------------------------------------------
+
+    def _fetch_soon(self) -> None:
+        link = self.link
+
+        def go_on() -> None:
+            if link is not self.link or link is None:
+                return
+            if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+                self.trace("hangs up")
+                self.hang_up()
+                return
+            self._fetch()
+
+        self.later(self.rng.randrange(self.plan.pause_us_max + 1), go_on)
+
+    def _fetch(self) -> None:
+        if self.link is None:
+            return
+        plan, rng = self.plan, self.rng
+        limits = speech.FetchLimits(
+            rng.randint(0, plan.max_wait_ms),
+            rng.randint(0, plan.min_bytes),
+            rng.randint(1, 4 * plan.bytes_max),
+            rng.randrange(2),
+        )
+        wishes = [
+            speech.Wish(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
+            for partition in self.partitions
+        ]
+        rng.shuffle(wishes)  # a fetch that is full before the last partition starves another one each time
+        if self._session[1] > 0:
+            # What has moved must be told; of the rest, now and then, another limit.
+            wishes = [
+                wish
+                for wish in wishes
+                if wish.offset != self._told[wish.partition].offset or rng.random() < 0.2
+            ]
+        if self._session != NO_SESSION:
+            self._told |= {wish.partition: wish for wish in wishes}
+        self._fetches += 1
+        request = self.name, self._fetches
+        self.record(Asked(request, [self._at(partition) for partition in self.partitions]))
+        asked_from = dict(self.positions)
+        body = speech.fetch(self.versions[Api.FETCH], limits, self._session, self.topic, wishes)
+        self.ask(Api.FETCH, body, lambda version, body: self._fetched(request, asked_from, version, body))
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic.name, partition)
+
+    def _fetched(
+        self, request: tuple[str, int], asked_from: dict[int, Offset], version: int, body: memoryview
+    ) -> None:
+        code, session_id, partitions = speech.read_fetch(version, body)
+        if code:
+            self.trace(f"cannot fetch: {code_name(code)}")
+            if code not in SESSION_LOST:
+                self.again_soon(self.ready)
+                return
+            self._begin_session()
+            self._fetch_soon()
+            return
+        if self._session != NO_SESSION:
+            self._follow_session(session_id)
+        astray = []
+        for each in partitions:
+            if each.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                astray.append(each.partition)
+            elif each.code:
+                self.trace(f"cannot fetch {self._at(each.partition)}: {code_name(each.code)}")
+                if each.code in UNKNOWN_TOPIC:
+                    self.again_soon(self.ready)
+                    return
+            else:
+                self._view(request, asked_from[each.partition], each)
+        if astray:
+            self._find_way(astray)
+        else:
+            self._fetch_soon()
+
+    def _follow_session(self, session_id: int) -> None:
+        if session_id == 0:
+            # The node has no room for a session: it answered in full, and wants to be asked in full.
+            self._begin_session()
+        else:
+            self._session = session_id, self._session[1] + 1
+
+    def _view(self, request: tuple[str, int], position: Offset, fetched: speech.PartitionFetched) -> None:
+        partition = fetched.partition
+        stop, seen = position, []
+        for batch in whole_batches(fetched.records):
+            batch.check_crc()
+            stop = batch.next_offset
+            seen += [
+                Seen(record.offset, record.key, record.value or b"")
+                for record in batch.records()
+                if record.offset >= position
+            ]
+        if fetched.records and stop <= position:
+            raise BadReply(f"{self.name} asked for {self._at(partition)} from {position} and got none of it")
+        self.positions[partition] = stop
+        self.record_count += len(seen)
+        if stop > position:
+            self.trace(f"reads {self._at(partition)} {position}..{stop}")
+        event = Viewed(
+            self.name,
+            self._at(partition),
+            request,
+            position,
+            stop,
+            seen,
+            fetched.high_watermark,
+            fetched.log_start,
+            self.incarnation,
+        )
+        self.record(event)
+        self.viewed(event)
+
+    def viewed(self, event: Viewed) -> None:
+        """Something more was read, or it was learnt that there is no more."""
+
+    # -- when an offset is out of range ----------------------------------------------------------------
+
+    def _find_way(self, astray: list[int]) -> None:
+        partition, *rest = astray
+
+        def go_on() -> None:
+            if rest:
+                self._find_way(rest)
+            else:
+                self._fetch_soon()
+
+        def got_earliest(earliest: Offset) -> None:
+            def got_latest(latest: Offset) -> None:
+                position = self.positions[partition]
+                position = min(max(position, earliest), max(earliest, latest))
+                self.trace(f"goes on in {self._at(partition)} at {position}")
+                self.positions[partition] = position
+                self.record(Moved(self.name, self._at(partition), position, self.incarnation))
+                go_on()
+
+            self._look_up(partition, speech.LATEST, got_latest)
+
+        self._look_up(partition, speech.EARLIEST, got_earliest)
+
+    def _look_up(self, partition: int, timestamp: int, got: Callable[[Offset], None]) -> None:
+        def heard(version: int, body: memoryview) -> None:
+            code, offset = speech.read_list_offsets(version, body)
+            if code:
+                self.trace(f"cannot list offsets of {self._at(partition)}: {code_name(code)}")
+                self.again_soon(self.ready)
+            else:
+                got(offset)
+
+        body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], self._at(partition), timestamp)
+        self.ask(Api.LIST_OFFSETS, body, heard)
+
+
+class Auditor(Consumer):
+    """Reads a topic to its end, then says what is in it."""
+
+    def __init__(self, topic: str, stage: Stage) -> None:
+        plan = ConsumerPlan(f"auditor of {topic}", topic, max_wait_ms=10, bytes_max=1 << 16, pause_us_max=100)
+        super().__init__(plan, stage)
+        self._records: dict[int, list[Seen]] = {}
+        self._starts: dict[int, Offset] = {}
+        self._ends: dict[int, Offset] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.partitions) and all(
+            self.positions.get(partition, -1) >= self._ends.get(partition, 1 << 62)
+            for partition in self.partitions
+        )
+
+    def viewed(self, event: Viewed) -> None:
+        partition = event.at.partition
+        self._starts.setdefault(partition, event.start)
+        self._records.setdefault(partition, []).extend(event.records)
+        self._ends[partition] = event.high_watermark
+
+    def findings(self) -> list[Audited]:
+        return [
+            Audited(self._at(each), self._starts[each], self._ends[each], self._records[each])
+            for each in self.partitions
+        ]
+
+
+def whole_batches(data: bytes) -> list[RecordBatch]:
+    """The batches in what was fetched; the last may be cut short by the fetch's limit, and does not count."""
+    batches = []
+    position = 0
+    while len(data) - position > LOG_OVERHEAD:
+        size = LOG_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if size > len(data) - position:
+            break
+        batches.append(RecordBatch.parse(data, position))
+        position += max(size, LOG_OVERHEAD)
+    return batches

@@ -1,0 +1,282 @@
+"""What clients say and hear: requests as bodies, and replies as plain tuples, in any version.
+
+kio has a class for each version of each message. Requests are made with one set of words: a field that a version
+does not have is left out. Fields that older versions lack read as the value that says nothing.
+"""
+
+from dataclasses import fields
+from datetime import timedelta
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.wire import Api, read_response, request_module, write_request
+
+EARLIEST, LATEST = -2, -1
+"""Timestamps that ask ListOffsets for an end of the log."""
+
+TOPIC_IDS_FROM = {Api.PRODUCE: 13, Api.FETCH: 13}
+"""From which version on a topic goes by its id."""
+
+
+@cache
+def _known(entity_type: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(entity_type))
+
+
+class Words:
+    """The classes of one request in one version."""
+
+    def __init__(self, api: Api, version: int) -> None:
+        self._module = request_module(api, version)
+
+    def __getattr__(self, name: str) -> Any:
+        entity_type = getattr(self._module, name)
+
+        def make(**values: Any) -> Any:
+            known = _known(entity_type)
+            return entity_type(**{name: value for name, value in values.items() if name in known})
+
+        setattr(self, name, make)
+        return make
+
+
+@cache
+def words(api: Api, version: int) -> Words:
+    return Words(api, version)
+
+
+def _ms(count: int) -> timedelta:
+    return timedelta(milliseconds=count)
+
+
+class TopicName(NamedTuple):
+    """A topic, by both of its names."""
+
+    name: str
+    id: UUID | None
+
+
+# -- ApiVersions, Metadata, CreateTopics, InitProducerId ----------------------------------------------------
+
+
+def api_versions(version: int) -> bytes:
+    make = words(Api.API_VERSIONS, version)
+    entity = make.ApiVersionsRequest(client_software_name="sim", client_software_version="1")
+    return write_request(Api.API_VERSIONS, version, entity)
+
+
+def read_api_versions(version: int, body: memoryview) -> dict[int, tuple[int, int]]:
+    response = read_response(Api.API_VERSIONS, version, body)
+    return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+
+
+def metadata(version: int, names: list[str], *, create: bool) -> bytes:
+    make = words(Api.METADATA, version)
+    entity = make.MetadataRequest(
+        topics=tuple(make.MetadataRequestTopic(topic_id=None, name=name) for name in names),
+        allow_auto_topic_creation=create,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    return write_request(Api.METADATA, version, entity)
+
+
+class TopicSeen(NamedTuple):
+    topic: TopicName
+    code: int
+    partitions: list[int]
+
+
+def read_metadata(version: int, body: memoryview) -> list[TopicSeen]:
+    response = read_response(Api.METADATA, version, body)
+    return [
+        TopicSeen(
+            TopicName(each.name, getattr(each, "topic_id", None)),
+            int(each.error_code),
+            sorted(partition.partition_index for partition in each.partitions),
+        )
+        for each in response.topics
+    ]
+
+
+def create_topics(version: int, topics: list[tuple[str, int, dict[str, str]]]) -> bytes:
+    make = words(Api.CREATE_TOPICS, version)
+    entity = make.CreateTopicsRequest(
+        topics=tuple(
+            make.CreatableTopic(
+                name=name,
+                num_partitions=partition_count,
+                replication_factor=1,
+                assignments=(),
+                configs=tuple(
+                    make.CreatableTopicConfig(name=each, value=value) for each, value in configs.items()
+                ),
+            )
+            for name, partition_count, configs in topics
+        ),
+        timeout=_ms(5_000),
+        validate_only=False,
+    )
+    return write_request(Api.CREATE_TOPICS, version, entity)
+
+
+def read_create_topics(version: int, body: memoryview) -> dict[str, int]:
+    """The error code of each."""
+    response = read_response(Api.CREATE_TOPICS, version, body)
+    return {each.name: int(each.error_code) for each in response.topics}
+
+
+def init_producer_id(version: int) -> bytes:
+    make = words(Api.INIT_PRODUCER_ID, version)
+    entity = make.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=_ms(60_000), producer_id=-1, producer_epoch=-1
+    )
+    return write_request(Api.INIT_PRODUCER_ID, version, entity)
+
+
+class ProducerSeen(NamedTuple):
+    code: int
+    producer_id: int
+    epoch: int
+
+
+def read_init_producer_id(version: int, body: memoryview) -> ProducerSeen:
+    response = read_response(Api.INIT_PRODUCER_ID, version, body)
+    return ProducerSeen(int(response.error_code), response.producer_id, response.producer_epoch)
+
+
+# -- Produce ------------------------------------------------------------------------------------------------
+
+
+def produce(version: int, acks: int, timeout_ms: int, topic: TopicName, batches: dict[int, bytes]) -> bytes:
+    """One batch for each of some partitions of a topic."""
+    make = words(Api.PRODUCE, version)
+    entity = make.ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout=_ms(timeout_ms),
+        topic_data=(
+            make.TopicProduceData(
+                name=topic.name,
+                topic_id=topic.id,
+                partition_data=tuple(
+                    make.PartitionProduceData(index=index, records=records)
+                    for index, records in batches.items()
+                ),
+            ),
+        ),
+    )
+    return write_request(Api.PRODUCE, version, entity)
+
+
+class Produced(NamedTuple):
+    partition: int
+    code: int
+    base_offset: int
+    message: str
+
+
+def read_produce(version: int, body: memoryview) -> list[Produced]:
+    response = read_response(Api.PRODUCE, version, body)
+    return [
+        Produced(each.index, int(each.error_code), each.base_offset, getattr(each, "error_message", "") or "")
+        for topic in response.responses
+        for each in topic.partition_responses
+    ]
+
+
+# -- Fetch and ListOffsets ----------------------------------------------------------------------------------
+
+
+class Wish(NamedTuple):
+    """What a consumer asks of one partition."""
+
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+class FetchLimits(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+
+
+def fetch(
+    version: int, limits: FetchLimits, session: tuple[int, int], topic: TopicName, wishes: list[Wish]
+) -> bytes:
+    make = words(Api.FETCH, version)
+    partitions = tuple(
+        make.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=bytes_max)
+        for index, offset, bytes_max in wishes
+    )
+    asked = make.FetchTopic(topic=topic.name, topic_id=topic.id, partitions=partitions)
+    entity = make.FetchRequest(
+        max_wait=_ms(limits.max_wait_ms),
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=limits.isolation_level,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=(asked,) if wishes else (),
+        forgotten_topics_data=(),
+    )
+    return write_request(Api.FETCH, version, entity)
+
+
+class PartitionFetched(NamedTuple):
+    partition: int
+    code: int
+    high_watermark: int
+    log_start: int
+    """-1 where the version does not tell."""
+    records: bytes
+
+
+class Fetched(NamedTuple):
+    code: int
+    session_id: int
+    partitions: list[PartitionFetched]
+
+
+def read_fetch(version: int, body: memoryview) -> Fetched:
+    response = read_response(Api.FETCH, version, body)
+    return Fetched(
+        int(getattr(response, "error_code", ErrorCode.NONE)),
+        getattr(response, "session_id", 0),
+        [
+            PartitionFetched(
+                each.partition_index,
+                int(each.error_code),
+                each.high_watermark,
+                getattr(each, "log_start_offset", -1),
+                each.records or b"",
+            )
+            for topic in response.responses
+            for each in topic.partitions
+        ],
+    )
+
+
+def list_offsets(version: int, at: TopicPartition, timestamp: int) -> bytes:
+    make = words(Api.LIST_OFFSETS, version)
+    asked = make.ListOffsetsPartition(partition_index=at.partition, timestamp=timestamp)
+    entity = make.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=(make.ListOffsetsTopic(name=at.topic, partitions=(asked,)),),
+        timeout=_ms(5_000),
+    )
+    return write_request(Api.LIST_OFFSETS, version, entity)
+
+
+def read_list_offsets(version: int, body: memoryview) -> tuple[int, int]:
+    """The error code and the offset of the one partition that was asked about."""
+    response = read_response(Api.LIST_OFFSETS, version, body)
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    return int(partition.error_code), partition.offset

@@ -1,0 +1,27 @@
+"""Penstock inside a test: a broker in the test's own process, on a free port, gone afterwards.
+
+    from penstock.testing import Broker
+
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=3)
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+With pytest installed, the fixtures `penstock_broker` (one for each test) and `penstock_session_broker` (one for the
+run) are there without an import; a fixture `penstock_settings` of your own, of session scope, sets their settings.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.testing.broker import Broker, BrokerFailed
+
+__all__ = ["Broker", "BrokerFailed"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the broker when it is first asked for: every pytest run loads the plugin, few need the broker."""
+    if name in __all__:
+        from penstock.testing import broker  # noqa: PLC0415
+
+        return getattr(broker, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

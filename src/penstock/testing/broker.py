@@ -1,0 +1,261 @@
+"""A broker in a thread of this process: the same node as `penstock up`, with an event loop of its own.
+
+    start     directory, port, thread; returns when clients are served
+    stop      cleanly; everything is on disk
+    kill      as a crash would: nothing is flushed, connections break
+    restart   on the same port and directory
+    close     stop, and remove a directory that was made here
+
+The port stays ours while the broker is down, so that a restart finds it free, whatever else runs beside the test.
+"""
+
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any
+
+import uvloop
+
+from penstock.base.errors import KafkaError
+from penstock.server.config import NodeConfig, config_from
+from penstock.server.host import Host, MakeNode, new_node
+from penstock.server.up import open_files_max
+
+HOST = "127.0.0.1"
+
+WAIT_S_MAX = 60.0
+"""A start or a stop that takes longer is stuck: better a failed test than one that hangs."""
+
+TEST_DESCRIPTORS = 1024
+"""A guest takes no more of the process's files than the most modest limit allows."""
+
+DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+"""A test's group has all its members; waiting for more is waiting for nothing."""
+
+
+class BrokerFailed(Exception):
+    """The broker could not start, or could not go on; the message says why."""
+
+
+class Broker:
+    """A Kafka broker for tests. Methods may be called from any one thread."""
+
+    def __init__(
+        self,
+        *,
+        data: "str | PathLike[str] | None" = None,
+        settings: Mapping[str, object] | None = None,
+        port: int = 0,
+        make_node: MakeNode = new_node,
+    ) -> None:
+        """Nothing happens before `start`, or `with`.
+
+        data: a directory that stays; without it one is made and removed again.
+        settings: Kafka's broker settings; `False` is `"false"`.
+        port: any free one, unless given.
+        """
+        self.settings = DEFAULTS | {name: _text(value) for name, value in (settings or {}).items()}
+        self.port = port
+        self.data = None if data is None else fspath(data)
+        self._own_data: str | None = None
+        self._held_port: socket.socket | None = None
+        self._make_node = make_node
+        self._running: _Running | None = None
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap} {'running' if self._running else 'stopped'}>"
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as `bootstrap.servers`."""
+        return f"{HOST}:{self.port}"
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> "Broker":
+        """Start, and return when clients are served."""
+        if self._running is not None:
+            raise BrokerFailed("the broker runs already")
+        if self.data is None:
+            self.data = self._own_data = tempfile.mkdtemp(prefix="penstock-")
+        try:
+            config = config_from(self.data, self.settings, kafka=f"{HOST}:{self.port}")
+            config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
+            running = _Running(config, self._make_node)
+        except (KafkaError, BrokerFailed) as error:
+            if self._held_port is None:
+                self._remove_data()
+            raise BrokerFailed(str(error)) from error
+        self._running = running
+        self.port = running.port
+        if self._held_port is None:
+            self._held_port = _hold(self.port)
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly; a broker that is down already stays down."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def kill(self) -> None:
+        """End as a crash would: nothing is flushed, nothing is said to clients."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.kill()
+
+    def restart(self) -> "Broker":
+        """Start again on the same port and directory, after a clean stop if it still runs."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind that was made here."""
+        try:
+            self.stop()
+        finally:
+            if self._held_port is not None:
+                self._held_port.close()
+                self._held_port = None
+            self._remove_data()
+
+    def _remove_data(self) -> None:
+        if self._own_data is not None:
+            shutil.rmtree(self._own_data, ignore_errors=True)
+            self.data = self._own_data = None
+
+    # -- use -------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
+        """Make a topic; it can be used when this returns.
+
+        Settings have Kafka's names, with underscores for dots: `create_topic("log", retention_ms=1000)`.
+        """
+        from penstock.client.admin import NewTopic, create_topics  # noqa: PLC0415  # many tests make none
+        from penstock.client.cluster import Cluster  # noqa: PLC0415
+        from penstock.client.settings import Address  # noqa: PLC0415
+
+        texts = {key.replace("_", "."): _text(value) for key, value in configs.items()}
+        with Cluster([Address(HOST, self.port)]) as cluster:
+            [outcome] = create_topics(cluster, [NewTopic(name, partitions, configs=texts)])
+        if outcome.error is not None:
+            raise outcome.error
+
+
+class _Running:
+    """One life of a broker: from its thread's beginning to its end."""
+
+    def __init__(self, config: NodeConfig, make_node: MakeNode) -> None:
+        self._config = config
+        self._make_node = make_node
+        self._ready: Future[int] = Future()
+        self._failure: str | None = None
+        self._loop = uvloop.new_event_loop()
+        self._host: Host | None = None
+        # A forgotten broker must not keep the interpreter from ending.
+        self._thread = threading.Thread(target=self._main, name="penstock-broker", daemon=True)
+        self._thread.start()
+        try:
+            self.port = self._ready.result(WAIT_S_MAX)
+        except BrokerFailed:
+            self._thread.join()
+            raise
+        except TimeoutError as error:
+            self._end(Host.abandon)
+            raise BrokerFailed(f"the broker was not ready within {WAIT_S_MAX:.0f} s") from error
+
+    def stop(self) -> None:
+        self._end(lambda host: host.stop(self._loop.stop), stops_itself=True)
+        if self._failure is not None:
+            raise BrokerFailed(self._failure)
+
+    def kill(self) -> None:
+        self._end(Host.abandon)
+
+    def _end(self, how: Callable[[Host], Any], *, stops_itself: bool = False) -> None:
+        def end() -> None:
+            if self._failure is None and self._host is not None:
+                how(self._host)
+            if not stops_itself or self._failure is not None:
+                self._loop.stop()
+
+        with suppress(RuntimeError):  # the loop is closed: it failed and ended by itself
+            self._loop.call_soon_threadsafe(end)
+        self._thread.join(WAIT_S_MAX)
+        if self._thread.is_alive():
+            raise BrokerFailed(f"the broker did not end within {WAIT_S_MAX:.0f} s")
+
+    # -- on the broker's thread ------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            self._host = host = Host(self._loop, self._config, self._make_node)
+            try:
+                host.start(self._is_ready, self._failed)
+                self._loop.run_forever()
+            except BaseException:
+                host.abandon()
+                raise
+            finally:
+                host.close()
+        except Exception as error:
+            reason = str(error) if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
+            self._failure = self._failure or reason
+            if not self._ready.done():
+                self._ready.set_exception(BrokerFailed(reason))
+                self._failure = None  # it was told
+        finally:
+            self._loop.close()
+
+    def _is_ready(self) -> None:
+        assert self._host is not None
+        [listening] = list(self._host.listening.values())[:1]
+        self._ready.set_result(listening.endpoint.port)
+
+    def _failed(self, reason: str) -> None:
+        assert self._host is not None
+        self._host.abandon()
+        self._loop.stop()
+        if self._ready.done():
+            self._failure = reason
+        else:
+            self._ready.set_exception(BrokerFailed(reason))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _hold(port: int) -> socket.socket | None:
+    """Keep a port from being given to anybody else while nobody listens there.
+
+    A bound socket that does not listen takes no connections, and Linux lets another one of ours bind beside it.
+    """
+    if sys.platform != "linux":
+        return None
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, port))
+    except OSError:
+        held.close()
+        return None
+    return held

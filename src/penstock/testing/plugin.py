@@ -1,0 +1,33 @@
+"""The fixtures. pytest loads this in every run of everybody who has Penstock installed: it imports nothing else."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def penstock_settings() -> Mapping[str, object]:
+    """Settings of the brokers below, by Kafka's names; define a fixture of this name to have your own."""
+    return {}
+
+
+@pytest.fixture
+def penstock_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker"]:
+    """A Kafka broker for one test."""
+    from penstock.testing.broker import Broker  # noqa: PLC0415
+
+    with Broker(settings=penstock_settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def penstock_session_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker"]:
+    """A Kafka broker for the whole run, shared by all tests that ask for it."""
+    from penstock.testing.broker import Broker  # noqa: PLC0415
+
+    with Broker(settings=penstock_settings) as broker:
+        yield broker

@@ -1,0 +1,206 @@
+"""The real world: timers, threads and children on a loop."""
+
+import asyncio
+import operator
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from penstock.server.child import Child, ChildFailed
+from penstock.server.world import LoopWorld
+from penstock.storage.errors import CorruptLog
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = uvloop.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def world(loop: asyncio.AbstractEventLoop) -> Iterator[LoopWorld]:
+    world = LoopWorld(loop)
+    yield world
+    world.close()
+
+
+class Answer:
+    """What was called back, and on which thread; the loop stops when it comes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.given: list[tuple[Any, Exception | None]] = []
+
+    def __call__(self, result: Any, error: Exception | None) -> None:
+        self.given.append((result, error))
+        self.thread = threading.current_thread()
+        self.loop.stop()
+
+    def wait(self) -> tuple[Any, Exception | None]:
+        self.loop.run_forever()
+        [given] = self.given
+        return given
+
+
+def test_time_is_the_wall_clocks(world: LoopWorld) -> None:
+    first = world.now_ms()
+    assert first > 1_700_000_000_000
+    assert world.now_ms() >= first
+
+
+def test_two_worlds_draw_different_numbers(loop: asyncio.AbstractEventLoop) -> None:
+    assert LoopWorld(loop).rng.getrandbits(128) != LoopWorld(loop).rng.getrandbits(128)
+
+
+def test_a_timer_fires_after_what_comes_sooner_and_a_cancelled_one_never(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop
+) -> None:
+    happened: list[str] = []
+    world.call_later(20, loop.stop)
+    world.call_later(10, lambda: happened.append("later"))
+    world.call_later(5, lambda: happened.append("never")).cancel()
+    world.call_soon(lambda: happened.append("soon"))
+    loop.run_forever()
+    assert happened == ["soon", "later"]
+
+
+def test_work_runs_on_another_thread_and_is_answered_on_the_loops(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop
+) -> None:
+    answer = Answer(loop)
+    world.beside(threading.current_thread, answer)
+    worker, error = answer.wait()
+    assert error is None
+    assert worker is not threading.current_thread()
+    assert answer.thread is threading.current_thread()
+
+
+def test_what_work_raises_is_handed_over(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
+    answer = Answer(loop)
+    world.beside(partial(operator.truediv, 1, 0), answer)
+    result, error = answer.wait()
+    assert result is None
+    assert isinstance(error, ZeroDivisionError)
+
+
+def test_works_run_at_the_same_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Partitions are synced in parallel: each of these waits for the others."""
+    world = LoopWorld(loop, threads_max=3)
+    barrier = threading.Barrier(3, timeout=30)
+    answers: list[Any] = []
+
+    def done(result: Any, error: Exception | None) -> None:
+        answers.append(error)
+        if len(answers) == 3:
+            loop.stop()
+
+    for _ in range(3):
+        world.beside(barrier.wait, done)
+    loop.run_forever()
+    world.close()
+    assert answers == [None, None, None]
+
+
+def test_after_the_end_nothing_is_called_back(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
+    answer, started, go_on = Answer(loop), threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        go_on.wait(30)
+
+    world.beside(work, answer)
+    assert started.wait(30)
+    threading.Timer(0, go_on.set).start()
+    world.close()
+    world.beside(work, answer)
+    world.in_child(os.getpid, answer)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert answer.given == []
+    assert not [each for each in threading.enumerate() if each.name.startswith("penstock-")]
+
+
+def test_a_child_works_in_another_process_with_low_priority(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop
+) -> None:
+    answer = Answer(loop)
+    world.in_child(partial(os.getpriority, os.PRIO_PROCESS, 0), answer)
+    priority, error = answer.wait()
+    assert error is None
+    assert priority >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    answer = Answer(loop)
+    world.in_child(os.getppid, answer)
+    assert answer.wait() == (os.getpid(), None)
+
+
+def test_what_a_child_raises_is_handed_over(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
+    answer = Answer(loop)
+    world.in_child(partial(operator.truediv, 1, 0), answer)
+    result, error = answer.wait()
+    assert result is None
+    assert isinstance(error, ZeroDivisionError)
+
+
+def test_a_corrupt_log_is_the_same_error_here_and_in_a_child() -> None:
+    with pytest.raises(CorruptLog, match=r"a\.log at position 7: torn") as caught:
+        Child(partial(_throw, CorruptLog("a.log", 7, "torn"))).run()
+    assert (caught.value.path, caught.value.position) == ("a.log", 7)
+
+
+def test_a_child_that_dies_is_an_error() -> None:
+    with pytest.raises(ChildFailed, match="ended with 3 and no answer"):
+        Child(partial(os._exit, 3)).run()
+
+
+def test_what_a_child_prints_does_not_get_into_its_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    assert Child(partial(print, "hello")).run() is None
+    assert capfd.readouterr() == ("", "hello\n")
+
+
+def test_work_that_cannot_be_pickled_is_the_callers_mistake(world: LoopWorld) -> None:
+    with pytest.raises(Exception, match="pickle"):
+        world.in_child(lambda: 1, lambda _result, _error: None)
+
+
+def test_closing_kills_a_child_at_work(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop, tmp_path: Path
+) -> None:
+    answer, fifo = Answer(loop), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code = f"import time; file = open({str(fifo)!r}, 'wb', 0); file.write(b'x'); time.sleep(600)"
+    world.in_child(partial(exec, code), answer)
+    with fifo.open("rb", 0) as reader:
+        assert reader.read(1) == b"x"
+        world.close()
+        assert reader.read(1) == b""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert answer.given == []
+
+
+def test_a_child_ends_when_its_parent_is_killed() -> None:
+    """Otherwise it would write files behind the back of the node that starts next."""
+    code = (
+        "from functools import partial\n"
+        "from penstock.server.child import Child\n"
+        "Child(partial(exec, 'import os, time; os.write(2, b\"at work\\\\n\"); time.sleep(600)')).run()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as parent:
+        assert parent.stderr is not None
+        assert parent.stderr.readline() == b"at work\n"
+        parent.kill()
+        # Both have standard error open: it ends when the child does.
+        assert parent.stderr.read() == b""
+
+
+def _throw(error: Exception) -> None:
+    raise error
