@@ -201,9 +201,7 @@ class Cluster:
         """A topic with these replicas, a tuple for each partition; one on broker 1 where none are given."""
         named = {key.replace("_", "."): value for key, value in configs.items()}
         assignments = tuple(enumerate(replicas or ((1,),)))
-        (created,) = self.decide(
-            r.CreateTopics((r.NewTopic(name, assignments=assignments, configs=named),))
-        )
+        (created,) = self.decide(r.CreateTopics((r.NewTopic(name, assignments=assignments, configs=named),)))
         assert created.result == r.OK, created
 
     def set(self, resource: Resource, **configs: str) -> None:
@@ -237,9 +235,7 @@ class Cluster:
         read: Later[Any] = Later()
 
         def reply(entity: Any) -> None:
-            read.answer(
-                read_response(api, version, memoryview(write_response(api, version, entity)))
-            )
+            read.answer(read_response(api, version, memoryview(write_response(api, version, entity))))
 
         if isinstance(answer, Later):
             answer.then(reply)

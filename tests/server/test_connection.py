@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.connection import NO_REPLY, OPEN_REQUESTS_MAX, Buffer, Connection, Later, Reply
+from penstock.base.later import HoldingLater, Later
+from penstock.handlers.context import Session
+from penstock.handlers.replies import NO_REPLY, Reply
+from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
 from penstock.server.turn import Turn
+from penstock.wire import Buffer
 
 REQUEST_BYTES_MAX = 10_000_000
 
@@ -53,27 +57,30 @@ class Transport:
     def close(self) -> None:
         self.is_closed = True
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
 
 class Echo:
-    """Answers a frame with itself; `wait...` later, `hush...` never, `part...` in two buffers."""
+    """Answers a frame with itself; `wait...` and `hold...` later, `hush...` never, `part...` in two buffers."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.waiting: list[tuple[bytes, Later]] = []
+        self.waiting: list[tuple[bytes, Later[list[Buffer]]]] = []
         self.closed_count = 0
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> Reply:
+    def dispatch(self, session: Session, frame: memoryview) -> Reply:
         data = bytes(frame)
         self.frames.append(data)
-        if data.startswith(b"wait"):
-            later = Later()
+        if data.startswith((b"wait", b"hold")):
+            later: Later[list[Buffer]] = HoldingLater() if data.startswith(b"hold") else Later()
             self.waiting.append((data, later))
             return later
         if data.startswith(b"hush"):
             return NO_REPLY
         return [data[:2], data[2:]] if data.startswith(b"part") else [data]
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, session: Session) -> None:
         self.closed_count += 1
 
     def answer(self, data: bytes) -> None:
@@ -150,6 +157,8 @@ def test_a_frame_may_be_larger_than_the_chunk(size: int) -> None:
     client = Client(chunk_bytes=1 << 16)
     body = bytes(i % 251 for i in range(size))
     client.receive(frame(b"first") + frame(body) + frame(b"last"))
+    while client.end_turn():
+        pass
 
     assert client.echo.frames == [b"first", body, b"last"]
 
@@ -194,12 +203,63 @@ def test_a_client_with_too_many_open_requests_waits_until_half_are_answered() ->
 
 def test_reading_goes_on_only_when_every_reason_against_it_is_gone() -> None:
     client = Client()
-    client.connection.stop_reading("throttled")
+    client.connection.stop_reading(Pause.THROTTLED)
     client.connection.pause_writing()
     client.connection.resume_writing()
     assert not client.transport.is_reading
-    client.connection.go_on_reading("throttled")
+    client.connection.go_on_reading(Pause.THROTTLED)
     assert client.transport.is_reading
+
+
+def test_what_follows_a_request_that_holds_is_looked_at_when_that_is_answered() -> None:
+    """A long poll may be answered with megabytes; a thousand of them at once may not."""
+    client = Client()
+    client.receive(frame(b"hold1") + frame(b"hold2") + frame(b"now3"))
+    client.receive(frame(b"now4"))
+    assert client.echo.frames == [b"hold1"]
+    assert not client.transport.is_reading
+
+    client.echo.answer(b"hold1")
+    assert client.end_turn() == b"hold1"
+    assert client.echo.frames == [b"hold1", b"hold2"]
+    client.echo.answer(b"hold2")
+    assert client.end_turn() == b"hold2"
+    assert client.end_turn() == b"now3now4"
+    assert client.transport.is_reading
+
+
+def test_a_client_is_answered_in_portions_that_fit_in_memory() -> None:
+    client = Client()
+    big = b"x" * (OUT_BYTES_MAX + 1)
+    client.receive(frame(big) + frame(big), step=1 << 20)
+    client.receive(frame(b"small"))
+
+    sent = []
+    while portion := client.end_turn():
+        sent.append(len(portion))
+    assert sent == [len(big), len(big), 5]
+
+
+def test_nothing_is_looked_at_while_the_client_does_not_read() -> None:
+    client = Client()
+    client.connection.pause_writing()
+    client.receive(frame(b"later"))
+    assert client.echo.frames == []
+    client.connection.resume_writing()
+    assert client.end_turn() == b"later"
+
+
+def test_a_fault_of_ours_ends_the_connection_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client()
+
+    def fail(session: Session, frame: memoryview) -> Reply:
+        raise ZeroDivisionError
+
+    client.echo.dispatch = fail  # type: ignore[method-assign]
+    client.receive(frame(b"one") + frame(b"two"))
+
+    assert client.transport.is_closed
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_reply_to_a_client_that_has_gone_is_dropped() -> None:

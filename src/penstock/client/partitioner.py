@@ -6,7 +6,7 @@ that fills batches, where taking turns would make many small ones.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -41,11 +41,13 @@ class StickyPartitioner:
         self._chosen: int | None = None
         self._given_bytes = 0
 
-    def choose(self, available: Sequence[int], record_bytes: int) -> int:
-        """One of the partitions that can take records now; where it is not empty."""
-        if self._chosen not in available or self._given_bytes >= self._switch_bytes:
-            others = [each for each in available if each != self._chosen]
-            self._chosen = self._rng.choice(others or list(available))
+    def choose(self, available: Callable[[], Sequence[int]], record_bytes: int) -> int:
+        """A partition; the list of those that can take records now is asked for only when it is time to move."""
+        chosen = self._chosen
+        if chosen is None or self._given_bytes >= self._switch_bytes:
+            candidates = available()
+            others = [each for each in candidates if each != chosen]
+            chosen = self._chosen = self._rng.choice(others or candidates)
             self._given_bytes = 0
         self._given_bytes += record_bytes
-        return self._chosen
+        return chosen

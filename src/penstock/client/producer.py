@@ -12,9 +12,9 @@ Nothing runs in the background: `send`, `poll` and `flush` move things on, and r
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
@@ -27,16 +27,17 @@ from .batches import Batch, Headers, PartitionQueue, ProducedRecord, ProducerIde
 from .cluster import Cluster
 from .connection import Call
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, refused
+from .identity import init_producer_id
 from .network import Link
 from .partitioner import StickyPartitioner, partition_of_key
-from .request import Request, through_kio
+from .request import Request
+from .topology import TopicInfo, TopicKeys
 
 ACKS_ALL = -1
 REFRESH_MS = 5_000
 """How long one look for new leaders may take; another follows."""
 UNKNOWN_TOPIC_WAIT_MS = 5_000
 """For a topic that the broker creates because it was asked about: it says "unknown" first."""
-INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,7 @@ class Producer:
         if sticky is None:
             sticky = StickyPartitioner(self._cluster.rng, self.settings.batch_bytes_max)
             self._sticky[topic] = sticky
-        available = [each.partition for each in info.partitions.values() if each.leader >= 0]
-        return sticky.choose(available or list(info.partitions), size)
+        return sticky.choose(lambda: _available(info), size)
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -230,14 +230,14 @@ class Producer:
         size = 0
         try:
             link = self._cluster.link(node_id)
-            identity = self._identity or self._identify()
+            if self._identity is None:
+                self._identity = init_producer_id(self._cluster)
             for queue in queues:
                 if taken and size + queue.batches[0].bytes_max > self.settings.request_bytes_max:
-                    self._due_ms = now_ms
-                    break
+                    break  # the rest goes with the next one
                 batch = queue.take(self.settings.is_idempotent)
                 taken[queue.partition] = queue
-                encoded = batch.encode(identity, self.settings.codec, self.settings.level)
+                encoded = batch.encode(self._identity, self.settings.codec, self.settings.level)
                 contents[queue.partition] = encoded
                 size += len(encoded)
             self._flights[node_id] = _Flight(link, link.start(self._request(contents)), taken, now_ms)
@@ -246,44 +246,23 @@ class Producer:
                 self._stale.add(queue.partition.topic)
                 self._retry(queue, error)
 
-    def _identify(self) -> ProducerIdentity:
-        request = through_kio(
-            Api.INIT_PRODUCER_ID,
-            lambda make: make.InitProducerIdRequest(
-                transactional_id=None,
-                transaction_timeout=timedelta(milliseconds=INT32_MAX),
-                producer_id=-1,
-                producer_epoch=-1,
-            ),
-        )
-        backoff = self._cluster.backoff()
-        while True:
-            reply: Any = self._cluster.ask_any(request, backoff.left_ms)
-            code = int(reply.error_code)
-            if not code:
-                self._identity = ProducerIdentity(reply.producer_id, reply.producer_epoch)
-                return self._identity
-            problem = refused("a producer id", code)
-            if code not in RETRIABLE:
-                raise problem
-            backoff.pause(problem)
-
     def _request(self, contents: dict[TopicPartition, bytes]) -> Request[ProduceResponse]:
         topics: dict[str, list[ProducePartition]] = {}
         for (topic, partition), encoded in contents.items():
             topics.setdefault(topic, []).append(ProducePartition(partition, memoryview(encoded)))
-        ids = {name: self._cluster.info.topics[name].topic_id for name in topics}
+        keys = TopicKeys(self._cluster.info, topics)
         acks, timeout_ms = self.settings.acks, self._cluster.settings.request_timeout_ms
 
         def write(version: int) -> bytes:
-            named = [
-                ProduceTopic((ids[name] or b"") if version >= TOPIC_IDS else name, inner)
-                for name, inner in topics.items()
-            ]
+            named = [ProduceTopic(keys.key(name, version >= TOPIC_IDS), topics[name]) for name in topics]
             return produce_body(version, ProduceRequest(None, acks, timeout_ms, named))
 
-        newest = VERSION_MAX if all(ids.values()) else TOPIC_IDS - 1
-        return Request(Api.PRODUCE, VERSION_MIN, newest, write, read_produce_response, is_answered=acks != 0)
+        def read(body: memoryview, version: int) -> ProduceResponse:
+            response = read_produce_response(body, version)
+            return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
+
+        newest = keys.newest(VERSION_MAX, TOPIC_IDS)
+        return Request(Api.PRODUCE, VERSION_MIN, newest, write, read, is_answered=acks != 0)
 
     # -- answers --------------------------------------------------------------------------------------
 
@@ -302,10 +281,8 @@ class Producer:
     def _wait(self, wait_ms: float) -> None:
         limit_ms = self._cluster.settings.request_timeout_ms
         for link in self._cluster.network.wait([each.link for each in self._flights.values()], wait_ms):
-            try:
+            with suppress(*NETWORK_ERRORS):  # its calls carry the error
                 link.read()
-            except NETWORK_ERRORS:
-                pass  # its calls carry the error
         now_ms = self._cluster.clock.now_ms()
         for flight in self._flights.values():
             # The broker itself waits as long for its followers, so its answer gets a little more.
@@ -337,14 +314,11 @@ class Producer:
 
     def _settle_all(self, response: ProduceResponse, queues: dict[TopicPartition, PartitionQueue]) -> None:
         """Settle the partitions that a response names, and take them out of the queues."""
-        names = {self._cluster.info.topics[each.topic].topic_id: each.topic for each in queues}
-        for key, results in response.topics:
-            topic = names.get(key) if isinstance(key, bytes) else key
+        for topic, results in response.topics:
             for result in results:
-                if topic is not None:
-                    queue = queues.pop(TopicPartition(topic, result.partition), None)
-                    if queue is not None:
-                        self._settle(queue, result, response.node_endpoints)
+                queue = queues.pop(TopicPartition(str(topic), result.partition), None)
+                if queue is not None:
+                    self._settle(queue, result, response.node_endpoints)
 
     def _settle(
         self, queue: PartitionQueue, result: ProduceResult, endpoints: Sequence[NodeEndpoint]
@@ -387,3 +361,9 @@ class Producer:
             self._failure = TimedOut(
                 f"{len(batch.records)} records for {queue.partition} were not delivered within {seconds:g} s: {error}"
             )
+
+
+def _available(topic: TopicInfo) -> list[int]:
+    """Partitions that can take records now; all of them, where none can."""
+    led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
+    return led or list(topic.partitions)

@@ -1,9 +1,11 @@
 """What Metadata tells: brokers, topics, and who leads their partitions."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.base.ids import LeaderEpoch, Uuid
+from penstock.wire import TopicKey
 
 from .settings import Address
 
@@ -74,3 +76,25 @@ def _topic(told: Any) -> TopicInfo:
         dict(sorted(partitions.items())),
         int(told.error_code),
     )
+
+
+class TopicKeys:
+    """How Produce and Fetch call the topics of one request: by id where the version has them, else by name.
+
+    Made when the request is, so that its reply is understood whatever Metadata tells in between.
+    """
+
+    def __init__(self, info: ClusterInfo, names: Iterable[str]) -> None:
+        self._ids = {name: info.topics[name].topic_id for name in names}
+        self._names = {topic_id: name for name, topic_id in self._ids.items()}
+
+    def newest(self, version_max: int, first_with_ids: int) -> int:
+        """The latest version that can be used: below that of ids, where the id of a topic is not known."""
+        return version_max if all(self._ids.values()) else first_with_ids - 1
+
+    def key(self, name: str, uses_ids: bool) -> TopicKey:
+        return (self._ids[name] or b"") if uses_ids else name
+
+    def name(self, key: TopicKey) -> str:
+        """Empty for an id that was not asked for."""
+        return self._names.get(key, "") if isinstance(key, bytes) else key

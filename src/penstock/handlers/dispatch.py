@@ -7,13 +7,13 @@ such a thing would not understand an answer either. Only ApiVersions answers a v
 
 import logging
 import re
-from enum import Enum
 
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
 from penstock.handlers.context import Call, Context, Session
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
+from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.handlers.shapes import shapes
 from penstock.handlers.table import SERVED, Handler
 from penstock.metadata.versions import FEATURES
@@ -21,7 +21,6 @@ from penstock.wire import (
     KAFKA_RANGES,
     Api,
     Buffer,
-    MalformedRequest,
     RequestHeader,
     UnsupportedVersion,
     VersionRange,
@@ -36,16 +35,6 @@ from penstock.wire import (
 
 logger = logging.getLogger(__name__)
 
-
-class NoReply(Enum):
-    """What a request is answered with that wants no answer (Produce with acks=0)."""
-
-    NO_REPLY = 0
-
-
-NO_REPLY = NoReply.NO_REPLY
-
-Reply = list[Buffer] | NoReply | Later[list[Buffer]]
 
 RANGES: dict[Api, VersionRange] = {
     Api.PRODUCE: KAFKA_RANGES[Api.PRODUCE],
@@ -145,5 +134,3 @@ def _find(header: RequestHeader) -> tuple[Api, Handler]:
         )
     return api, handler
 
-
-__all__ = ["NO_REPLY", "RANGES", "Dispatcher", "KafkaError", "MalformedRequest", "NoReply", "Reply"]

@@ -28,7 +28,9 @@ def automatic_topic(name: str, image: ClusterImage, settings: BrokerSettings) ->
     def setting(word: str) -> int:
         return int(broker_setting(f"{prefix}.{word}", image, settings) or 1)
 
-    replicas = min(setting("replication.factor"), max(1, sum(each.is_active for each in image.brokers.values())))
+    replicas = min(
+        setting("replication.factor"), max(1, sum(each.is_active for each in image.brokers.values()))
+    )
     configs: dict[str, str | None] = {
         "cleanup.policy": "compact",
         "compression.type": "producer" if name == OFFSETS_TOPIC else "uncompressed",

@@ -130,9 +130,7 @@ def is_name(name: str) -> bool:
     return True
 
 
-def _answer(
-    context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]
-) -> Any:
+def _answer(context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]) -> Any:
     image, sight = context.image, Sight(context, call.session)
     if wanted is None:
         found = [
@@ -145,9 +143,7 @@ def _answer(
     return _response(context, call, sight, found)
 
 
-def _one(
-    context: Context, call: Call, sight: Sight, wanted: Wanted, refusals: dict[str, ErrorCode]
-) -> Any:
+def _one(context: Context, call: Call, sight: Sight, wanted: Wanted, refusals: dict[str, ErrorCode]) -> Any:
     image = context.image
     by_id = wanted.name is None
     topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
@@ -158,7 +154,9 @@ def _one(
         return _missing(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
     if topic is not None:
         return _found(context, call, sight, topic)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name or "") else ErrorCode.INVALID_TOPIC_EXCEPTION
+    unknown = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name or "") else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
     return _missing(call, refusals.get(name or "", unknown), wanted)
 
 

@@ -58,7 +58,9 @@ class Sight:
         leader, error = partition.leader, ErrorCode.NONE
         if leader not in self.brokers:
             is_there = leader in self._image.brokers
-            error = ErrorCode.LISTENER_NOT_FOUND if is_there and tell_listener else ErrorCode.LEADER_NOT_AVAILABLE
+            error = (
+                ErrorCode.LISTENER_NOT_FOUND if is_there and tell_listener else ErrorCode.LEADER_NOT_AVAILABLE
+            )
             leader = NO_BROKER
         elif len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
             error = ErrorCode.REPLICA_NOT_AVAILABLE

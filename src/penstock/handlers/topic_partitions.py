@@ -52,7 +52,9 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
             break
         topic = context.image.topics.get(name)
         if topic is None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            unknown = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
             told.append(_missing(call, name, unknown))
             continue
         first = cursor.partition_index if cursor is not None and name == start else 0

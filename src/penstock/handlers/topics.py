@@ -4,13 +4,13 @@ A response has a row for each thing that was asked for, in the client's order: s
 authorization, the others as the controller says. What refuses the whole request is said in each row.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.later import Later
-from penstock.metadata import NO_UUID, ClusterImage, Resource, ResourceType, Result, describe
+from penstock.metadata import NO_UUID, Resource, ResourceType, Result, describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
     CreatePartitions,
@@ -50,12 +50,13 @@ def create_topics(context: Context, call: Call) -> Any | Later[Any]:
         whole = refusal(answer) if isinstance(answer, KafkaError) else None
         created: dict[str, CreatedTopic] = {} if whole else {each.name: each for each in answer}
         rows = []
+        settings = _Settings(context, call)
         for topic in request.topics:
             if topic.name not in names:
                 row = CreatedTopic(topic.name, DENIED_TOPIC)
             else:
                 row = CreatedTopic(topic.name, whole) if whole else created[topic.name]
-            rows.append(_created(context, call, topic, row))
+            rows.append(_created(context, call, topic, row, settings))
         return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
 
     if not allowed:
@@ -74,18 +75,52 @@ def _new_topic(topic: Any) -> NewTopic:
     )
 
 
-def _created(context: Context, call: Call, topic: Any, row: CreatedTopic) -> Any:
-    make = call.make
+class _Settings:
+    """What new topics are set to, as far as the client may know. Topics of one request are mostly set alike, and
+    describing a topic's three dozen settings costs more than creating it: it is done once for all that are alike."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        self._context, self._call = context, call
+        self._described: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
+
+    def of(self, topic: Any) -> tuple[Any, ...]:
+        own = tuple((each.name, each.value) for each in topic.configs)
+        if own not in self._described:
+            self._described[own] = self._describe(own)
+        return self._described[own]
+
+    def _describe(self, own: tuple[tuple[str, str], ...]) -> tuple[Any, ...]:
+        # Of a topic without a name, which no image has: one that was only validated is not in the image either.
+        resource = Resource(ResourceType.TOPIC, "")
+        records = [
+            ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
+            for name, value in own
+        ]
+        image = self._context.image
+        return tuple(
+            self._call.make.CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.sensitive,
+            )
+            for each in describe(
+                resource, image.replay(records, image.offset, image.epoch), self._context.settings
+            )
+        )
+
+
+def _created(context: Context, call: Call, topic: Any, row: CreatedTopic, settings: _Settings) -> Any:
     configs: tuple[Any, ...] = ()
     config_error = ErrorCode.NONE
     partitions = replicas = -1
-    if row.result.code is ErrorCode.NONE:
+    if row.result.code is ErrorCode.NONE and call.version >= 5:
         if context.authorize(call.session, Operation.DESCRIBE_CONFIGS, On.TOPIC, topic.name):
-            partitions, replicas = row.partitions, row.replication_factor
-            configs = _settings(context, call, topic) if call.version >= 5 else ()
+            partitions, replicas, configs = row.partitions, row.replication_factor, settings.of(topic)
         else:
             config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return make.CreatableTopicResult(
+    return call.make.CreatableTopicResult(
         name=topic.name,
         topic_id=uuid_out(row.topic_id),
         error_code=row.result.code,
@@ -95,32 +130,6 @@ def _created(context: Context, call: Call, topic: Any, row: CreatedTopic) -> Any
         replication_factor=replicas,
         configs=configs,
     )
-
-
-def _settings(context: Context, call: Call, topic: Any) -> tuple[Any, ...]:
-    """As they are in force for the new topic, or would be if it had been created."""
-    resource = Resource(ResourceType.TOPIC, topic.name)
-    image = context.image
-    if topic.name not in image.topics:
-        image = _as_if_set(image, resource, {each.name: each.value for each in topic.configs})
-    return tuple(
-        call.make.CreatableTopicConfigs(
-            name=each.name,
-            value=each.value,
-            read_only=each.read_only,
-            config_source=each.source,
-            is_sensitive=each.sensitive,
-        )
-        for each in describe(resource, image, context.settings)
-    )
-
-
-def _as_if_set(image: ClusterImage, resource: Resource, configs: Mapping[str, str]) -> ClusterImage:
-    records = [
-        ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
-        for name, value in configs.items()
-    ]
-    return image.replay(records, image.offset, image.epoch)
 
 
 class Doomed(NamedTuple):

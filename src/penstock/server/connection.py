@@ -22,7 +22,7 @@ from typing import Protocol, cast
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
 from penstock.handlers.context import Session
-from penstock.handlers.dispatch import NO_REPLY, Reply
+from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.turn import Turn
 from penstock.wire import Buffer, cut_frames
 from penstock.wire.frames import LENGTH_BYTES

@@ -9,6 +9,7 @@ Voter sets and `kraft.version` are kept in memory, out of the control records of
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -188,7 +189,7 @@ class MetadataLog:
         ids = self.snapshots.ids()
         total = self.log.size_bytes + self.snapshots.size_bytes
         chosen = None
-        for older, newer in zip(ids, ids[1:], strict=False):
+        for older, newer in pairwise(ids):
             is_large = 0 <= retention_bytes < total
             is_old = 0 <= retention_ms < now_ms - self.snapshots.timestamp(older)
             if not is_large and not is_old:

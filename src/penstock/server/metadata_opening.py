@@ -90,7 +90,8 @@ class LogOpening(NamedTuple):
         snapshots.scan()
         first, size = self._segments()
         if first_voters is not None and not size and not len(snapshots) and not self._has_voted():
-            self._format(snapshots, first_voters)
+            # Where there is no segment yet, making it syncs the names.
+            self._format(snapshots, first_voters, sync_names=first is not None)
         image, bootstrap = self._load_latest(snapshots, is_empty=not size)
         log = self._open_log(first, self._log_start(snapshots, first))
         log.flush()
@@ -121,11 +122,11 @@ class LogOpening(NamedTuple):
     def _has_voted(self) -> bool:
         return self.vfs.stat(join(self.directory, QUORUM_STATE)) is not None
 
-    def _format(self, snapshots: SnapshotFiles, voters: VoterSet) -> None:
+    def _format(self, snapshots: SnapshotFiles, voters: VoterSet, *, sync_names: bool) -> None:
         batches = encode_snapshot(
             (), 0, timestamp=self.now_ms, now_ms=self.now_ms, kraft_version=1, voters=voters
         )
-        snapshots.added(FORMATTED, snapshots.write(FORMATTED, batches))
+        snapshots.added(FORMATTED, snapshots.write(FORMATTED, batches, sync_names=sync_names))
 
     def _load_latest(
         self, snapshots: SnapshotFiles, *, is_empty: bool

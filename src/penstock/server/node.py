@@ -33,6 +33,7 @@ from penstock.metadata.configs import min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
 from penstock.metadata.versions import SUPPORTED
+from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
 from penstock.replica.housekeeping import Housekeeping
 from penstock.server.active_controller import ActiveController
@@ -121,7 +122,7 @@ class Node:
             node_id=identity.node_id,
             directory_id=uuid_from_text(identity.directory_id),
             cluster_id=identity.cluster_id,
-            settings=QuorumSettings.from_config(config.number),
+            settings=_quorum_settings(config),
             listener=self,
         )
         self._controller = ActiveController(
@@ -166,6 +167,9 @@ class Node:
 
     def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
         self._image = self._image.replay(records, offset, epoch)
+
+    def image(self) -> ClusterImage:
+        return self._image
 
     def advanced(self, high_watermark: Offset) -> None:
         self._act_on_image()
@@ -278,3 +282,19 @@ class Node:
         if hasattr(self, "quorum"):
             self.quorum.abandon()
         self.directory.abandon()
+
+
+def _quorum_settings(config: NodeConfig) -> QuorumSettings:
+    number = config.number
+    return QuorumSettings(
+        raft=RaftConfig(
+            election_timeout_ms=number("controller.quorum.election.timeout.ms"),
+            fetch_timeout_ms=number("controller.quorum.fetch.timeout.ms"),
+            request_timeout_ms=number("controller.quorum.request.timeout.ms"),
+        ),
+        segment_bytes=number("metadata.log.segment.bytes"),
+        snapshot_bytes=number("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_interval_ms=number("metadata.log.max.snapshot.interval.ms"),
+        retention_bytes=number("metadata.max.retention.bytes"),
+        retention_ms=number("metadata.max.retention.ms"),
+    )

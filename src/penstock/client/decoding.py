@@ -1,0 +1,65 @@
+"""From the bytes of a fetch to the records that a reader is to see.
+
+Batches may begin before the offset that was asked for, and the last may be cut: the first is skipped through, the
+second waits for the next fetch. Control records are never shown. Who reads committed records only is told
+with the batches which transactions among them were aborted, by producer and first offset: from there to that
+producer's abort marker, its records are left out.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.base.ids import Offset
+from penstock.records import DECOMPRESSED_BYTES_MAX, ControlType, Record, iter_batches, parse_control
+from penstock.wire import AbortedTransaction, Buffer
+
+
+class Decoded(NamedTuple):
+    records: list[Record]
+    next_offset: Offset
+    """Where to go on: after the last whole batch, whether or not its records are shown."""
+    batches: int
+    """Whole batches that were looked at; none means that the first one did not fit into the fetch."""
+
+
+def decode(
+    data: Buffer | None,
+    from_offset: Offset,
+    aborted: Iterable[AbortedTransaction] | None,
+    *,
+    bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Decoded:
+    """The records from an offset on; CorruptBatch where bytes are not what their checksum says."""
+    records: list[Record] = []
+    next_offset, batches = from_offset, 0
+    for shown, after in _batches(data or b"", from_offset, aborted, bytes_max):
+        records += shown
+        next_offset = max(next_offset, after)
+        batches += 1
+    return Decoded(records, next_offset, batches)
+
+
+def _batches(
+    data: Buffer, from_offset: Offset, aborted: Iterable[AbortedTransaction] | None, bytes_max: int
+) -> Iterator[tuple[list[Record], Offset]]:
+    to_come = sorted(aborted or (), key=lambda each: each.first_offset, reverse=True)
+    aborting: set[int] = set()
+    for batch in iter_batches(data):
+        if batch.next_offset <= from_offset:
+            continue
+        batch.check_crc()
+        while to_come and to_come[-1].first_offset <= batch.last_offset:
+            aborting.add(to_come.pop().producer_id)
+        if batch.is_control:
+            if batch.producer_id in aborting and _is_abort(list(batch.records())):
+                aborting.discard(batch.producer_id)
+            yield [], batch.next_offset
+        elif batch.is_transactional and batch.producer_id in aborting:
+            yield [], batch.next_offset
+        else:
+            records = batch.records(bytes_max)
+            yield [each for each in records if each.offset >= from_offset], batch.next_offset
+
+
+def _is_abort(markers: list[Record]) -> bool:
+    return bool(markers) and parse_control(markers[0]).type is ControlType.ABORT

@@ -1,0 +1,36 @@
+"""The id of an idempotent producer."""
+
+from datetime import timedelta
+from typing import Any
+
+from penstock.wire import Api
+
+from .batches import ProducerIdentity
+from .cluster import Cluster
+from .errors import RETRIABLE, refused
+from .request import through_kio
+
+INT32_MAX = 2**31 - 1
+
+
+def init_producer_id(cluster: Cluster) -> ProducerIdentity:
+    """A new one, from any broker; without a transactional id none is coordinator for it."""
+    request = through_kio(
+        Api.INIT_PRODUCER_ID,
+        lambda make: make.InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout=timedelta(milliseconds=INT32_MAX),  # there is no transaction to time out
+            producer_id=-1,
+            producer_epoch=-1,
+        ),
+    )
+    backoff = cluster.backoff()
+    while True:
+        reply: Any = cluster.ask_any(request, backoff.left_ms)
+        code = int(reply.error_code)
+        if not code:
+            return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+        problem = refused("a producer id", code)
+        if code not in RETRIABLE:
+            raise problem
+        backoff.pause(problem)

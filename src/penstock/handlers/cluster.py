@@ -1,0 +1,178 @@
+"""The cluster itself: its brokers (DescribeCluster), and the quorum that keeps its metadata (DescribeQuorum)."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode
+from penstock.metadata import Result
+from penstock.metadata.controller.topics import METADATA_TOPIC
+from penstock.raft.describe import QuorumDescription, ReplicaDescription
+from penstock.wire import Api
+
+from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .sight import NO_BROKER, Sight
+from .words import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations
+
+_BROKERS, _CONTROLLERS = 1, 2
+"""What a client may ask to have described; this is a broker's endpoint."""
+
+
+def describe_cluster(context: Context, call: Call) -> Any:
+    """DescribeCluster 0 to 2: the brokers that are alive, and on request those that are fenced.
+
+    The controller is a broker that takes administration, as every one does. This is a broker's endpoint, so that a
+    client which wants the controllers gets MISMATCHED_ENDPOINT_TYPE, and one that wants anything else
+    UNSUPPORTED_ENDPOINT_TYPE.
+
+    Version 1 has types of endpoints (KIP-919), 2 fenced brokers (KIP-1073).
+    """
+    make, request = call.make, call.message
+    kind = getattr(request, "endpoint_type", _BROKERS)
+    sight = Sight(context, call.session)
+    result = Result()
+    if kind == _CONTROLLERS:
+        result = Result(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for at the endpoint of a broker"
+        )
+    elif kind != _BROKERS:
+        result = Result(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{kind} is not a type of endpoint")
+    brokers = []
+    if result.code is ErrorCode.NONE:
+        brokers = _brokers(context, call, sight)
+    return make.DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=result.code,
+        error_message=result.message,
+        endpoint_type=_BROKERS,
+        cluster_id=context.cluster_id if result.code is ErrorCode.NONE else "",
+        controller_id=sight.controller_id if result.code is ErrorCode.NONE else NO_BROKER,
+        brokers=tuple(brokers),
+        cluster_authorized_operations=(
+            cluster_operations(context, call.session)
+            if request.include_cluster_authorized_operations and result.code is ErrorCode.NONE
+            else NOT_ASKED_FOR
+        ),
+    )
+
+
+def _brokers(context: Context, call: Call, sight: Sight) -> list[Any]:
+    make = call.make
+    shown = dict(sight.brokers)
+    if getattr(call.message, "include_fenced_brokers", False):
+        for broker in context.image.brokers.values():
+            endpoint = context.endpoint(broker, call.session)
+            if endpoint is not None:
+                shown[broker.id] = (broker, endpoint)
+    return [
+        make.DescribeClusterBroker(
+            broker_id=broker_id, host=at.host, port=at.port, rack=broker.rack, is_fenced=broker.fenced
+        )
+        for broker_id, (broker, at) in sorted(shown.items())
+    ]
+
+
+def describe_quorum(context: Context, call: Call) -> Any:
+    """DescribeQuorum 0 to 2: who leads the metadata quorum, and how far its voters and observers are (KIP-595).
+
+    The one partition to ask for is __cluster_metadata-0; any other gets UNKNOWN_TOPIC_OR_PARTITION. Only the quorum's
+    leader knows how far the others are: elsewhere the answer is NOT_LEADER_OR_FOLLOWER, for the whole.
+
+    Version 1 has the times of fetches (KIP-836), 2 directories, messages, and where the voters listen (KIP-853).
+    """
+    make = call.make
+    result = Result()
+    topics: tuple[Any, ...] = ()
+    nodes: tuple[Any, ...] = ()
+    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+        result = DENIED_CLUSTER
+    elif not _asks_for_metadata(call.message):
+        topics = _unknown(call)
+    else:
+        quorum = context.quorum.describe()
+        if not quorum.voters:
+            result = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.leader_id} leads the quorum")
+        else:
+            topics = (_quorum(call, quorum),)
+            nodes = tuple(_node(call, each) for each in quorum.voters) if call.version >= 2 else ()
+    return make.DescribeQuorumResponse(
+        error_code=result.code, error_message=result.message, topics=topics, nodes=nodes
+    )
+
+
+def _asks_for_metadata(request: Any) -> bool:
+    asked = [
+        (topic.topic_name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return asked == [(METADATA_TOPIC, 0)]
+
+
+def _unknown(call: Call) -> tuple[Any, ...]:
+    make = call.make
+    return tuple(
+        make.TopicData(
+            topic_name=topic.topic_name,
+            partitions=tuple(
+                make.PartitionData(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message=f"{METADATA_TOPIC}-0 is the one partition of the quorum",
+                    leader_id=NO_BROKER,
+                    leader_epoch=-1,
+                    high_watermark=-1,
+                    current_voters=(),
+                    observers=(),
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in call.message.topics
+    )
+
+
+def _quorum(call: Call, quorum: QuorumDescription) -> Any:
+    make = call.make
+    return make.TopicData(
+        topic_name=METADATA_TOPIC,
+        partitions=(
+            make.PartitionData(
+                partition_index=0,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                leader_id=quorum.leader_id,
+                leader_epoch=quorum.epoch,
+                high_watermark=quorum.high_watermark,
+                current_voters=tuple(_replica(call, each) for each in quorum.voters),
+                observers=tuple(_replica(call, each) for each in quorum.observers),
+            ),
+        ),
+    )
+
+
+def _replica(call: Call, replica: ReplicaDescription) -> Any:
+    directory = replica.key.directory_id
+    return call.make.ReplicaState(
+        replica_id=replica.key.id,
+        replica_directory_id=None if directory == UUID(int=0) else directory,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
+    )
+
+
+def _node(call: Call, voter: ReplicaDescription) -> Any:
+    make = call.make
+    return make.Node(
+        node_id=voter.key.id,
+        listeners=tuple(
+            make.Listener(name=each.listener, host=each.host, port=each.port) for each in voter.endpoints
+        ),
+    )
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.DESCRIBE_CLUSTER: describe_cluster,
+    Api.DESCRIBE_QUORUM: describe_quorum,
+}

@@ -1,0 +1,495 @@
+"""Drives the Raft core over the metadata log on disk, and tells the node what is committed and who leads.
+
+Every call to the core is followed by what the core wants done (`_carry_out`), in `Ready`'s order: promises synced to
+the quorum-state file, the log changed, messages sent, news announced. Announcements wait in a line of their own, so
+that a listener may propose records from within one: what it proposes is in the log when `propose` returns, and what
+comes of it is announced after what is being announced.
+
+    propose --> core --> log written --> (end of the turn) sync beside --> core: committed --> listener
+
+One sync runs at a time, beside the loop. What is appended meanwhile waits for the next one, all together: that is the
+group commit. A disk that fails ends the quorum (`QuorumListener.failed`): the core's promises were about that disk.
+
+Snapshots (`quorum_snapshots`) are taken of the listener's image and written beside the loop too.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import LeaderEpoch, Offset, Uuid
+from penstock.base.settings import LogSettings
+from penstock.base.world import Timer, World
+from penstock.metadata import AnyRecord, ClusterImage, encode
+from penstock.raft import quorum_state
+from penstock.raft.describe import QuorumDescription
+from penstock.raft.election import NO_LEADER, ElectionState
+from penstock.raft.errors import NotLeader
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import (
+    FetchReply,
+    FetchSnapshotReply,
+    LogSlice,
+    Message,
+    Reply,
+    RequestFailed,
+    SnapshotSlice,
+)
+from penstock.raft.node import Node
+from penstock.raft.ready import Outbound, Ready, RoleChange, RoleName
+from penstock.raft.voters import ReplicaKey, Voter, VoterSet
+from penstock.server.metadata_opening import QUORUM_STATE, LogOpening
+from penstock.server.quorum_settings import QuorumListener, QuorumSettings
+from penstock.server.quorum_snapshots import SnapshotTaker
+from penstock.storage.errors import StorageError
+from penstock.storage.log import FlushWork
+from penstock.storage.openfiles import OpenFiles
+from penstock.vfs import Vfs, join, read_file, replace_file
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["MetadataQuorum", "QuorumListener", "QuorumSettings", "Transport"]
+
+BATCH_BYTES_MAX = 8 << 20
+"""What one proposal may take, Kafka's own constant: a larger batch would not fit a follower's fetch."""
+
+RECORD_OVERHEAD_MAX = 32
+"""What a record takes in a batch beside its value, at most."""
+
+HAND_OVER_MS_MAX = 5000
+"""How long a leader that stops waits for another to lead; Kafka's own constant."""
+
+Transport: TypeAlias = Callable[[Outbound | Reply], None]
+"""Takes a request to its peer, whose answer is handed to `step`, or an answer to whoever asked."""
+
+
+class MetadataQuorum:
+    """One replica of the metadata log. Opening it recovers the log; `start` lets it take part."""
+
+    def __init__(
+        self,
+        world: World,
+        vfs: Vfs,
+        files: OpenFiles,
+        logs_path: str,
+        *,
+        node_id: int,
+        directory_id: Uuid,
+        cluster_id: str,
+        settings: QuorumSettings,
+        listener: QuorumListener,
+        transport: Transport | None = None,
+    ) -> None:
+        """Raises `KafkaError` with one clear sentence where the directory cannot be served."""
+        self.cluster_id = cluster_id
+        self._world = world
+        self._vfs = vfs
+        self._settings = settings
+        self._listener = listener
+        self._transport = transport
+        self._local = Voter(ReplicaKey(node_id, UUID(bytes=directory_id)), settings.endpoints)
+        log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
+        opening = LogOpening(vfs, files, logs_path, log_settings, world.now_ms())
+        alone = settings.is_standalone and not len(settings.voters)
+        opened = opening.open(VoterSet.of([self._local]) if alone else None)
+        self._log = opened.log
+        self._image = opened.image
+        self.bootstrap = opened.bootstrap
+        """The records that a new cluster begins with, where Kafka's formatting chose them."""
+        self._state_path = join(opening.directory, QUORUM_STATE)
+        self._election = self._read_election()
+        self._configured = self._static_voters(opening) if alone else settings.voters
+        self._node: Node | None = None
+        self._applied: Offset = opened.image.offset + 1
+        """All below was given out. Invariant: at most the high watermark, but for a moment while it is announced."""
+        self._news: deque[Callable[[], None]] = deque()
+        self._is_announcing = False
+        self._to_lead: RoleChange | None = None
+        """We lead, and the listener does not know yet."""
+        self._led: LeaderEpoch | None = None
+        """The epoch that the listener was told it leads."""
+        self._timer: Timer | None = None
+        self._is_flush_due = False
+        self._is_flushing = False
+        self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
+        self._stopped: Callable[[], None] | None = None
+        """Whom to tell when we have stopped; set while we stop."""
+        self._hand_over_timer: Timer | None = None
+        self._is_over = False
+        """Failed, stopped or abandoned: nothing is done any more."""
+
+    def _read_election(self) -> ElectionState | None:
+        try:
+            return quorum_state.decode(read_file(self._vfs, self._state_path), self._state_path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read {self._state_path}: {error.strerror or error}") from error
+
+    def _static_voters(self, opening: LogOpening) -> VoterSet:
+        """Whom Kafka's static quorum (`kraft.version` 0) had for voters: ours, if it was of this node alone."""
+        if self._log.voters_before(self._log.end_offset) is not None:
+            return VoterSet()
+        named = opening.static_voters()
+        if named and named != [self._local.key.id]:
+            raise StorageError(
+                f"{self._state_path} names the voters {named}, expected node {self._local.key.id} alone: "
+                "set controller.quorum.voters"
+            )
+        return VoterSet.of([Voter(ReplicaKey(self._local.key.id), self._local.endpoints)])
+
+    # What others may ask.
+
+    @property
+    def is_leader(self) -> bool:
+        return self._node is not None and self._node.is_leader and not self._is_over
+
+    @property
+    def leader_id(self) -> int:
+        return self._node.leader_id if self._node is not None else NO_LEADER
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        if self._node is not None:
+            return self._node.epoch
+        return self._election.epoch if self._election is not None else 0
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._node.high_watermark if self._node is not None else self._applied
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._log.end_offset
+
+    @property
+    def voters(self) -> VoterSet:
+        """In force: the log's, else the configured ones."""
+        if self._node is not None:
+            return self._node.voters
+        entry = self._log.voters_before(self._log.end_offset)
+        return entry.voters if entry is not None else self._configured
+
+    @property
+    def kraft_version(self) -> int:
+        return self._log.kraft_version_before(self._log.end_offset)
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return self._log.latest_snapshot()
+
+    def describe(self) -> QuorumDescription:
+        if self._node is None:
+            return QuorumDescription(NO_LEADER, self.epoch, -1)
+        return self._node.describe(self._world.now_ms())
+
+    # What the node tells.
+
+    def start(self) -> None:
+        """Take part in the quorum; alone, lead it."""
+        assert self._node is None, "a quorum is started once"
+        self._tell_listener(partial(self._listener.loaded, self._image))
+        self._node = Node(
+            self._local,
+            self._log,
+            self._world.rng,
+            self._world.now_ms(),
+            election=self._election,
+            voters=self._configured,
+            bootstrap=self._settings.bootstrap,
+            config=self._settings.raft,
+        )
+        self._carry_out()
+
+    def propose(self, records: Sequence[AnyRecord], epoch: LeaderEpoch) -> Offset:
+        """Append records as one batch, committed all or none; the last one's offset. Raises `NotLeader`."""
+        values = tuple(encode(record) for record in records)
+        size = sum(len(value) + RECORD_OVERHEAD_MAX for value in values)
+        if size > BATCH_BYTES_MAX:
+            raise KafkaError(
+                f"{len(values)} metadata records take {size} bytes, expected at most {BATCH_BYTES_MAX}",
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+            )
+        if self._node is None or self._is_over:
+            raise NotLeader(f"not the leader of epoch {epoch}: the quorum is not running")
+        offset = self._node.propose(values, epoch, self._world.now_ms())
+        self._carry_out()
+        if self._is_over:
+            raise NotLeader(f"not the leader of epoch {epoch}: the metadata log cannot be written")
+        return offset
+
+    def step(self, message: Message) -> None:
+        """A request or an answer of another replica; its cluster id was checked."""
+        if self._is_announcing:
+            self._world.call_soon(partial(self.step, message))
+        elif self._node is not None:
+            self._drive(partial(self._node.step, message, self._world.now_ms()))
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
+        if self._is_over or self._node is None:
+            self.abandon()
+            self._world.call_soon(done)
+            return
+        self._stopped = done
+        self._drive(partial(self._node.close, self._world.now_ms()))
+        if self._is_over:
+            return
+        if self._has_handed_over:
+            self._finish_stop()
+        else:
+            self._hand_over_timer = self._world.call_later(HAND_OVER_MS_MAX, self._finish_stop)
+
+    def abandon(self) -> None:
+        """Do nothing any more, as after a crash."""
+        self._is_over = True
+        self._news.clear()
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        self._snapshots.close()
+        for timer in (self._timer, self._hand_over_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._hand_over_timer = None
+
+    # The core.
+
+    def _drive(self, call: Callable[[], None]) -> None:
+        """Call the core and do what it wants."""
+        if self._is_over:
+            return
+        try:
+            call()
+        except KafkaError as error:  # a lost commit, or a fault of ours: both end it
+            self._fail(error)
+            return
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        node = self._node
+        assert node is not None
+        ready = node.ready()
+        try:
+            if ready.election is not None:
+                self._write_election(ready.election)
+            is_sound = self._change_log(ready)
+        except (KafkaError, OSError) as error:
+            self._fail(error)
+            return
+        for message in (*ready.requests, *ready.replies):
+            self._send(message)
+        if ready.high_watermark is not None:
+            self._news.append(partial(self._give_out, ready.high_watermark))
+        self._news.extend(partial(self._role_changed, change) for change in ready.roles)
+        if not self._log.log.is_flushed:
+            self._flush_soon()
+        self._arm(node)
+        self._announce()
+        if self._hand_over_timer is not None and self._has_handed_over:
+            self._finish_stop()
+        elif not is_sound:
+            self._drive(partial(node.append_failed, self._world.now_ms()))
+
+    def _write_election(self, election: ElectionState) -> None:
+        version = self._log.kraft_version_before(self._log.end_offset)
+        replace_file(
+            self._vfs, self._state_path, quorum_state.encode(election, min(version, 1), self._configured)
+        )
+
+    def _change_log(self, ready: Ready) -> bool:
+        """Bring the log to where the core has it; False if what was fetched is not sound."""
+        log, now_ms = self._log, self._world.now_ms()
+        if ready.truncate_to is not None:
+            log.truncate(ready.truncate_to)
+        for chunk in ready.snapshot_chunks:
+            log.snapshots.receive(chunk)
+        if ready.load_snapshot is not None:
+            log.snapshots.received(ready.load_snapshot)
+            image = log.restart_at_snapshot(ready.load_snapshot, now_ms)
+            self._news.append(partial(self._take_image, image))
+        if ready.fetched is not None:
+            assert isinstance(ready.fetched.records, bytes | bytearray | memoryview)
+            try:
+                log.append_fetched(ready.fetched.base_offset, bytes(ready.fetched.records), now_ms)
+            except StorageError:
+                raise
+            except KafkaError as error:
+                logger.warning("fetched metadata is not sound and is fetched again: %s", error)
+                return False
+        if ready.appends:
+            log.append(ready.appends, now_ms)
+        return True
+
+    def _send(self, message: Outbound | Reply) -> None:
+        if self._transport is not None:
+            self._transport(message if isinstance(message, Outbound) else self._filled(message))
+        elif isinstance(message, Outbound):
+            self._world.call_soon(partial(self.step, RequestFailed(message.request.request_id)))
+
+    def _filled(self, reply: Reply) -> Reply:
+        """An answer with the bytes that the core only names."""
+        if isinstance(reply, FetchReply) and isinstance(reply.records, LogSlice):
+            return reply._replace(records=self._log.read(reply.records))
+        if isinstance(reply, FetchSnapshotReply) and isinstance(reply.data, SnapshotSlice):
+            piece = reply.data
+            return reply._replace(
+                data=self._log.snapshots.read(piece.snapshot_id, piece.position, piece.bytes_max)
+            )
+        return reply
+
+    def _arm(self, node: Node) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = node.next_deadline()
+        if deadline is not None:
+            wait_ms = max(0, deadline - self._world.now_ms())
+            self._timer = self._world.call_later(wait_ms, self._tick)
+
+    def _tick(self) -> None:
+        if self._node is not None:
+            self._drive(partial(self._node.tick, self._world.now_ms()))
+
+    def _fail(self, error: Exception) -> None:
+        reason = str(error)
+        logger.error("the metadata quorum is over: %s", reason)
+        stopped = self._stopped
+        self.abandon()
+        if stopped is not None:
+            self._world.call_soon(stopped)
+        else:
+            self._world.call_soon(partial(self._listener.failed, reason))
+
+    # Group commit.
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due and not self._is_flushing:
+            self._is_flush_due = True
+            self._world.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._is_over or self._is_flushing:
+            return
+        try:
+            work = self._log.log.prepare_flush()
+        except KafkaError as error:
+            self._fail(error)
+            return
+        if work is not None:
+            self._is_flushing = True
+            self._world.beside(work.run, partial(self._flushed, work))
+
+    def _flushed(self, work: FlushWork, _: None, error: Exception | None) -> None:
+        self._is_flushing = False
+        if self._is_over:
+            return
+        try:
+            if error is not None and not isinstance(error, OSError):
+                raise StorageError(f"cannot sync {self._log.log.directory}: {error}") from error
+            counts = self._log.log.finish_flush(work, error)
+        except StorageError as failure:
+            self._fail(failure)
+            return
+        if counts and self._node is not None:
+            self._drive(partial(self._node.flushed, self._log.log.flushed, self._world.now_ms()))
+        if not self._is_over and not self._log.log.is_flushed:
+            self._flush_soon()
+        self._continue_stop()
+
+    # News for the listener.
+
+    def _announce(self) -> None:
+        if self._is_announcing:
+            return
+        self._is_announcing = True
+        try:
+            while self._news and not self._is_over:
+                self._tell_listener(self._news.popleft())
+        finally:
+            self._is_announcing = False
+
+    def _tell_listener(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (
+            KafkaError,
+            OSError,
+        ) as error:  # a log that cannot be read, or that makes no sense to the image
+            self._fail(error)
+
+    def _take_image(self, image: ClusterImage) -> None:
+        self._image = image
+        self._applied = image.offset + 1
+        self._listener.loaded(image)
+
+    def _give_out(self, high_watermark: Offset) -> None:
+        for batch in self._log.committed(self._applied, high_watermark):
+            self._applied = batch.last_offset + 1
+            if batch.records:
+                self._listener.committed(batch.records, batch.last_offset, batch.epoch)
+            if self._is_over:
+                return
+            self._snapshots.committed(batch)
+        self._listener.advanced(high_watermark)
+        self._lead_if_ready()
+        self._snapshots.consider()
+
+    def _role_changed(self, change: RoleChange) -> None:
+        if self._led is not None:
+            epoch, self._led = self._led, None
+            self._listener.resigned(epoch)
+        self._to_lead = change if change.role is RoleName.LEADER else None
+        self._lead_if_ready()
+
+    def _lead_if_ready(self) -> None:
+        change = self._to_lead
+        if change is not None and self._applied > (change.epoch_start_offset or 0):
+            self._to_lead = None
+            self._led = change.epoch
+            self._listener.leading(change.epoch)
+
+    # Stopping.
+
+    @property
+    def _has_handed_over(self) -> bool:
+        """Whether nobody waits for us to name a successor: another leads, or there is no other."""
+        node = self._node
+        if node is None or self._transport is None or not node.voters.others(node.key):
+            return True
+        return not node.is_leader and node.leader_id != node.key.id
+
+    def _finish_stop(self) -> None:
+        """Leave the quorum; the log is closed once nothing runs beside us any more."""
+        self._cancel_timers()
+        self._node = None
+        self._continue_stop()
+
+    def _continue_stop(self) -> None:
+        if (
+            self._is_over
+            or self._stopped is None
+            or self._node is not None
+            or self._is_flushing
+            or self._snapshots.is_busy
+        ):
+            return
+        self._is_over = True
+        self._world.beside(partial(self._log.log.checkpoint, is_last=True), self._closed)
+
+    def _closed(self, _: object, error: Exception | None) -> None:
+        if error is not None:
+            logger.error("the metadata log is closed uncleanly: %s", error)
+        for segment in self._log.log.segments:
+            segment.forget_files()
+        if self._stopped is not None:
+            self._stopped()
