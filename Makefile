@@ -30,8 +30,9 @@ check: setup  ## what a reviewer would run
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-bench: setup  ## storage against the raw disk, in one run
-	$(BIN)/python -m benchmarks.storage
+bench: setup  ## storage against the raw disk, the broker against a bare loop; PEER=kafka: and against Apache Kafka
+	$(BIN)/python -m benchmarks.storage; stored=$$?; \
+	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)) && exit $$stored
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NamedTuple
 
 COMMAND = (sys.executable, "-m", "penstock", "up")
 
@@ -44,7 +45,7 @@ class Process:
             **(environment or {}),
         }
         self._child: subprocess.Popen[str] | None = None
-        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._complaints = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed with the rest
         """A file takes all that a child has to say; a pipe would fill up and hold it."""
 
     def __enter__(self) -> "Process":
@@ -53,6 +54,9 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.kill()
         self._complaints.close()
 
@@ -146,3 +150,19 @@ class Process:
         if self._child.stdout is not None:
             self._child.stdout.close()
         return code
+
+
+class Refusal(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def refusal(*arguments: str, data: Path, port: int = 0, **more: Any) -> Refusal:
+    """Start a node that is not to start, and have what it says and ends with."""
+    process = Process(*arguments, data=data, port=port, **more)
+    try:
+        line = process.launch().read_line()
+        return Refusal(process.wait() if not line else 0, line, process.stderr)
+    finally:
+        process.close()

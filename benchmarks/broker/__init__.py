@@ -8,6 +8,7 @@
     rows       what is measured on the hot path: a row is a load, driven through each server in turn
     still      what is measured at rest: the start, memory when idle, memory of idle connections
     latency    end to end through librdkafka, producer and consumer included
+    rounds     each server's turns, and what came of them
     goals      what each figure must reach
     report     the table, and the same as JSON
 

@@ -134,6 +134,11 @@ class _Generator:
         self._connections: dict[int, _Connection] = {}
         self._buffer = bytearray(RECEIVE_BYTES)
         self._asked = self.done = 0
+        self._port = port
+
+    def connect(self) -> None:
+        """Make the connections, and learn from each one's first request how large a reply is."""
+        load, port = self._load, self._port
         sizes = set()
         for number in range(load.connections):
             made = _Connection(("127.0.0.1", port), load.rings[number % len(load.rings)], load.in_flight)
@@ -217,6 +222,7 @@ def drive(port: int, pid: int, load: Load) -> Measured:
     gc.disable()
     generator = _Generator(port, load)
     try:
+        generator.connect()
         ends_at = time.perf_counter() + load.seconds_max
         generator.start()
         generator.run(load.requests_warm, ends_at)

@@ -206,8 +206,8 @@ def _poll(name: str, partitions: int, batches: int) -> HotRow:
             rings=[[fetch_frame(topic.id, [1 - batches] * partitions)]],
             connections=8,
             in_flight=1,
-            requests=int(20_000 * scale / (1 + partitions / 10)),
-            requests_warm=int(2_000 * scale / (1 + partitions / 10)),
+            requests=max(100, int(20_000 * scale / (1 + partitions / 10))),
+            requests_warm=max(10, int(2_000 * scale / (1 + partitions / 10))),
             error_at=FETCH_ERROR_AT,
             reply_bytes_min=batches * partitions * len(batch),
         )

@@ -42,7 +42,6 @@ def test_settings_come_as_text_over_a_base() -> None:
         ("retention.ms", "-2", "retention.ms is -2, expected -1 to"),
         ("min.cleanable.dirty.ratio", "1.5", "expected 0 to 1"),
         ("cleanup.policy", "shred", "cleanup.policy is 'shred', expected a list of delete, compact"),
-        ("cleanup.policy", "", "expected a list"),
         ("message.timestamp.type", "Whenever", "expected one of CreateTime, LogAppendTime"),
     ],
 )
@@ -51,6 +50,13 @@ def test_a_bad_setting_is_refused_with_what_was_given_and_expected(name: str, te
         LogSettings.from_text({name: text})
     assert why in str(caught.value)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_without_a_cleanup_policy_everything_stays() -> None:
+    """KIP-1161: an empty cleanup.policy neither deletes nor compacts."""
+    settings = LogSettings.from_text({"cleanup.policy": ""})
+    assert not settings.is_deleted
+    assert not settings.is_compacted
 
 
 def test_every_default_is_allowed_as_text() -> None:

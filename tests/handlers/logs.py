@@ -14,7 +14,7 @@ from penstock.base.settings import LogSettings
 from penstock.handlers.context import Call, Context, Session
 from penstock.handlers.shapes import shapes
 from penstock.records import build_batch, end_txn_marker
-from penstock.replica.partition import Durability, Partition
+from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage.directory import open_directory
 from penstock.storage.log import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -57,7 +57,9 @@ class Logs:
     def make(self, topic: str, number: int = 0, *, epoch: int = 0) -> Partition:
         name = TopicPartition(topic, number)
         log = self.directory.create(name, now_ms=START_MS)
-        partition = Partition(log, bytes(16), self.world, Durability.NEVER, self.world.call_soon)
+        partition = Partition(
+            log, bytes(16), self.world, SyncLane(self.world), Durability.NEVER, self.world.call_soon
+        )
         partition.lead(epoch, 1, 1)
         self.partitions[name] = partition
         return partition

@@ -195,6 +195,77 @@ def test_what_kafka_takes_is_taken() -> None:
     )
 
 
+VALUES = (
+    *("", " ", ",", "delete", "compact", "compact,delete", " delete , compact ", "delete,delete", "*"),
+    *("-9223372036854775808", "-131072", "-2", "-1", "0", "1", " 5 ", "+7", "24", "999", "1000", "1_000"),
+    *(
+        "2147483647",
+        "2147483648",
+        "9223372036854775807",
+        "9223372036854775808",
+        "0.5",
+        "1e-3",
+        "nan",
+        "inf",
+        "x",
+    ),
+    *(
+        "true",
+        " FALSE ",
+        "CreateTime",
+        "LogAppendTime",
+        "header",
+        "full",
+        "gzip",
+        "producer",
+        "uncompressed",
+        "\u0663",
+    ),
+)
+
+
+def passes(resource: Resource, name: str, value: str) -> bool:
+    try:
+        validate(resource, {name: value})
+    except BadSetting:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_SETTINGS))
+def test_logs_can_obey_every_topic_setting_that_is_allowed(name: str) -> None:
+    allowed = [value for value in VALUES if passes(TOPIC, name, value)]
+    assert allowed
+    for value in allowed:
+        log_settings("t", image_with((TOPIC, name, value)))
+
+
+@pytest.mark.parametrize("name", sorted(BROKER_SETTINGS))
+def test_logs_can_obey_every_broker_setting_that_is_allowed(name: str) -> None:
+    for value in VALUES:
+        if passes(ALL, name, value):
+            log_settings("t", image_with((ALL, name, value)))
+        try:
+            validate_static({name: value})
+        except BadSetting:
+            continue
+        log_settings("t", EMPTY, BrokerSettings(1, {name: value}))
+
+
+def test_what_kafka_takes_is_acted_on() -> None:
+    """LogConfig of Kafka 4.3.1: no lower bound of retention.bytes, and cleanup.policy may be empty (KIP-1161)."""
+    image = image_with(
+        (TOPIC, "cleanup.policy", ""),
+        (TOPIC, "retention.bytes", "-7"),
+        (TOPIC, "internal.segment.bytes", "0"),
+    )
+    validate(TOPIC, image.config(TOPIC))
+    found = log_settings("t", image)
+    assert (found.cleanup_policy, found.retention_bytes, found.segment_bytes) == ((), -7, 0)
+    with pytest.raises(BadSetting, match=r"process\.roles"):
+        validate_static({"process.roles": ""})
+
+
 def test_a_brokers_settings_change_at_run_time_only_where_they_can() -> None:
     validate(BROKER, {"log.cleaner.threads": "2", "listeners": "PLAINTEXT://:9092"})
     for resource, name, code in (

@@ -114,7 +114,7 @@ REFUSALS: list[tuple[Any, ErrorCode]] = [
     (set_config(T, ("retention.ms", 0, "x")), E.INVALID_CONFIG),
     (set_config(T, ("retention.ms", 0, None)), E.INVALID_CONFIG),
     (set_config(T, ("retention.ms", 2, "1")), E.INVALID_CONFIG),
-    (set_config(T, ("cleanup.policy", 3, "delete")), E.INVALID_CONFIG),
+    (set_config(T, ("cleanup.policy", 2, "shred")), E.INVALID_CONFIG),
     (set_config(T, ("retention.ms", 9, "1")), E.INVALID_REQUEST),
     (set_config(T, ("retention.ms", 0, "1"), ("retention.ms", 1)), E.INVALID_REQUEST),
     (set_config(T, ("record.validation", 0, "x" * 40_000)), E.INVALID_CONFIG),
@@ -374,6 +374,10 @@ def test_settings_change_one_by_one_and_as_a_whole(world: World) -> None:
     assert world.image.config(T) == {"retention.ms": "1", "cleanup.policy": "delete,compact"}
     world.ask(set_config(T, ("cleanup.policy", 3, "delete"), ("retention.ms", 1)))
     assert world.image.config(T) == {"cleanup.policy": "compact"}
+    world.ask(set_config(T, ("cleanup.policy", 3, "compact")))
+    assert world.image.config(T) == {"cleanup.policy": ""}  # KIP-1161: everything stays
+    world.ask(set_config(T, ("cleanup.policy", 2, "compact")))
+    assert world.image.config(T) == {"cleanup.policy": "compact"}  # what was set counts, not the default
     world.ask(r.AlterConfigs({T: {"segment.ms": "9"}}))
     assert world.image.config(T) == {"segment.ms": "9"}
     before = len(world.log)

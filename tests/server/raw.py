@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -77,10 +78,8 @@ class RawClient:
 
     def finish(self) -> list[bytes]:
         """Say that no more comes, and return the frames that arrive until the connection ends."""
-        try:
+        with suppress(OSError):  # the other side may have been quicker
             self.socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # the other side was quicker
         frames = []
         while (frame := self.receive_frame()) is not None:
             frames.append(frame)
@@ -148,6 +147,7 @@ def metadata_request(*topics: str) -> Any:
     return of.MetadataRequest(
         topics=tuple(of.MetadataRequestTopic(topic_id=None, name=topic) for topic in topics),
         allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
     )
 
 

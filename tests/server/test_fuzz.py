@@ -8,6 +8,7 @@ expected would reach the loop and be logged as an error, which is what is looked
 import dataclasses
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -64,10 +65,8 @@ class Target:
     def hit(self, data: bytes) -> list[bytes]:
         """Send data and the end of the stream; return the frames that came back before the broker closed."""
         with RawClient(self.port) as client:
-            try:
+            with suppress(OSError):  # it may be closed before all is sent
                 client.send(data)
-            except OSError:
-                pass  # it was closed before all was sent
             frames = client.finish()
         [topic] = self.honest.ask(Api.METADATA, METADATA, metadata_request(TOPIC)).topics
         assert topic.topic_id == self.topic_id

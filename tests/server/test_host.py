@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.processes import Process
+from tests.processes import Process, refusal
 from tests.server.fakes import EchoNode
 
 from penstock.base.world import World
@@ -43,6 +43,13 @@ def echo(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(b"hello")
         return client.recv(5)
+
+
+def is_over(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 def our_threads() -> list[str]:
@@ -97,8 +104,7 @@ def test_a_kill_breaks_connections_and_a_restart_has_the_same_port_and_directory
             client.sendall(b"hello")
             assert client.recv(5) == b"hello"
             broker.kill()
-            with pytest.raises(ConnectionResetError):
-                client.recv(1)
+            assert is_over(client)
         with pytest.raises(ConnectionRefusedError):
             echo(port)
         broker.restart()
@@ -156,8 +162,7 @@ def test_a_broker_that_failed_says_so_when_it_is_stopped() -> None:
     nodes = Nodes()
     broker = Broker(make_node=nodes, settings={"node.id": 15}).start()
     with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as client:
-        with pytest.raises(ConnectionResetError):
-            client.recv(1)
+        assert is_over(client)
     with pytest.raises(BrokerFailed, match="a client is cursed"):
         broker.close()
     assert nodes.made[0].history == ["start", "abandon"]
@@ -190,7 +195,5 @@ def test_a_failure_ends_a_process_with_one_and_a_failed_start_with_two(tmp_path:
             assert process.wait() == 1
         assert process.stderr == "penstock: a client is cursed\n"
     for node_id, reason in (("13", "the directory is cursed"), ("14", "the disk is cursed")):
-        process = Process(f"node.id={node_id}", data=tmp_path, command=UP_ECHO).launch()
-        assert (process.read_line(), process.wait()) == ("", 2)
-        assert process.stderr == f"penstock: {reason}\n"
-        process._complaints.close()
+        refused = refusal(f"node.id={node_id}", data=tmp_path, command=UP_ECHO)
+        assert refused == (2, "", f"penstock: {reason}\n")

@@ -18,6 +18,10 @@ def has_ipv6() -> bool:
     return True
 
 
+def dialled(listening: Listening) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", listening.endpoint.port), timeout=30)
+
+
 def hosts(listening: Listening) -> list[str]:
     return [each.getsockname()[0] for each in listening.sockets]
 
@@ -33,12 +37,11 @@ def test_port_zero_is_any_free_port() -> None:
 
 
 def test_a_client_that_comes_early_waits() -> None:
-    with closing(listen(Endpoint("127.0.0.1", 0), 10)) as listening:
-        with socket.create_connection(("127.0.0.1", listening.endpoint.port), timeout=30) as client:
-            client.send(b"hello")
-            taken, _ = listening.sockets[0].accept()
-            with taken:
-                assert taken.recv(5) == b"hello"
+    with closing(listen(Endpoint("127.0.0.1", 0), 10)) as listening, dialled(listening) as client:
+        client.send(b"hello")
+        taken, _ = listening.sockets[0].accept()
+        with taken:
+            assert taken.recv(5) == b"hello"
 
 
 def test_no_host_is_every_interface_on_one_port() -> None:
@@ -47,7 +50,7 @@ def test_no_host_is_every_interface_on_one_port() -> None:
         assert len({each.getsockname()[1] for each in listening.sockets}) == 1
         assert listening.shown == f"0.0.0.0:{listening.endpoint.port}"
         # A client that dials an IPv4 address has dialled an IPv4 address.
-        with socket.create_connection(("127.0.0.1", listening.endpoint.port), timeout=30):
+        with dialled(listening):
             taken, _ = listening.sockets[0].accept()
             with taken:
                 assert taken.getsockname()[0] == "127.0.0.1"
@@ -70,11 +73,10 @@ def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
 
 
 def test_a_port_that_was_let_go_can_be_had_again_at_once() -> None:
-    with closing(listen(Endpoint("127.0.0.1", 0), 10)) as listening:
-        with socket.create_connection(("127.0.0.1", listening.endpoint.port), timeout=30) as client:
-            taken, _ = listening.sockets[0].accept()
-            taken.close()  # first, so that the port lingers on our side
-            assert client.recv(1) == b""
+    with closing(listen(Endpoint("127.0.0.1", 0), 10)) as listening, dialled(listening) as client:
+        taken, _ = listening.sockets[0].accept()
+        taken.close()  # first, so that the port lingers on our side
+        assert client.recv(1) == b""
     listen(listening.endpoint, 10).close()
 
 

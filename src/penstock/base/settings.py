@@ -37,8 +37,10 @@ class LogSettings:
     segment_index_bytes: int = _setting(10 * 2**20, "segment.index.bytes", 24, _INT32_MAX)
     index_interval_bytes: int = _setting(4096, "index.interval.bytes", 0, _INT32_MAX)
     retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", -1)
-    retention_bytes: int = _setting(-1, "retention.bytes", -1)
+    retention_bytes: int = _setting(-1, "retention.bytes", -_INT64_MAX - 1)
+    """Kafka takes any negative number for no limit."""
     cleanup_policy: tuple[str, ...] = _setting(("delete",), "cleanup.policy", choices=("delete", "compact"))
+    """Empty where everything stays (KIP-1161)."""
     delete_retention_ms: int = _setting(_DAY_MS, "delete.retention.ms")
     file_delete_delay_ms: int = _setting(60_000, "file.delete.delay.ms")
     min_cleanable_dirty_ratio: float = _setting(0.5, "min.cleanable.dirty.ratio", 0, 1)
@@ -83,7 +85,7 @@ def _parse(name: str, text: str, setting: Any) -> Any:
     default, choices = setting.default, setting.metadata["choices"]
     if isinstance(default, tuple):
         chosen = tuple(part.strip() for part in text.split(",") if part.strip())
-        if not chosen or not set(chosen) <= set(choices):
+        if not set(chosen) <= set(choices):
             raise BadSetting(f"{name} is {text!r}, expected a list of {', '.join(choices)}")
         return chosen
     if choices:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
+from penstock.cli.simulating import sim
 from penstock.cli.transfer import export_command, import_command
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ lab = typer.Typer(
 )
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
+app.add_typer(sim, name="sim")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]

@@ -10,7 +10,7 @@ Where a leader was replaced without all of its records (unclean election), a rea
 by OFFSET_OUT_OF_RANGE; the records that were replaced in between are not noticed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,8 +90,11 @@ class Consumer:
         cluster: Cluster,
         positions: Mapping[TopicPartition, Offset],
         settings: ConsumerSettings | None = None,
+        on_reset: Callable[[TopicPartition, Offset, Offset], None] = lambda *_: None,
     ) -> None:
+        """on_reset is told the partition, the offset that was gone, and the one that takes its place."""
         self.settings = settings or ConsumerSettings()
+        self._on_reset = on_reset
         self._cluster = cluster
         self._positions = {partition: _Position(offset) for partition, offset in positions.items()}
         self._flights: dict[int, _Flight] = {}
@@ -295,6 +298,7 @@ class Consumer:
             )
         time = EARLIEST if self.settings.reset is Reset.EARLIEST else LATEST
         found = list_offsets(self._cluster, {partition: time}, isolation_level=self.settings.isolation_level)
+        self._on_reset(partition, position.offset, found[partition].offset)
         position.offset = found[partition].offset
 
     def _retry_all(self, partitions: Mapping[TopicPartition, Offset], error: ClientError) -> None:

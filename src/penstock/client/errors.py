@@ -97,6 +97,14 @@ def refused(what: str, code: int, message: str | None = None) -> BrokerRefused:
     return BrokerRefused(text, ErrorCode(code) if code in _CODES else None)
 
 
+def no_partition(topic: str, partition: int, count: int) -> BrokerRefused:
+    has = "1 partition" if count == 1 else f"{count} partitions"
+    return BrokerRefused(
+        f"topic {topic} has no partition {partition}: it has {has}, counted from 0",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
 _CODES = frozenset(int(each) for each in ErrorCode)
 _PLAIN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",

@@ -9,7 +9,7 @@ from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.wire import Api
 
 from .cluster import Cluster
-from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, refused
+from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, no_partition, refused
 from .request import Request, through_kio
 
 LATEST: Final = -1
@@ -67,11 +67,7 @@ def list_offsets(
 def _no_leader(cluster: Cluster, partition: TopicPartition) -> ClientError:
     topic = cluster.info.topics.get(partition.topic)
     if topic is not None and not topic.error_code and partition.partition not in topic.partitions:
-        raise refused(
-            f"topic {partition.topic} has no partition {partition.partition}",
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"it has {len(topic.partitions)}",
-        )
+        raise no_partition(partition.topic, partition.partition, len(topic.partitions))
     return refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
 
 

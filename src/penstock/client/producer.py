@@ -26,7 +26,7 @@ from penstock.wire.produce_client import ProduceResponse, produce_body, read_pro
 from .batches import Batch, Headers, PartitionQueue, ProducedRecord, ProducerIdentity
 from .cluster import Cluster
 from .connection import Call
-from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, refused
+from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, no_partition, refused
 from .identity import init_producer_id
 from .network import Link
 from .partitioner import StickyPartitioner, partition_of_key
@@ -160,6 +160,16 @@ class Producer:
         finally:
             self._is_flushing = False
 
+    def work(self, duration_ms: float) -> None:
+        """Spend some time, on what is under way if anything is."""
+        clock = self._cluster.clock
+        deadline_ms = clock.now_ms() + duration_ms
+        while (left_ms := deadline_ms - clock.now_ms()) > 0:
+            if self._waiting:
+                self.poll(left_ms)
+            else:
+                clock.sleep_ms(left_ms)
+
     @property
     def due_ms(self) -> float:
         """How long the producer may be left alone; infinite where nothing waits."""
@@ -177,11 +187,7 @@ class Producer:
         info = self._cluster.topic(topic, create=self.settings.create_topics, wait_ms=UNKNOWN_TOPIC_WAIT_MS)
         if partition is not None:
             if partition not in info.partitions:
-                raise refused(
-                    f"topic {topic} has no partition {partition}",
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"it has {len(info.partitions)}",
-                )
+                raise no_partition(topic, partition, len(info.partitions))
             return partition
         if key is not None:
             return partition_of_key(key, len(info.partitions))

@@ -12,11 +12,9 @@ from penstock.storage import Log
 from penstock.wire import Api
 
 from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .internal_topics import INTERNAL_TOPICS
 
 logger = logging.getLogger(__name__)
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Whose records are not for clients to delete."""
 
 TO_HIGH_WATERMARK: Offset = -1
 NO_LOW_WATERMARK: Offset = -1

@@ -5,7 +5,8 @@ A topic's setting falls back on the broker's settings named in `brokers`: of `lo
 Those broker settings are made from the topic's, here; the others of the brokers follow.
 
 Defaults and bounds are Kafka 4.3's, but for `num.partitions` (3), `segment.bytes` (small segments are for labs
-and tests), and for the replication of internal topics, which follows the number of brokers there are.
+and tests), the replication of internal topics, which follows the number of brokers there are, and sockets: buffers
+are the system's, which grow with the connection, and more of them may wait.
 `acted` says whether anything obeys the setting; the others are taken, checked, kept and shown.
 """
 
@@ -69,6 +70,8 @@ class Setting:
     importance: Importance = Importance.MEDIUM
     brokers: tuple[str, ...] = ()
     """Of a topic's setting: the broker's settings that stand in for it, the strongest first."""
+    may_be_empty: bool = False
+    """Of a list with choices: whether none of them may be chosen."""
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
@@ -92,8 +95,9 @@ TOPIC_SETTINGS: dict[str, Setting] = {
     each.name: each
     for each in (
         Setting("cleanup.policy", LIST, "delete",
-                "What happens to old records: whole segments are deleted, or compacted to each key's latest.",
-                choices=("compact", "delete"), brokers=("log.cleanup.policy",)),
+                "What happens to old records: whole segments are deleted, or compacted to each key's latest; "
+                "empty, nothing.",
+                choices=("compact", "delete"), may_be_empty=True, brokers=("log.cleanup.policy",)),
         Setting("compression.gzip.level", INT, "-1", "The effort of gzip, -1 for its own default.",
                 low=-1, high=9, brokers=("compression.gzip.level",)),
         Setting("compression.lz4.level", INT, "9", "The effort of lz4.",
@@ -155,7 +159,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
         Setting("remote.storage.enable", BOOLEAN, "false", "Whether the log is tiered.", acted=False),
         Setting("retention.bytes", LONG, "-1",
                 "How large a partition may grow before its oldest segments go; -1 is without limit.",
-                low=-1, brokers=("log.retention.bytes",)),
+                brokers=("log.retention.bytes",)),
         Setting("retention.ms", LONG, _WEEK_MS, "How long records are kept; -1 is forever.",
                 low=-1, brokers=("log.retention.ms", "log.retention.minutes", "log.retention.hours")),
         Setting("segment.bytes", INT, str(2**30), "At which size a log goes on in a new segment.",
@@ -197,6 +201,7 @@ def _made_from(topic: Setting) -> list[Setting]:
                 acted=topic.acted,
                 mode=Mode.CLUSTER_WIDE if first else Mode.READ_ONLY,
                 importance=Importance.HIGH if len(topic.brokers) > 1 else Importance.MEDIUM,
+                may_be_empty=topic.may_be_empty,
             )
         )
     return made
@@ -303,11 +308,11 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("replica.lag.time.max.ms", LONG, "30000", "After how long behind a follower leaves the ISR."),
         _fixed("replica.selector.class", STRING, None, "Which replica consumers are sent to."),
         _fixed("request.timeout.ms", INT, "30000", "How long an answer from another broker is waited for."),
-        _fixed("socket.listen.backlog.size", INT, "50", "How many connections may wait to be taken.", 1),
-        _fixed("socket.receive.buffer.bytes", INT, "102400",
+        _fixed("socket.listen.backlog.size", INT, "1024", "How many connections may wait to be taken.", 1),
+        _fixed("socket.receive.buffer.bytes", INT, "-1",
                "The receive buffer of a connection; -1 is the system's."),
         _fixed("socket.request.max.bytes", INT, "104857600", "The largest request that is taken.", 1),
-        _fixed("socket.send.buffer.bytes", INT, "102400", "The send buffer of a connection; -1 is the system's."),
+        _fixed("socket.send.buffer.bytes", INT, "-1", "The send buffer of a connection; -1 is the system's."),
         _fixed("transaction.max.timeout.ms", INT, "900000", "The longest that a transaction may ask for.", 1),
         _fixed("transaction.state.log.min.isr", INT, "2", "Its min.insync.replicas, at most its replicas.", 1),
         _fixed("transaction.state.log.num.partitions", INT, "50", "Partitions of the topic of transactions.", 1),

@@ -6,7 +6,7 @@ broker, set at run time for all, in the broker's own file, and last the default.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from math import isnan
 from typing import NamedTuple
@@ -144,10 +144,12 @@ def log_settings(
     """What a topic's logs obey. With many topics, give the `log_defaults`, which are the same for all."""
     own = image.config(Resource(ResourceType.TOPIC, topic))
     texts = {name: value for name, value in own.items() if name in _LOG_SETTINGS}
-    if "internal.segment.bytes" in own:
-        texts["segment.bytes"] = own["internal.segment.bytes"]
-    base = log_defaults(image, broker) if defaults is None else defaults
-    return LogSettings.from_text(texts, base) if texts else base
+    settings = log_defaults(image, broker) if defaults is None else defaults
+    if texts:
+        settings = LogSettings.from_text(texts, settings)
+    if "internal.segment.bytes" in own:  # any size: every batch may have a segment of its own
+        settings = replace(settings, segment_bytes=int(own["internal.segment.bytes"]))
+    return settings
 
 
 def _in_topic_units(setting: Setting, said: Synonym) -> str:
@@ -286,7 +288,8 @@ def check(setting: Setting, text: str) -> None:
         _check_number(setting, value)
     elif setting.type is ConfigType.LIST:
         parts = [part.strip() for part in value.split(",") if part.strip()]
-        if setting.choices and (not parts or not set(parts) <= set(setting.choices)):
+        is_missing = not parts and not setting.may_be_empty
+        if setting.choices and (is_missing or not set(parts) <= set(setting.choices)):
             raise BadSetting(f"{name} is {text!r}, expected a list of {', '.join(setting.choices)}")
     elif setting.choices and text not in setting.choices:
         raise BadSetting(f"{name} is {text!r}, expected one of {', '.join(setting.choices)}")
@@ -297,6 +300,8 @@ def check(setting: Setting, text: str) -> None:
 def _check_number(setting: Setting, value: str) -> None:
     whole = setting.type is not ConfigType.DOUBLE
     try:
+        if "_" in value:
+            raise ValueError(value)  # digits in groups are Python's, not Kafka's
         number = int(value) if whole else float(value)
     except ValueError as error:
         raise BadSetting(f"{setting.name} is {value!r}, expected a number") from error

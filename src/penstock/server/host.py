@@ -9,6 +9,7 @@ in a process of its own, `penstock.testing` in a thread.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from penstock.base.world import World
@@ -69,7 +70,11 @@ class Host:
 
         self._world = LoopWorld(self._loop)
         self._node = self._make_node(self._world, RealDisk(), self.config)
-        self._node.start(serve, failed)
+        try:
+            self._node.start(serve, failed)
+        except BaseException:
+            self._node = None  # one that refuses to start has let go of everything
+            raise
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         node = self._node
@@ -88,16 +93,14 @@ class Host:
     def stop(self, done: Callable[[], None]) -> None:
         """Take no more connections, then let the node finish what it has."""
         self._close_sockets()
-        if self._node is None:
-            self._loop.call_soon(done)
-        else:
-            self._node.stop(done)
+        # In the next turn: a connection that was taken in this one is made by then, and ends with the others.
+        self._loop.call_soon(done if self._node is None else partial(self._node.stop, done))
 
     def abandon(self) -> None:
-        """As a crash would: nothing is finished."""
+        """As a crash would: nothing is finished. It is done before a `loop.stop` that comes after it."""
         self._close_sockets()
         if self._node is not None:
-            self._node.abandon()
+            self._loop.call_soon(self._node.abandon)
 
     def close(self) -> None:
         """After `stop` or `abandon`, with the loop at rest: wait for threads and let everything go."""

@@ -225,6 +225,10 @@ class SnapshotFiles:
                 file.pwrite([batch], size)
                 size += len(batch)
             file.sync()
+        except OSError:
+            with suppress(OSError):  # what takes up room for nothing; the next start would remove it too
+                self._vfs.remove(path + PART)
+            raise
         finally:
             file.close()
         self._vfs.rename(path + PART, path)

@@ -35,7 +35,6 @@ from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
-from penstock.replica.housekeeping import Housekeeping
 from penstock.server.active_controller import ActiveController
 from penstock.server.adoption import adopt
 from penstock.server.config import NodeConfig
@@ -157,7 +156,6 @@ class Node:
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
         )
-        self._housekeeping = Housekeeping(world, directory, replicas, settings, lambda: self.context.image)
         self._connections = Connections(world, self._turn, Dispatcher(self.context), config.number)
 
     # -- following the metadata log --------------------------------------------------------------------
@@ -237,7 +235,6 @@ class Node:
         if strays:
             shown = ", ".join(str(each.partition) for each in strays[:STRAYS_SHOWN_MAX])
             logger.warning("%d partitions on disk belong to no topic and are not served: %s", len(strays), shown)
-        self._housekeeping.start()
         self._connections.start()
         logger.info(
             "node %d of cluster %s serves %d partitions from %s",
@@ -263,7 +260,6 @@ class Node:
         self._lifecycle.leave(self._left)
 
     def _left(self) -> None:
-        self._housekeeping.stop()
         self.context.replicas.step_down()
         self._connections.close()
         self.context.replicas.lane.when_idle(lambda: self.quorum.stop(self._close))

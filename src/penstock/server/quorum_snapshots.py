@@ -19,7 +19,6 @@ from penstock.metadata import ClusterImage
 from penstock.raft.log import OffsetAndEpoch
 from penstock.server.metadata_log import CommittedBatch, MetadataLog
 from penstock.server.quorum_settings import QuorumSettings
-from penstock.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +80,7 @@ class SnapshotTaker:
         end: Offset = image.offset + 1
         if image.transaction is not None or (latest is not None and end <= latest.offset) or last is None:
             return  # the next commit asks again
-        if not self._log.start_offset < end <= last.last_offset + 1:
-            raise StorageError(
-                f"the image ends at offset {image.offset}, expected {self._log.start_offset} to {last.last_offset}"
-            )
+        assert self._log.start_offset < end <= last.last_offset + 1, f"an image of {image.offset} was not given out"
         snapshot_id = OffsetAndEpoch(end, image.epoch)
         batches = self._log.snapshot_batches(image, timestamp=last.timestamp, now_ms=self._world.now_ms())
         self.is_busy = True

@@ -161,7 +161,7 @@ class NoChangedRecord(Contents):
 
 
 class NoDuplicate(Contents):
-    """A record is in the log once for each identity it was sent with at most; a plain one, for each time it was sent."""
+    """A record is in the log at most once for each identity it was sent with; a plain one, for each time it went."""
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
         super().__init__(rules, ground, register)

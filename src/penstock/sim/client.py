@@ -17,7 +17,7 @@ from penstock.sim.network import Link, Network
 from penstock.sim.schedule import Event, Schedule
 from penstock.wire import KAFKA_RANGES, Api, parse_response_header, request_frame
 
-REQUEST_TIMEOUT_US = 30_000_000
+REQUEST_TIMEOUT_US = 8_000_000
 """Longer than anything takes that works: a reply that is not there by then never comes."""
 
 METADATA_VERSION_MIN = 10

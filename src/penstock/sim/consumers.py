@@ -230,6 +230,7 @@ class Auditor(Consumer):
         super().__init__(plan, stage)
         self._records: dict[int, list[Seen]] = {}
         self._starts: dict[int, Offset] = {}
+        self._stops: dict[int, Offset] = {}
         self._ends: dict[int, Offset] = {}
 
     @property
@@ -241,8 +242,12 @@ class Auditor(Consumer):
 
     def viewed(self, event: Viewed) -> None:
         partition = event.at.partition
-        self._starts.setdefault(partition, event.start)
-        self._records.setdefault(partition, []).extend(event.records)
+        if event.start != self._stops.get(partition):
+            # The first view; or retention took what was to be read next, and everything before it too.
+            self._starts[partition] = event.start
+            self._records[partition] = []
+        self._stops[partition] = event.stop
+        self._records[partition] += event.records
         self._ends[partition] = event.high_watermark
 
     def findings(self) -> list[Audited]:

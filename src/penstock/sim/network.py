@@ -138,7 +138,8 @@ class Link:
         """The node's side has closed or died: the client learns it after the last byte."""
         self._is_silent = False
         """Nothing arrives at the client any more, not even the end."""
-        self._reads_again: Event | None = None
+        self._is_known = False
+        """The client knows that it is connected."""
 
     @property
     def is_over(self) -> bool:
@@ -154,6 +155,7 @@ class Link:
 
     def _connected(self) -> None:
         if self.caller is not None:
+            self._is_known = True
             self.caller.connected(self)
 
     # -- from client to node ---------------------------------------------------------------------------
@@ -228,8 +230,10 @@ class Link:
 
     def _tell_closed(self) -> None:
         caller, self.caller = self.caller, None
-        if caller is not None:
+        if caller is not None and self._is_known:
             caller.closed(self)
+        elif caller is not None:
+            caller.refused()
 
     # -- ways to end -----------------------------------------------------------------------------------
 

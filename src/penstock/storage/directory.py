@@ -27,7 +27,7 @@ from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
-from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
+from penstock.vfs import Draft, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
     from random import Random
@@ -105,6 +105,10 @@ class LogDirectory:
         self._cleaner_points: dict[TopicPartition, Offset] = {}
         self._kafka_file = 0
         """CRC-32C of Kafka's recovery point file, as it was last read or written."""
+        self._kafka_file_next = 0
+        """The same of the one that is on its way."""
+        self._drafts: dict[str, Draft] = {}
+        """By path, what is on its way to disk: see `vfs.Draft`."""
         self._has_stale_points = True
         """The checkpoint files may speak of partitions that are no more."""
         self._locks: list[Lock] = []
@@ -202,6 +206,45 @@ class LogDirectory:
         self._cleaner_points[log.partition] = log.clean_to
         self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
 
+    def draft_recovery_points(self) -> list[Draft]:
+        """What `checkpoint` writes of logs that have been checkpointed, in the order in which it must be durable."""
+        for partition, log in self.logs.items():
+            self._recovery_points[partition] = log.recovery_point
+        ours, kafkas = self._encode_recovery_points(clean=False)
+        self._kafka_file_next = crc32c(kafkas)
+        return [
+            self._draft(f"{self.layout.meta}/{ck.CHECKPOINT}", ours),
+            self._draft(f"{self.layout.logs}/{ck.RECOVERY_POINTS}", kafkas),
+        ]
+
+    def draft_high_watermarks(self) -> list[Draft]:
+        """The same of high watermarks; nothing if they are as they were."""
+        data = ck.encode_offsets(self.high_watermarks)
+        if data == self._saved.get(ck.HIGH_WATERMARKS):
+            return []
+        return [self._draft(f"{self.layout.logs}/{ck.HIGH_WATERMARKS}", data)]
+
+    def _draft(self, path: str, data: bytes) -> Draft:
+        try:
+            draft = Draft(self.vfs, path, data)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        self._drafts[path] = draft
+        return draft
+
+    def install(self, draft: Draft) -> bool:
+        """Give a synced draft its name; False if something newer was written meanwhile."""
+        if self._drafts.get(draft.path) is not draft:
+            return False
+        del self._drafts[draft.path]
+        try:
+            draft.install()
+        except OSError as error:
+            raise StorageError(f"cannot write {draft.path}: {error.strerror or error}") from error
+        if draft.path.endswith(ck.RECOVERY_POINTS):
+            self._kafka_file = self._kafka_file_next
+        return True
+
     def checkpoint(self) -> None:
         """Make everything durable and note how far: a crash after this costs a scan from here only.
 
@@ -231,6 +274,15 @@ class LogDirectory:
         self._write(ck.HIGH_WATERMARKS, ck.encode_offsets(self.high_watermarks))
 
     def _write_recovery_points(self, *, clean: bool) -> None:
+        ours, kafkas = self._encode_recovery_points(clean=clean)
+        # One of two that are on their way together must not come behind what is written here.
+        self._drafts.pop(f"{self.layout.logs}/{ck.RECOVERY_POINTS}", None)
+        self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", ours)
+        self._write(ck.RECOVERY_POINTS, kafkas)
+        self._kafka_file = crc32c(kafkas)
+
+    def _encode_recovery_points(self, *, clean: bool) -> tuple[bytes, bytes]:
+        """Our file and Kafka's."""
         offsets = {partition: point.offset for partition, point in self._recovery_points.items()}
         data = ck.encode_offsets(offsets)
         checkpoint = Checkpoint(
@@ -239,14 +291,13 @@ class LogDirectory:
             log_starts={str(each): offset for each, offset in self._log_starts.items()},
             kafka_files=(self._kafka_file, crc32c(data)),
         )
-        self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", checkpoint.encode())
-        self._write(ck.RECOVERY_POINTS, data)
-        self._kafka_file = crc32c(data)
+        return checkpoint.encode(), data
 
     def _write(self, name: str, data: bytes) -> None:
         self._replace(f"{self.layout.logs}/{name}", data)
 
     def _replace(self, path: str, data: bytes) -> None:
+        self._drafts.pop(path, None)
         try:
             replace_file(self.vfs, path, data)
         except OSError as error:

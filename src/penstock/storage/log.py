@@ -7,13 +7,14 @@
 
 Appending takes two steps, so that all that arrives in one turn of the loop costs one write: `stage` checks a
 batch and gives it its offset, `write_staged` writes everything staged. Flushing takes three, because syncing
-may run on another thread: `prepare_flush`, `FlushWork.run`, `finish_flush`.
+may run on another thread: `prepare_flush`, `FlushWork.run`, `finish_flush`; so does a checkpoint.
 
 What always holds: log_start <= log_end; recovery_point <= flushed <= log_end; the indexes, producer state
 and epochs in memory are those of the batches written; a failed write leaves no trace.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -45,7 +46,7 @@ from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, scan_bat
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import remove_snapshots, write_snapshot
-from penstock.vfs import Vfs, replace_file
+from penstock.vfs import Draft, Vfs
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
@@ -96,6 +97,48 @@ class FlushWork(NamedTuple):
                     raise
         if self.directory is not None:
             self.vfs.sync_dir(self.directory)
+
+
+class CheckpointWork:
+    """What a checkpoint must sync, on any thread; see `Log.prepare_checkpoint`."""
+
+    def __init__(
+        self,
+        point: RecoveryPoint,
+        generation: int,
+        flush: FlushWork | None,
+        directory: str,
+        files: OpenFiles,
+        refs: list[FileRef],
+        epochs: Draft | None,
+    ) -> None:
+        self.point = point
+        self.generation = generation
+        self.flush = flush
+        self.is_flushed = flush is None
+        self.refs = list(dict.fromkeys(refs))
+        """Indexes and snapshots."""
+        self.synced: list[FileRef] = []
+        """Those of them that are done, in the same order."""
+        self.epochs = epochs
+        self._directory = directory
+        self._files = files
+
+    def run(self) -> None:
+        if self.flush is not None:
+            self.flush.run()
+            self.is_flushed = True
+        for ref in self.refs:
+            with suppress(FileNotFoundError):  # it left with its segment
+                self._files.open(ref).sync()
+            if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
+                self._files.forget(ref)
+            self.synced.append(ref)
+        if self.epochs is not None:
+            self.epochs.sync()
+
+    def sync_names(self) -> None:
+        self._files.vfs.sync_dir(self._directory)
 
 
 class Log(LogReader):
@@ -158,6 +201,8 @@ class Log(LogReader):
         """Behind the active segment's end there are bytes on disk, of a failed write or cut off, that must go."""
         self._doomed: list[Offset] = []
         """Segments that were cut off and whose files must go with them, by base offset."""
+        self._checkpointing: CheckpointWork | None = None
+        """The checkpoint under way. What it syncs is not in `_unsynced`."""
         self._is_suspect = False
         """A sync failed: what is not flushed must be written again before it can be synced."""
         self._snapshots: set[Offset] = {recovery_point.offset, *snapshots}
@@ -448,14 +493,37 @@ class Log(LogReader):
         self.finish_flush(work)
 
     def checkpoint(self, *, is_last: bool = False) -> RecoveryPoint:
-        """Make log, indexes, epochs and producer state durable: recovery will start from here.
+        """Make log, indexes, epochs and producer state durable, here and now: recovery will start from here.
 
         The caller saves the point that this returns. With `is_last`, before a clean stop, the time index is
         finished as for a sealed segment: Kafka believes its last entry.
         """
+        work = self.prepare_checkpoint(is_last=is_last)
+        error = None
+        try:
+            work.run()
+        except OSError as failure:
+            error = failure
+        self.install_checkpoint(work, error)
+        try:
+            work.sync_names()
+        except OSError as failure:
+            error = failure
+        self.finish_checkpoint(work, error)
+        return self.recovery_point
+
+    def prepare_checkpoint(self, *, is_last: bool = False) -> CheckpointWork:
+        """Write what must be on disk for recovery to start at the log end; to be synced, on any thread.
+
+        `CheckpointWork.run` syncs it, `install_checkpoint` gives names, `sync_names` makes them durable and
+        `finish_checkpoint` makes it count. A checkpoint that is prepared while another is under way supersedes it.
+        """
         self.write_staged()
-        self.flush()
+        flush = self.prepare_flush()
         active = self.segments.active
+        if self._checkpointing is not None:
+            self._take_back(self._checkpointing)
+        epochs = None
         try:
             self._complete_txn_index()
             if is_last:
@@ -469,42 +537,76 @@ class Log(LogReader):
                 self._snapshots.add(self.log_end)
                 self._forget_snapshots(keep={self.recovery_point.offset, self.log_end})
             if self._epochs_dirty:
-                self._write_epochs()
-            self._sync_unsynced()
-            self.vfs.sync_dir(self.directory)
+                epochs = Draft(self.vfs, f"{self.directory}/{names.LEADER_EPOCHS}", self.epochs.encode())
         except OSError as error:
             raise StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}") from error
-        self._epochs_dirty = False
-        self.recovery_point = RecoveryPoint(self.log_end, active.base_offset, active.size)
-        return self.recovery_point
+        point = RecoveryPoint(self.log_end, active.base_offset, active.size)
+        work = CheckpointWork(
+            point, self.generation, flush, self.directory, self.files, self._unsynced, epochs
+        )
+        self._unsynced, self._epochs_dirty = [], False
+        self._checkpointing = work
+        return work
 
-    def _sync_unsynced(self) -> None:
-        """Sync indexes and snapshots. Should one fail, its segment's indexes are written again next time."""
-        while self._unsynced:
-            ref = self._unsynced[-1]
-            try:
-                self.files.open(ref).sync()
-            except FileNotFoundError:
-                pass  # a snapshot that left with its segment
-            except OSError:
+    def install_checkpoint(self, work: CheckpointWork, error: OSError | None = None) -> bool:
+        """Take note of what was synced; False if it counts for nothing, because something else came between.
+
+        Raises `StorageError` if the disk failed: then the next checkpoint does it again.
+        """
+        is_current = work is self._checkpointing
+        if not is_current or error is not None:
+            self._take_back(work)
+        if work.flush is not None:
+            is_current &= self.finish_flush(work.flush, None if work.is_flushed else error)
+        if error is not None:
+            if work.is_flushed and len(work.synced) < len(work.refs):
                 # A snapshot has a CRC: what becomes of one is noticed, and an older one serves.
+                failed = work.refs[len(work.synced)]
                 for segment in self.segments:
-                    if ref in segment.refs.values():
+                    if failed in segment.refs.values():
                         segment.doubt_indexes()
-                raise
-            if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
-                self.files.forget(ref)
-            self._unsynced.pop()
+            raise self._checkpoint_failed(error)
+        if not is_current or work.generation != self.generation:
+            self._take_back(work)
+            return False
+        if work.epochs is not None:
+            try:
+                work.epochs.install()
+            except OSError as failure:
+                self._take_back(work)
+                raise self._checkpoint_failed(failure) from failure
+        return True
+
+    def finish_checkpoint(self, work: CheckpointWork, error: OSError | None = None) -> bool:
+        """Make a checkpoint count: recovery may start from its point, which the caller saves.
+
+        False if it counts for nothing, and an error, as for `install_checkpoint`.
+        """
+        is_current = work is self._checkpointing and work.generation == self.generation
+        if error is not None or not is_current:
+            self._take_back(work)
+            if error is not None:
+                raise self._checkpoint_failed(error) from error
+            return False
+        self._checkpointing = None
+        self.recovery_point = work.point
+        return True
+
+    def _checkpoint_failed(self, error: OSError) -> StorageError:
+        return StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}")
+
+    def _take_back(self, work: CheckpointWork) -> None:
+        """Nothing of it is known to be durable: what it was to sync is for the next checkpoint."""
+        if work is self._checkpointing:
+            self._checkpointing = None
+            self._unsynced += work.refs
+            self._epochs_dirty |= work.epochs is not None
 
     def _forget_snapshots(self, keep: set[Offset]) -> None:
         """Remove checkpoints' snapshots, unless a segment begins there: those stay, as Kafka keeps them."""
         bases = {segment.base_offset for segment in self.segments}
         remove_snapshots(self.vfs, self.directory, self._snapshots - keep - bases)
         self._snapshots &= keep
-
-    def _write_epochs(self) -> None:
-        path = f"{self.directory}/{names.LEADER_EPOCHS}"
-        replace_file(self.vfs, path, self.epochs.encode())
 
     def _complete_txn_index(self) -> None:
         """Kafka makes no transaction index until something is aborted, and then goes by what is in the file:

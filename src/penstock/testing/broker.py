@@ -92,20 +92,21 @@ class Broker:
         """Start, and return when clients are served."""
         if self._running is not None:
             raise BrokerFailed("the broker runs already")
+        is_first = self._held_port is None
         if self.data is None:
             self.data = self._own_data = tempfile.mkdtemp(prefix="penstock-")
-        try:
-            config = config_from(self.data, self.settings, kafka=f"{HOST}:{self.port}")
-            config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
-            running = _Running(config, self._make_node)
-        except (KafkaError, BrokerFailed) as error:
-            if self._held_port is None:
-                self._remove_data()
-            raise BrokerFailed(str(error)) from error
-        self._running = running
-        self.port = running.port
         if self._held_port is None:
             self._held_port = _hold(self.port)
+        port = self._held_port.getsockname()[1] if self._held_port is not None else self.port
+        try:
+            config = config_from(self.data, self.settings, kafka=f"{HOST}:{port}")
+            config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
+            self._running = _Running(config, self._make_node)
+        except (KafkaError, BrokerFailed) as error:
+            if is_first:
+                self.close()
+            raise BrokerFailed(str(error)) from error
+        self.port = self._running.port
         return self
 
     def stop(self) -> None:
@@ -247,7 +248,8 @@ def _text(value: object) -> str:
 def _hold(port: int) -> socket.socket | None:
     """Keep a port from being given to anybody else while nobody listens there.
 
-    A bound socket that does not listen takes no connections, and Linux lets another one of ours bind beside it.
+    A bound socket that does not listen takes no connections, and Linux lets another one of ours bind and listen
+    beside it, as long as nobody listens there yet.
     """
     if sys.platform != "linux":
         return None

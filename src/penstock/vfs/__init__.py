@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.vfs.files import join, make_dirs_durably, parent, read_file, remove_tree, replace_file
+from penstock.vfs.files import Draft, join, make_dirs_durably, parent, read_file, remove_tree, replace_file
 from penstock.vfs.interface import Entry, File, Lock, Stat, Usage, Vfs
 from penstock.vfs.real import RealDisk
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.vfs.memory import MemoryDisk
 
 __all__ = [
+    "Draft",
     "Entry",
     "FaultyDisk",
     "File",

@@ -4,6 +4,9 @@ import errno
 
 from penstock.vfs.interface import Vfs
 
+DRAFT = ".tmp"
+"""Behind the name of a file, that of its next content."""
+
 
 def join(*parts: str) -> str:
     """Put parts together with one `/` between each two; empty ones are left out."""
@@ -25,13 +28,38 @@ def read_file(vfs: Vfs, path: str) -> bytes:
         file.close()
 
 
+class Draft:
+    """A file's next content, under another name: `replace_file` in steps, for who may not wait for the disk.
+
+    Made here, then `sync` on any thread, `install` here, and at last `sync_dir` of its directory on any thread. Of two
+    drafts for one path the later takes the earlier one's place, which must not be installed any more.
+    """
+
+    __slots__ = ("_file", "_vfs", "path")
+
+    def __init__(self, vfs: Vfs, path: str, data: bytes) -> None:
+        self.path = path
+        self._vfs = vfs
+        self._file = vfs.open(path + DRAFT, write=True, create=True)
+        self._file.truncate(0)
+        self._file.pwrite([data], 0)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def install(self) -> None:
+        """Give it its name, which `sync_dir` makes durable: after a crash there is the old content or the new."""
+        self._file.close()
+        self._vfs.rename(self.path + DRAFT, self.path)
+
+
 def replace_file(vfs: Vfs, path: str, data: bytes) -> None:
     """Give the file this content, durably: after a crash there is the old content or the new, never a mix.
 
     The content goes to `<path>.tmp` first. One that a crash or a full disk left behind is written over by
     the next call, whole: so a sync that failed on it puts nothing in doubt.
     """
-    draft = path + ".tmp"
+    draft = path + DRAFT
     file = vfs.open(draft, write=True, create=True)
     try:
         file.truncate(0)

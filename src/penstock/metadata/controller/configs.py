@@ -115,7 +115,8 @@ def _changed_value(resource: Resource, change: ConfigChange, held: str | None) -
     if change.op in (ConfigOp.APPEND, ConfigOp.SUBTRACT):
         if not is_list(resource, change.name):
             raise BadSetting(f"{change.name} is not a list, and can only be set or deleted")
-        parts = [part for part in (held or default_of(resource, change.name) or "").split(",") if part]
+        old = default_of(resource, change.name) if held is None else held
+        parts = [part for part in (old or "").split(",") if part]
         given = [part for part in value.split(",") if part]
         if change.op == ConfigOp.APPEND:
             parts += [part for part in dict.fromkeys(given) if part not in parts]

@@ -1,0 +1,57 @@
+"""Places in a log as a person names them: an end of it, an offset, a time, or so long ago.
+
+beginning, end           the ends of each partition
+120, -5                  an offset; so many records before the end
+@1767225600000           milliseconds since 1970
+2026-01-01T10:00:00Z     a time; without a zone it is UTC, a date alone is its midnight
+-1h, -90s, -2d           so long ago
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from penstock.cli.output import Refused
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+INT64_MAX = 2**63 - 1
+
+
+class Place(NamedTuple):
+    """One of these is set; an offset below zero counts from the end."""
+
+    edge: str | None = None
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+def parse_place(text: str, now_ms: int) -> Place:
+    if text in ("beginning", "earliest", "end", "latest"):
+        return Place(edge="beginning" if text in ("beginning", "earliest") else "end")
+    if re.fullmatch(r"-?\d+", text) and abs(int(text)) <= INT64_MAX:
+        return Place(offset=int(text))
+    time_ms = parse_time(text, now_ms)
+    if time_ms is None:
+        raise Refused(
+            f"{text!r} is no place in a log, expected beginning, end, an offset, a time (2026-01-01T10:00:00Z, "
+            "@MILLISECONDS) or so long ago (-1h)"
+        )
+    return Place(time_ms=time_ms)
+
+
+def parse_time(text: str, now_ms: int) -> int | None:
+    """Milliseconds since 1970; None where it is no time."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]]))
+    if text.startswith("@"):
+        digits = text[1:]
+        return int(digits) if re.fullmatch(r"\d{1,18}", digits) else None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0, int(moment.timestamp() * 1000))

@@ -1,0 +1,211 @@
+"""`penstock topics`: created, listed, described, widened and deleted, over the wire."""
+
+import sys
+from typing import Any
+
+import typer
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition, uuid_text
+from penstock.cli.main import EXIT_CANNOT
+from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.wire import connected
+from penstock.client import admin
+from penstock.client.cluster import Cluster
+from penstock.client.errors import ClientError, refused
+from penstock.client.offsets import EARLIEST, LATEST, list_offsets
+from penstock.client.topology import TopicInfo
+
+OFFSETS_WAIT_MS = 5_000
+"""How long `describe` waits for a leader to tell its offsets, before it shows a dash."""
+
+
+def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as_json: bool) -> int:
+    with connected(server) as cluster:
+        outcomes = admin.create_topics(cluster, topics)
+    rows = []
+    worst = 0
+    for each in outcomes:
+        is_there = each.error is not None and each.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        if each.error is not None and not (is_there and if_not_exists):
+            complain(str(each.error))
+            worst = EXIT_CANNOT
+        elif not as_json:
+            print(f"{each.name} is there already" if is_there else _created(each))
+        rows.append(
+            {
+                "name": each.name,
+                "created": each.error is None,
+                "topicId": None if each.topic_id is None else uuid_text(each.topic_id),
+                "partitions": each.partitions if each.partitions > 0 else None,
+                "replicationFactor": each.replication_factor if each.replication_factor > 0 else None,
+                "error": None if each.error is None else each.error.code.name,
+            }
+        )
+    if as_json:
+        print_json({"topics": rows})
+    return worst
+
+
+def _created(outcome: admin.Outcome) -> str:
+    if outcome.partitions < 1:
+        return f"created {outcome.name}"
+    partitions = "1 partition" if outcome.partitions == 1 else f"{outcome.partitions} partitions"
+    return f"created {outcome.name} with {partitions}, replication factor {outcome.replication_factor}"
+
+
+def show_list(server: str, *, internal: bool, as_json: bool) -> int:
+    with connected(server) as cluster:
+        topics = [each for each in admin.list_topics(cluster) if internal or not each.is_internal]
+    if as_json:
+        print_json({"topics": [_summary(each) for each in topics]})
+    elif not topics:
+        print("No topics.")
+    else:
+        columns = ("topic", "partitions", "replicas", "under-replicated", "without leader", "topic id")
+        print_table(columns, [tuple(_summary(each).values())[:6] for each in topics])
+    return 0
+
+
+def _summary(topic: TopicInfo) -> dict[str, Any]:
+    partitions = topic.partitions.values()
+    return {
+        "name": topic.name,
+        "partitions": len(partitions),
+        "replicationFactor": max((len(each.replicas) for each in partitions), default=0),
+        "underReplicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
+        "withoutLeader": sum(each.leader < 0 for each in partitions),
+        "topicId": None if topic.topic_id is None else uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+    }
+
+
+def describe(server: str, names: list[str], *, as_json: bool) -> int:
+    worst = 0
+    with connected(server) as cluster:
+        if names:
+            topics = admin.describe_topics(cluster, names)
+        else:
+            topics = [each for each in admin.list_topics(cluster) if not each.is_internal]
+        documents = []
+        for topic in topics:
+            if topic.error_code:
+                complain(str(refused(f"topic {topic.name}", topic.error_code)))
+                worst = EXIT_CANNOT
+            else:
+                documents.append(_describe(cluster, topic))
+    if as_json:
+        print_json({"topics": documents})
+        return worst
+    if not topics:
+        print("No topics.")
+    for index, document in enumerate(documents):
+        if index:
+            print()
+        _print(document)
+    return worst
+
+
+def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
+    resource = admin.Resource(admin.ResourceType.TOPIC, topic.name)
+    configs = {
+        each.name: each.value
+        for each in admin.describe_configs(cluster, resource)
+        if each.source is not admin.ConfigSource.DEFAULT
+    }
+    starts, ends = (_offsets(cluster, topic, time) for time in (EARLIEST, LATEST))
+    rows = [
+        {
+            "partition": each.partition,
+            "leader": each.leader if each.leader >= 0 else None,
+            "leaderEpoch": each.leader_epoch if each.leader_epoch >= 0 else None,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            "offline": list(each.offline),
+            "startOffset": starts.get(each.partition),
+            "endOffset": ends.get(each.partition),
+        }
+        for each in topic.partitions.values()
+    ]
+    return {**_summary(topic), "configs": configs, "partitionList": rows}
+
+
+def _offsets(cluster: Cluster, topic: TopicInfo, time: int) -> dict[int, int]:
+    """Of the partitions that have a leader; none where the leaders do not answer in time."""
+    led = [
+        TopicPartition(topic.name, each.partition) for each in topic.partitions.values() if each.leader >= 0
+    ]
+    try:
+        found = list_offsets(cluster, dict.fromkeys(led, time), timeout_ms=OFFSETS_WAIT_MS)
+    except ClientError as error:
+        complain(str(error))
+        return {}
+    return {partition.partition: each.offset for partition, each in found.items()}
+
+
+def _print(document: dict[str, Any]) -> None:
+    count = document["partitions"]
+    partitions = "1 partition" if count == 1 else f"{count} partitions"
+    title = f"{document['name']}: {partitions}, replication factor {document['replicationFactor']}"
+    if document["topicId"] is not None:
+        title += f", id {document['topicId']}"
+    columns = ("partition", "leader", "epoch", "replicas", "isr", "start", "end")
+    rows = [
+        (
+            each["partition"],
+            each["leader"],
+            each["leaderEpoch"],
+            _nodes(each["replicas"]),
+            _nodes(each["isr"]),
+            each["startOffset"],
+            each["endOffset"],
+        )
+        for each in document["partitionList"]
+    ]
+    print_table(columns, rows, title=title)
+    for name, value in document["configs"].items():
+        print(f"{name}={value}")
+
+
+def _nodes(ids: list[int]) -> str:
+    return ",".join(str(each) for each in ids) or "-"
+
+
+def alter(server: str, name: str, partitions: int, *, as_json: bool) -> int:
+    with connected(server) as cluster:
+        (outcome,) = admin.create_partitions(cluster, {name: partitions})
+        if outcome.error is not None:
+            raise outcome.error
+    if as_json:
+        print_json({"name": name, "partitions": partitions})
+    else:
+        print(f"{name} has {partitions} partitions now")
+    return 0
+
+
+def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
+    if not yes and sys.stdin.isatty():
+        what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
+        if not typer.confirm(f"Delete {what} and all records?", err=True):
+            raise Refused("nothing was deleted")
+    with connected(server) as cluster:
+        outcomes = admin.delete_topics(cluster, names)
+    worst = 0
+    for each in sorted(outcomes):
+        is_absent = each.error is not None and each.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if each.error is not None and not (is_absent and if_exists):
+            complain(str(each.error))
+            worst = EXIT_CANNOT
+        elif not as_json:
+            print(f"{each.name} is not there" if is_absent else f"deleted {each.name}")
+    if as_json:
+        rows = [
+            {
+                "name": each.name,
+                "deleted": each.error is None,
+                "error": None if each.error is None else each.error.code.name,
+            }
+            for each in outcomes
+        ]
+        print_json({"topics": rows})
+    return worst

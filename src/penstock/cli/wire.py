@@ -1,0 +1,60 @@
+"""What the commands that talk to a broker share: the server's address, and how its refusals are told."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused, complain
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
+
+SERVER_DEFAULT = "127.0.0.1:9092"
+
+Server = Annotated[
+    str,
+    typer.Option(
+        "--server",
+        "-s",
+        metavar="HOST:PORT[,...]",
+        envvar="PENSTOCK_SERVER",
+        help="Brokers to begin with; any one of the cluster is enough.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+
+
+@contextmanager
+def connected(server: str) -> "Iterator[Cluster]":
+    """A cluster for one command. What it refuses is one sentence and exit code 2; damaged records are 1."""
+    from penstock.base.errors import KafkaError  # noqa: PLC0415  # only who runs a command pays for the client
+    from penstock.client.cluster import Cluster  # noqa: PLC0415
+    from penstock.client.settings import parse_servers  # noqa: PLC0415
+    from penstock.records.errors import CorruptBatch  # noqa: PLC0415
+
+    try:
+        servers = parse_servers(server)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    try:
+        with Cluster(servers) as cluster:
+            yield cluster
+    except CorruptBatch as damage:
+        complain(str(damage))
+        raise typer.Exit(EXIT_WRONG) from damage
+    except KafkaError as error:
+        raise Refused(str(error)) from error
+
+
+def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
+    """`name=value` texts; the value may be empty, and may hold more equals signs."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise Refused(f"{text!r} is no {what}, expected NAME=VALUE")
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,233 @@
+"""The machine: a disk, and the node's processes on it, one after the other.
+
+    kill         the process is gone; the disk has everything that was written
+    power cut    the same, and of what was not synced the disk has some
+    stop         the node is asked to go, and says when it has
+
+Either kind of crash comes between two events, or in the middle of one: at the n-th change of the disk from now. At
+that moment the disk is copied, and the copy is what the next process finds.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from penstock.base.errors import KafkaError
+from penstock.base.settings import BadSetting
+from penstock.base.world import World
+from penstock.server.config import NodeConfig
+from penstock.sim.checkers import Violation
+from penstock.sim.client import Recorder
+from penstock.sim.history import Killed, PowerCut, Started, Stopped
+from penstock.sim.network import Network
+from penstock.sim.schedule import Event, Schedule
+from penstock.sim.world import SimWorld
+from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
+
+LISTENER = "PLAINTEXT"
+
+STOP_US_MAX = 60_000_000
+"""A stop that takes longer never ends."""
+
+START_US_MAX = 60_000_000
+
+
+class NodeLike(Protocol):
+    """`server.node.Node`, as the machine uses it."""
+
+    def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None: ...
+
+    def connection(self, listener: str) -> asyncio.BufferedProtocol: ...
+
+    def stop(self, done: Callable[[], None]) -> None: ...
+
+
+MakeNode = Callable[[World, Vfs, NodeConfig], NodeLike]
+
+
+class State(Enum):
+    DOWN = "down"
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+
+
+class Machine:
+    def __init__(
+        self,
+        schedule: Schedule,
+        network: Network,
+        recorder: Recorder,
+        config: NodeConfig,
+        make_node: MakeNode,
+        *,
+        has_faults: bool = False,
+    ) -> None:
+        self.disk = MemoryDisk()
+        self.state = State.DOWN
+        self.incarnation = 0
+        """Of the process that runs, or ran last."""
+        self.on_down: Callable[[], None] = lambda: None
+        """Called whenever there is no process any more."""
+        self.has_faults = has_faults
+        """Whether the disk fails now and then."""
+        self._schedule = schedule
+        self._network = network
+        self._recorder = recorder
+        self._config = config
+        self._make_node = make_node
+        self._rng = schedule.rng("machine")
+        self._world: SimWorld | None = None
+        self._node: NodeLike | None = None
+        self._faulty: FaultyDisk | None = None
+        self._deadline: Event | None = None
+        """When a start or a stop is taking too long."""
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.state is not State.DOWN:
+            return
+        self.incarnation += 1
+        self.state = State.STARTING
+        self.disk.now_ms = self._schedule.now_ms
+        world = self._world = SimWorld(self._schedule, self.incarnation)
+        self._trace("starts")
+        self._recorder.record(Started(self.incarnation))
+        self._set_deadline(START_US_MAX, "is not ready")
+        vfs = self._vfs()
+        world.run(lambda: self._start(world, vfs))
+
+    def _start(self, world: SimWorld, vfs: Vfs) -> None:
+        try:
+            node = self._make_node(world, vfs, self._config)
+            if world.is_alive:
+                self._node = node
+                node.start(lambda: self._ready(world, node), lambda reason: self._failed(world, reason))
+        except (KafkaError, BadSetting) as error:
+            self._failed(world, str(error))
+
+    def _vfs(self) -> Vfs:
+        if not self.has_faults:
+            self._faulty = None
+            return self.disk
+        rng = self._rng
+        self._faulty = FaultyDisk(self.disk, rng=self._schedule.rng(f"faults {self.incarnation}"))
+        if rng.random() < 0.5:
+            self._faulty.fail("sync", path="*.log", error=errno.EIO, times=1, after=rng.randrange(5, 200))
+        if rng.random() < 0.5:
+            self._faulty.fail("write", path="*.log", error=errno.ENOSPC, times=1, after=rng.randrange(5, 300))
+        if rng.random() < 0.5:
+            self._faulty.tear_writes(path="*.log", times=1, after=rng.randrange(5, 300))
+        return self._faulty
+
+    def _ready(self, world: SimWorld, node: NodeLike) -> None:
+        if world.is_alive and self.state is State.STARTING:
+            self.state = State.UP
+            self._clear_deadline()
+            self._trace("is ready")
+            self._network.listen(world, lambda: node.connection(LISTENER))
+
+    def _failed(self, world: SimWorld, reason: str) -> None:
+        """The node gives up."""
+        if not world.is_alive:
+            return
+        if not self.has_faults:
+            raise Violation(f"NodeLives: process {self.incarnation} gave up: {reason}")
+        self._trace(f"gives up: {reason}")
+        self.kill()
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        if self.state is State.DOWN:
+            return
+        disk = self.disk.kill_clone()
+        self._die(disk, is_power_cut=False)
+
+    def cut_power(self) -> None:
+        self._die(self.disk.crash_clone(self._rng), is_power_cut=True)
+
+    def crash_within(self, changes: int, *, is_power_cut: bool) -> None:
+        """Crash in the middle of something: before the n-th change or sync of the disk from now."""
+        left = changes
+        disk = self.disk
+
+        def count(_: str) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0 and self.disk is disk:
+                disk.on_change = disk.on_sync = None
+                if is_power_cut:
+                    self.cut_power()
+                else:
+                    self.kill()
+
+        disk.on_change = disk.on_sync = count
+
+    def disarm(self) -> None:
+        """Forget a crash that was to come."""
+        self.disk.on_change = self.disk.on_sync = None
+
+    def _die(self, disk: MemoryDisk, *, is_power_cut: bool) -> None:
+        self.disarm()
+        what = "loses power" if is_power_cut else "is killed"
+        self._trace(f"{what} while {self.state.value}")
+        self.disk = disk
+        self._end()
+        self._network.node_died(is_power_cut=is_power_cut)
+        self._recorder.record(PowerCut(self.incarnation) if is_power_cut else Killed(self.incarnation))
+        self.on_down()
+
+    def stop(self) -> None:
+        """Ask the node to go."""
+        if self.state is not State.UP:
+            return
+        world, node = self._world, self._node
+        assert world is not None
+        assert node is not None
+        self._trace("is asked to stop")
+        self.state = State.STOPPING
+        self._network.stop_listening()
+        self._set_deadline(STOP_US_MAX, "does not stop")
+        world.run(lambda: node.stop(lambda: self._stopped(world)))
+
+    def _stopped(self, world: SimWorld) -> None:
+        if not world.is_alive:
+            return
+        self._trace("has stopped")
+        self.disarm()
+        self._end()
+        self._network.node_died(is_power_cut=False)
+        self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults))
+        self.on_down()
+
+    def _end(self) -> None:
+        self.state = State.DOWN
+        self._clear_deadline()
+        if self._world is not None:
+            self._world.end()
+        self._world = self._node = None
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    def _set_deadline(self, delay_us: int, complaint: str) -> None:
+        self._clear_deadline()
+        incarnation = self.incarnation
+
+        def complain() -> None:
+            seconds = delay_us // 1_000_000
+            raise Violation(f"NodeLives: process {incarnation} {complaint} after {seconds} s")
+
+        self._deadline = self._schedule.later(delay_us, complain)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _trace(self, what: str) -> None:
+        counts = f"{self.disk.change_count} changes, {self.disk.sync_count} syncs"
+        self._recorder.trace(f"process {self.incarnation} {what} ({counts})")

@@ -1,0 +1,45 @@
+"""Plays one seed and tells the result as data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.sim.run import Failure, Outcome, Simulation
+from penstock.sim.scenario import STEPS_DEFAULT, draw
+
+
+@dataclass(frozen=True)
+class Result:
+    seed: int
+    outcome: Outcome | None
+    failure: str | None
+    """What was wrong, in a sentence that begins with the rule's name."""
+    trace: list[str]
+    command: str
+    """What shows it again."""
+
+    @property
+    def summary(self) -> str:
+        assert self.outcome is not None
+        each = self.outcome
+        return (
+            f"seed {each.seed}: {each.events:,} events in {each.virtual_ms:,} ms, {each.processes} processes,"
+            f" {each.power_cuts} power cuts, {each.acked:,} batches acknowledged, {each.read:,} records in the end,"
+            f" fingerprint {each.fingerprint[:16]}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"seed": self.seed, "ok": self.failure is None}
+        if self.failure is not None:
+            return told | {"failure": self.failure, "replay": self.command}
+        assert self.outcome is not None
+        values = {name: value for name, value in vars(self.outcome).items() if name != "trace"}
+        return told | values
+
+
+def play(seed: int, steps: int | None = None) -> Result:
+    scenario = draw(seed, steps or STEPS_DEFAULT)
+    try:
+        outcome = Simulation(scenario).run()
+    except Failure as failure:
+        return Result(seed, None, failure.reason, failure.trace, failure.command)
+    return Result(seed, outcome, None, outcome.trace, "")

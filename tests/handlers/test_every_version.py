@@ -1,0 +1,220 @@
+"""Every administrative API in every version that is served: asked over the wire, answered so that it can be read."""
+
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from tests.handlers.cluster import Cluster
+
+from penstock.base.errors import ErrorCode as Code
+from penstock.base.errors import KafkaError
+from penstock.handlers import (
+    cluster as cluster_handlers,
+)
+from penstock.handlers import (
+    config_changes,
+    configs,
+    features,
+    metadata,
+    producer_ids,
+    topic_partitions,
+    topics,
+)
+from penstock.handlers.context import On, Operation
+from penstock.handlers.table import SERVED
+from penstock.metadata.versions import METADATA_VERSION_LATEST
+from penstock.wire import KAFKA_RANGES, Api
+
+REQUESTS: dict[Api, dict[str, Any]] = {
+    Api.METADATA: {
+        "topics": [{"name": "t"}, {"name": "new"}, {"name": "not a name"}],
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    },
+    Api.DESCRIBE_TOPIC_PARTITIONS: {
+        "topics": [{"name": "t"}, {"name": "missing"}],
+        "response_partition_limit": 1,
+        "cursor": {"topic_name": "a", "partition_index": 0},
+    },
+    Api.CREATE_TOPICS: {
+        "topics": [
+            {
+                "name": "a",
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "configs": [{"name": "retention.ms", "value": "5"}],
+            },
+            {
+                "name": "b",
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [{"partition_index": 0, "broker_ids": [1]}],
+            },
+            {"name": "t", "num_partitions": 1, "replication_factor": 1},
+        ]
+    },
+    Api.DELETE_TOPICS: {"topic_names": ["t", "missing"], "topics": [{"name": "t"}, {"name": "missing"}]},
+    Api.CREATE_PARTITIONS: {
+        "topics": [
+            {"name": "t", "count": 4, "assignments": None},
+            {"name": "missing", "count": 4, "assignments": []},
+        ]
+    },
+    Api.DESCRIBE_CONFIGS: {
+        "resources": [
+            {"resource_type": 2, "resource_name": "t", "configuration_keys": None},
+            {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+            {"resource_type": 4, "resource_name": "", "configuration_keys": None},
+            {"resource_type": 2, "resource_name": "missing", "configuration_keys": ["retention.ms"]},
+        ],
+        "include_synonyms": True,
+        "include_documentation": True,
+    },
+    Api.ALTER_CONFIGS: {
+        "resources": [
+            {"resource_type": 2, "resource_name": "t", "configs": [{"name": "retention.ms", "value": "5"}]},
+            {"resource_type": 2, "resource_name": "missing", "configs": []},
+        ]
+    },
+    Api.INCREMENTAL_ALTER_CONFIGS: {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "t",
+                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "5"}],
+            },
+            {"resource_type": 2, "resource_name": "missing", "configs": []},
+        ]
+    },
+    Api.LIST_CONFIG_RESOURCES: {"resource_types": []},
+    Api.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True, "include_fenced_brokers": True},
+    Api.DESCRIBE_QUORUM: {
+        "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    },
+    Api.UPDATE_FEATURES: {
+        "feature_updates": [
+            {
+                "feature": "metadata.version",
+                "max_version_level": METADATA_VERSION_LATEST,
+                "upgrade_type": 1,
+                "allow_downgrade": False,
+            }
+        ]
+    },
+    Api.INIT_PRODUCER_ID: {"transactional_id": None},
+}
+"""Each with something that goes well, and mostly something that does not."""
+
+EVERY_VERSION = [
+    (api, version) for api in REQUESTS for version in range(KAFKA_RANGES[api].min, KAFKA_RANGES[api].max + 1)
+]
+
+
+def test_every_administrative_api_is_asked_for() -> None:
+    modules = (
+        cluster_handlers,
+        config_changes,
+        configs,
+        features,
+        metadata,
+        producer_ids,
+        topic_partitions,
+        topics,
+    )
+    assert {api for module in modules for api in module.HANDLERS} == set(REQUESTS)
+    assert all(SERVED[api][0] == KAFKA_RANGES[api] for api in SERVED)
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
+)
+def test_it_is_answered_in_every_version(api: Api, version: int, cluster: Cluster) -> None:
+    cluster.create("t", (1,), (1,))
+    reply = cluster.call(api, version, **REQUESTS[api])
+    assert ErrorCode.none in codes_in(reply) or not codes_in(reply)
+    assert ErrorCode.unknown_server_error not in codes_in(reply)
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
+)
+def test_it_is_answered_where_the_controller_refuses_everything(
+    api: Api, version: int, cluster: Cluster
+) -> None:
+    cluster.create("t", (1,), (1,))
+    cluster.port.refusal = KafkaError("this is not the controller", Code.NOT_CONTROLLER)
+    reply = cluster.call(api, version, **REQUESTS[api])
+    expected = {
+        Api.METADATA: ErrorCode.unknown_topic_or_partition,
+        Api.INIT_PRODUCER_ID: ErrorCode.coordinator_load_in_progress,
+    }.get(api, ErrorCode.not_controller)
+    assert expected in codes_in(reply) or not cluster.port.asked
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
+)
+def test_it_is_answered_once_where_the_controller_is_too_late(
+    api: Api, version: int, cluster: Cluster
+) -> None:
+    cluster.create("t", (1,), (1,))
+    cluster.port.hold()
+    later = cluster.ask(api, version, **REQUESTS[api])
+    if not cluster.port.asked:
+        assert later.is_answered
+        return
+    assert not later.is_answered
+    cluster.world.run_until_idle()
+    expected = {
+        Api.METADATA: ErrorCode.unknown_topic_or_partition,
+        Api.INIT_PRODUCER_ID: ErrorCode.coordinator_load_in_progress,
+    }.get(api, ErrorCode.request_timed_out)
+    assert expected in codes_in(later.value)
+    cluster.port.release()
+    cluster.world.run_until_idle()
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
+)
+def test_it_is_answered_in_time_where_the_controller_takes_a_while(
+    api: Api, version: int, cluster: Cluster
+) -> None:
+    cluster.create("t", (1,), (1,))
+    cluster.port.hold()
+    later = cluster.ask(api, version, **REQUESTS[api])
+    cluster.port.release()
+    assert later.is_answered
+    assert ErrorCode.request_timed_out not in codes_in(later.value)
+    assert cluster.world.is_idle, "the timer of an answered request is gone"
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
+)
+def test_who_may_do_nothing_is_told_so_and_changes_nothing(api: Api, version: int, cluster: Cluster) -> None:
+    cluster.create("t", (1,), (1,))
+    before = cluster.image
+    for operation in Operation:
+        for on in On:
+            cluster.deny(operation, on)
+    reply = cluster.call(api, version, **REQUESTS[api])
+    open_to_all = (Api.DESCRIBE_CLUSTER,)
+    found = codes_in(reply)
+    if api not in open_to_all:
+        denials = {ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed}
+        assert found & denials
+        assert found <= denials | {ErrorCode.none, ErrorCode.invalid_topic_exception}
+    assert not cluster.port.asked
+    assert cluster.image is before
+
+
+def codes_in(entity: Any) -> set[ErrorCode]:
+    """Every error code anywhere in a response."""
+    if isinstance(entity, ErrorCode):
+        return {entity}
+    if isinstance(entity, tuple):
+        return set().union(*(codes_in(each) for each in entity))
+    names = getattr(entity, "__dataclass_fields__", ())
+    return set().union(*(codes_in(getattr(entity, name)) for name in names))

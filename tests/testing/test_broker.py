@@ -1,0 +1,51 @@
+"""The in-process broker with the node that ships."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import KafkaError
+from penstock.client.admin import list_topics
+from penstock.client.cluster import Cluster
+from penstock.client.settings import Address
+from penstock.testing import Broker, BrokerFailed
+
+
+def topics(broker: Broker) -> dict[str, int]:
+    with Cluster([Address("127.0.0.1", broker.port)]) as cluster:
+        return {each.name: len(each.partitions) for each in list_topics(cluster)}
+
+
+def test_a_topic_that_was_made_can_be_used() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=3, retention_ms=1000, cleanup_policy=["compact", "delete"])
+        assert topics(broker) == {"orders": 3}
+
+
+def test_what_the_broker_refuses_is_raised() -> None:
+    with Broker() as broker:
+        with pytest.raises(KafkaError, match=r"no\.such\.thing"):
+            broker.create_topic("orders", no_such_thing=1)
+        broker.create_topic("orders")
+        with pytest.raises(KafkaError, match="orders"):
+            broker.create_topic("orders")
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_topics_are_there_after_a_stop_and_after_a_crash(how: str) -> None:
+    with Broker() as broker:
+        port = broker.port
+        broker.create_topic("orders")
+        getattr(broker, how)()
+        broker.restart()
+        assert broker.port == port
+        assert topics(broker) == {"orders": 1}
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("penstock-")]
+
+
+def test_a_directory_is_one_brokers(tmp_path: Path) -> None:
+    with Broker(data=tmp_path), pytest.raises(BrokerFailed, match="in use"):
+        Broker(data=tmp_path).start()
+    with Broker(data=tmp_path):
+        pass
