@@ -9,7 +9,7 @@ from tests.compat.kafka.peer import CLUSTER_ID, KafkaPeer
 from tests.server.quorum_bench import ALONE, Bench, settings_in
 from tests.worlds import StillWorld
 
-from penstock.metadata import AnyRecord
+from penstock.metadata import AnyRecord, uuid_from_text
 from penstock.metadata.schema import ConfigRecord, NoOpRecord, TopicRecord
 from penstock.storage.checkpoints import META_PROPERTIES, MetaProperties
 from penstock.vfs import RealDisk
@@ -37,7 +37,7 @@ def open_quorum(log_dir: Path) -> Bench:
         SNAPSHOTS,
         world=StillWorld(start_ms=int(latest * 1000) + 1),
         node_id=NODE_ID,
-        directory_id=identity.directory_id,
+        directory_id=uuid_from_text(identity.directory_id),
         logs=str(log_dir),
     )
     return bench.start()
@@ -49,7 +49,10 @@ def check_dump(kafka: KafkaPeer, log_dir: Path) -> str:
     logs = sorted(directory.glob("*.log"))
     snapshots = sorted(directory.glob("*.checkpoint"))
     dump = kafka.dump_log([*logs, snapshots[-1]], "--cluster-metadata-decoder")
-    assert dump.problems() == []
+    assert dump.problems(gaps=True) == []
+    # The tool takes the first offset of a segment that does not begin at 0 for a gap.
+    gaps = [line.strip() for line in dump.complaints.splitlines() if "followed by" in line]
+    assert all(gap.startswith("-1 is") for gap in gaps)
     return dump.text
 
 

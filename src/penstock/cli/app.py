@@ -114,19 +114,9 @@ def up_command(
     penstock up --kafka 127.0.0.1:0 --set num.partitions=1 --set log.retention.hours=24
     penstock up --config server.properties
     """
-    from penstock.cli.up import up
+    from penstock.cli.up import Flags, up
 
-    raise typer.Exit(
-        up(
-            data=data,
-            kafka=kafka,
-            http=http,
-            line=line,
-            config=config,
-            settings=settings or [],
-            verbose=verbose,
-        )
-    )
+    raise typer.Exit(up(Flags(data, kafka, http, line, config, settings or [], verbose)))
 
 
 @log.command("ls")

@@ -43,6 +43,12 @@ def _dispatch(arguments: list[str]) -> int:
 
         print(f"penstock {__version__}")
         return 0
+    if arguments[:1] == ["up"]:
+        from penstock.cli.up import plain_flags, up  # noqa: PLC0415  # ready before others are parsed
+
+        flags = plain_flags(arguments[1:])
+        if flags is not None:
+            return up(flags)
     from penstock.cli.app import invoke  # noqa: PLC0415
 
     return invoke(arguments)

@@ -1,37 +1,73 @@
-"""`penstock up`: flags into a configuration, and from there into a running node."""
+"""`penstock up`: flags into a configuration, and from there into a running node.
+
+The parser of the other commands takes as long to load as half of a node. So a plain `up` is read here, flag by flag,
+and anything that is not plain (`--help`, a mistake) is left to the parser, which says what is to be said.
+"""
 # ruff: noqa: PLC0415  # the collector is put off before the node is loaded
 
 import gc
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from penstock.cli.output import Refused
+
+@dataclass
+class Flags:
+    data: str | None = None
+    kafka: str | None = None
+    http: str | None = None
+    line: str | None = None
+    config: str | None = None
+    settings: list[str] = field(default_factory=list)
+    verbose: bool = False
 
 
-def up(
-    *,
-    data: str | None,
-    kafka: str | None,
-    http: str | None,
-    line: str | None,
-    config: str | None,
-    settings: list[str],
-    verbose: bool,
-) -> int:
+VALUED = {
+    "--data": "data",
+    "--kafka": "kafka",
+    "--http": "http",
+    "--line": "line",
+    "--config": "config",
+}
+
+
+def plain_flags(arguments: Sequence[str]) -> Flags | None:
+    """What comes after `penstock up`, if there is nothing to explain about it."""
+    flags = Flags()
+    rest = iter(arguments)
+    for argument in rest:
+        name, sign, value = argument.partition("=")
+        if argument == "--verbose":
+            flags.verbose = True
+            continue
+        if name != "--set" and name not in VALUED:
+            return None
+        word = value if sign else next(rest, None)
+        if word is None:
+            return None
+        if name == "--set":
+            flags.settings.append(word)
+        else:
+            setattr(flags, VALUED[name], word)
+    return flags
+
+
+def up(flags: Flags) -> int:
     """Start a node and serve until a signal comes; return the exit code."""
     # What a start loads stays loaded: there is no garbage to look for meanwhile.
     gc.disable()
     from penstock.base.settings import BadSetting
     from penstock.server.config import load
-    from penstock.server.up import run, start_logging
+    from penstock.server.up import refuse, run, start_logging
 
     try:
-        start_logging(os.environ.get("PENSTOCK_LOG"), verbose=verbose)
-        for flag, door, what in (("--http", http, "HTTP"), ("--line", line, "the line protocol")):
+        start_logging(os.environ.get("PENSTOCK_LOG"), verbose=flags.verbose)
+        for flag, door, what in (("--http", flags.http, "HTTP"), ("--line", flags.line, "the line protocol")):
             if door not in (None, "off"):
                 raise BadSetting(f"{flag} is {door!r}, expected off: {what} is not there yet")
-        if kafka == "off":
+        if flags.kafka == "off":
             raise BadSetting("--kafka is 'off', expected HOST:PORT: nothing else is served yet")
-        node = load(data=data, kafka=kafka, file=config, flags=settings)
+        node = load(data=flags.data, kafka=flags.kafka, file=flags.config, flags=flags.settings)
     except BadSetting as error:
-        raise Refused(str(error)) from error
+        return refuse(str(error))
     return run(node)

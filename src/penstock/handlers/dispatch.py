@@ -61,7 +61,7 @@ class Dispatcher:
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         """Answer a request. The frame is good until the end of the turn."""
         prefix = session.prefix
-        if prefix is not None:
+        if prefix is not None and len(frame) > 2 and not frame[1]:  # Produce is API 0
             repeated = prefix.match(frame)
             if repeated is not None:
                 return produce_again(self.context, session, prefix, repeated) or NO_REPLY

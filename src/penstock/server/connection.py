@@ -16,8 +16,7 @@ does not read its replies is not read from, and neither is one that has too many
 import asyncio
 import logging
 from collections import deque
-from enum import IntFlag
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
@@ -57,16 +56,16 @@ class Owner(Protocol):
     def lost(self, connection: "Connection") -> None: ...
 
 
-class Pause(IntFlag):
-    """Why nothing is received."""
+class Pause:
+    """Why nothing is received: bits of a plain number, since it is looked at with each request."""
 
-    NONE = 0
-    NOT_READING = 1
+    NONE: Final = 0
+    NOT_READING: Final = 1
     """The client does not read its replies."""
-    TOO_MANY_OPEN = 2
-    HELD = 4
+    TOO_MANY_OPEN: Final = 2
+    HELD: Final = 4
     """There is more to look at already than may be looked at now."""
-    THROTTLED = 8
+    THROTTLED: Final = 8
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -123,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._is_sending = False
         """It is among those that send at the end of the turn."""
-        self._pause = Pause.NONE
+        self._pause: int = Pause.NONE
 
     # -- what asyncio calls ----------------------------------------------------------------------------
 
@@ -216,11 +215,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_held_back(self) -> bool:
-        return (
+        return bool(
             self._holder is not None
             or self._held is not None
             or self._out_bytes > OUT_BYTES_MAX
-            or self._pause & Pause.NOT_READING != 0
+            or self._pause & Pause.NOT_READING
         )
 
     def _hold(self, data: memoryview) -> None:
@@ -304,13 +303,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- not reading -----------------------------------------------------------------------------------
 
-    def stop_reading(self, reason: Pause) -> None:
+    def stop_reading(self, reason: int) -> None:
         """Receive nothing more until every reason is gone; also how a client is throttled."""
         if not self._pause and self._transport is not None:
             self._transport.pause_reading()
         self._pause |= reason
 
-    def go_on_reading(self, reason: Pause) -> None:
+    def go_on_reading(self, reason: int) -> None:
         if self._pause & reason:
             self._pause &= ~reason
             if not self._pause and self._transport is not None and not self._transport.is_closing():

@@ -74,14 +74,14 @@ class _Run:
         try:
             self._host = Host(self._loop, self._config, self._make_node)
         except KafkaError as error:
-            return _refuse(str(error))
+            return refuse(str(error))
         self._take_signals()
         try:
             self._host.start(self._ready, self._failed)
         except (KafkaError, OSError) as error:
             self._host.abandon()
             self._host.close()
-            return _refuse(str(error))
+            return refuse(str(error))
         self._loop.run_forever()
         self._host.close()
         if self._code == EXIT_STOPPED:
@@ -125,7 +125,8 @@ class _Run:
         self._host.stop(self._loop.stop)
 
 
-def _refuse(sentence: str) -> int:
+def refuse(sentence: str) -> int:
+    """Say why there is no node; return the exit code for that."""
     print(f"penstock: {sentence}", file=sys.stderr, flush=True)
     return EXIT_CANNOT_START
 

@@ -206,8 +206,11 @@ class LogDirectory:
         self._cleaner_points[log.partition] = log.clean_to
         self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
 
+    # The same in steps, for who may not wait for the disk: each draft is synced on any thread, installed here, and its
+    # directory synced on any thread, one after the other.
+
     def draft_recovery_points(self) -> list[Draft]:
-        """What `checkpoint` writes of logs that have been checkpointed, in the order in which it must be durable."""
+        """The points of all logs, ours before Kafka's."""
         for partition, log in self.logs.items():
             self._recovery_points[partition] = log.recovery_point
         ours, kafkas = self._encode_recovery_points(clean=False)
@@ -218,11 +221,14 @@ class LogDirectory:
         ]
 
     def draft_high_watermarks(self) -> list[Draft]:
-        """The same of high watermarks; nothing if they are as they were."""
         data = ck.encode_offsets(self.high_watermarks)
-        if data == self._saved.get(ck.HIGH_WATERMARKS):
-            return []
         return [self._draft(f"{self.layout.logs}/{ck.HIGH_WATERMARKS}", data)]
+
+    def draft_cleaner_points(self, log: Log) -> list[Draft]:
+        """As `save_clean_to`."""
+        self._cleaner_points[log.partition] = log.clean_to
+        data = ck.encode_offsets(self._cleaner_points)
+        return [self._draft(f"{self.layout.logs}/{ck.CLEANER_POINTS}", data)]
 
     def _draft(self, path: str, data: bytes) -> Draft:
         try:

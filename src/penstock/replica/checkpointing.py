@@ -1,0 +1,191 @@
+"""Checkpoints while the node serves: every sync runs beside the loop, and the loop does the steps between.
+
+    a log      prepared here    synced beside    names given here    names synced beside    its point counts
+    a file     drafted here     synced beside    named here          name synced beside     the next file
+
+Whatever the loop does in between (appends, truncates, deletes the partition, writes the same file at once) comes first:
+the step that finds it counts for nothing, and the next round does it again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from penstock.base.ids import TopicPartition
+from penstock.replica.partition import SyncLane
+from penstock.storage import Log, LogDirectory, StorageError
+from penstock.storage.log import CheckpointWork
+from penstock.vfs import Draft, parent
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE = 4
+"""Logs that are synced at the same time: producers that wait for a sync come between."""
+
+
+class Checkpoints:
+    """One round at a time; who asks for another meanwhile waits for it."""
+
+    def __init__(self, directory: LogDirectory, lane: SyncLane) -> None:
+        self._directory = directory
+        self._lane = lane
+        self._waiting: deque[tuple[list[TopicPartition], Callable[[], None]]] = deque()
+        self._is_running = False
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs beside is left to end."""
+        self._is_stopped = True
+        self._waiting.clear()
+
+    def run(self, names: Iterable[TopicPartition], then: Callable[[], None]) -> None:
+        """Checkpoint logs, save the points that they have reached, and go on. What fails is logged, and stays due."""
+        self._waiting.append((list(names), then))
+        self._next_round()
+
+    def _next_round(self) -> None:
+        if self._is_running or self._is_stopped or not self._waiting:
+            return
+        self._is_running = True
+        names, then = self._waiting.popleft()
+        _Round(self._directory, self._lane, names, partial(self._round_ended, then), self._stopped)
+
+    def _stopped(self) -> bool:
+        return self._is_stopped
+
+    def _round_ended(self, then: Callable[[], None]) -> None:
+        self._is_running = False
+        if self._is_stopped:
+            return
+        then()
+        self._next_round()
+
+    def save(self, drafts: Callable[[], list[Draft]], then: Callable[[bool], None]) -> None:
+        """Bring files to disk in their order; True if all of them are there."""
+        try:
+            made = drafts()
+        except StorageError as error:
+            logger.error("%s", error)
+            then(False)
+            return
+        save_drafts(self._directory, self._lane, made, then, self._stopped)
+
+
+def save_drafts(
+    directory: LogDirectory,
+    lane: SyncLane,
+    drafts: list[Draft],
+    then: Callable[[bool], None],
+    is_stopped: Callable[[], bool],
+) -> None:
+    if not drafts:
+        then(True)
+        return
+    first, rest = drafts[0], drafts[1:]
+
+    def synced(_: None, error: Exception | None) -> None:
+        if is_stopped():
+            return
+        try:
+            if error is not None:
+                raise StorageError(f"cannot sync {first.path}: {error}") from error
+            is_installed = directory.install(first)
+        except StorageError as failure:
+            logger.error("%s", failure)
+            is_installed = False
+        if not is_installed:
+            then(False)
+            return
+        lane.run(partial(directory.vfs.sync_dir, parent(first.path)), named)
+
+    def named(_: None, error: Exception | None) -> None:
+        if is_stopped():
+            return
+        if error is not None:
+            logger.error("cannot sync the name of %s: %s", first.path, error)
+            then(False)
+            return
+        save_drafts(directory, lane, rest, then, is_stopped)
+
+    lane.run(first.sync, synced)
+
+
+class _Round:
+    """Some logs, a few at a time, and then the files that say how far they are."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        lane: SyncLane,
+        names: list[TopicPartition],
+        ended: Callable[[], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._directory = directory
+        self._lane = lane
+        self._names = deque(names)
+        self._ended = ended
+        self._is_stopped = is_stopped
+        self._running = 0
+        self._has_points = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_stopped():
+            return
+        while self._names and self._running < LOGS_AT_ONCE:
+            self._begin(self._names.popleft())
+        if self._running or self._names:
+            return
+        if self._has_points:
+            try:
+                drafts = self._directory.draft_recovery_points()
+            except StorageError as error:
+                logger.error("%s", error)
+            else:
+                save_drafts(self._directory, self._lane, drafts, lambda _: self._ended(), self._is_stopped)
+                return
+        self._ended()
+
+    def _begin(self, name: TopicPartition) -> None:
+        log = self._directory.logs.get(name)
+        if log is None:
+            return
+        try:
+            work = log.prepare_checkpoint()
+        except StorageError as error:
+            logger.error("%s", error)
+            return
+        self._running += 1
+        self._lane.run(work.run, partial(self._synced, log, work))
+
+    def _synced(self, log: Log, work: CheckpointWork, _: None, error: Exception | None) -> None:
+        if self._is_here(log):
+            try:
+                if log.install_checkpoint(work, _as_os_error(error)):
+                    self._lane.run(work.sync_names, partial(self._named, log, work))
+                    return
+            except StorageError as failure:
+                logger.error("%s", failure)
+        self._done()
+
+    def _named(self, log: Log, work: CheckpointWork, _: None, error: Exception | None) -> None:
+        if self._is_here(log):
+            try:
+                self._has_points |= log.finish_checkpoint(work, _as_os_error(error))
+            except StorageError as failure:
+                logger.error("%s", failure)
+        self._done()
+
+    def _is_here(self, log: Log) -> bool:
+        """Whether the log is still one of the node's, and the node still runs."""
+        return not self._is_stopped() and self._directory.logs.get(log.partition) is log
+
+    def _done(self) -> None:
+        self._running -= 1
+        self._go_on()
+
+
+def _as_os_error(error: Exception | None) -> OSError | None:
+    return error if error is None or isinstance(error, OSError) else OSError(str(error))

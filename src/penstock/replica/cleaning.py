@@ -1,0 +1,188 @@
+"""Compaction while the node serves: planned and put in place here, done in a child process.
+
+One log after the other is looked at, beginning behind the one that was cleaned last, so that none is left out. While
+logs are due, `log.cleaner.threads` of them are cleaned at once; when none is, the next look comes after
+`log.cleaner.backoff.ms`. A log that could not be cleaned is left alone until then.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.base.world import Timer, World
+from penstock.replica.checkpointing import Checkpoints
+from penstock.storage import Log, LogDirectory, StorageError
+from penstock.storage.cleaner import Cleaned, CleaningPlan, clean
+from penstock.storage.compaction import cleanable_end, discard, install, is_due, plan_cleaning
+from penstock.storage.deletion import Removal
+
+logger = logging.getLogger(__name__)
+
+LOOKS_A_TURN = 200
+"""Logs that are looked at before others get their turn."""
+
+
+class Cleaning:
+    def __init__(
+        self,
+        world: World,
+        directory: LogDirectory,
+        checkpoints: Checkpoints,
+        high_watermark: Callable[[TopicPartition], Offset | None],
+        number: Callable[[str], int],
+        remove_later: Callable[[Removal, int], None],
+    ) -> None:
+        """`number` is what is in force for a setting of the broker, now. `remove_later` takes files and a delay."""
+        self._world = world
+        self._directory = directory
+        self._checkpoints = checkpoints
+        self._high_watermark = high_watermark
+        self._number = number
+        self._remove_later = remove_later
+        self._cleaning: set[TopicPartition] = set()
+        """Logs that are being planned or cleaned."""
+        self._resting: set[TopicPartition] = set()
+        """Logs that could not be cleaned, or had nothing to be planned: until the next look."""
+        self._last: TopicPartition | None = None
+        self._timer: Timer | None = None
+        self._is_looking = False
+        self._is_stopped = False
+
+    def start(self) -> None:
+        self._rest()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _rest(self) -> None:
+        if self._timer is None and not self._is_stopped:
+            self._timer = self._world.call_later(self._number("log.cleaner.backoff.ms"), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._resting.clear()
+        self._look()
+
+    def _look(self) -> None:
+        """Begin as many rounds as may run, and rest if fewer are due."""
+        if self._is_looking or self._is_stopped:
+            return
+        self._is_looking = True
+        names = sorted(self._directory.logs)
+        behind = [name for name in names if self._last is not None and name > self._last]
+        self._look_at(behind + names[: len(names) - len(behind)])
+
+    def _look_at(self, names: list[TopicPartition]) -> None:
+        if self._is_stopped:
+            return
+        for name in names[:LOOKS_A_TURN]:
+            if len(self._cleaning) >= self._number("log.cleaner.threads"):
+                break
+            if name not in self._cleaning and name not in self._resting and self._is_due(name):
+                self._last = name
+                self._cleaning.add(name)
+                self._prepare(name)
+        else:
+            if len(names) > LOOKS_A_TURN:
+                self._world.call_soon(partial(self._look_at, names[LOOKS_A_TURN:]))
+                return
+            self._rest()
+        self._is_looking = False
+        if not self._cleaning:
+            self._rest()
+
+    def _is_due(self, name: TopicPartition) -> bool:
+        log, high_watermark = self._directory.logs.get(name), self._high_watermark(name)
+        if log is None or high_watermark is None:
+            return False
+        try:
+            return is_due(log, self._world.now_ms(), high_watermark)
+        except (StorageError, OSError) as error:
+            logger.error("cannot tell whether %s is to be cleaned: %s", name, error)
+            self._resting.add(name)
+            return False
+
+    def _prepare(self, name: TopicPartition) -> None:
+        """Have the log checkpointed up to where it will be cleaned, or planning would do it while others wait."""
+        log, high_watermark = self._directory.logs[name], self._high_watermark(name)
+        end = cleanable_end(log, self._world.now_ms(), high_watermark or 0)
+        if log.recovery_point.offset < end:
+            self._checkpoints.run([name], partial(self._begin, name))
+        else:
+            self._begin(name)
+
+    def _begin(self, name: TopicPartition) -> None:
+        log, high_watermark = self._directory.logs.get(name), self._high_watermark(name)
+        plan = None
+        try:
+            if log is not None and high_watermark is not None and not self._is_stopped:
+                plan = plan_cleaning(
+                    log, self._world.now_ms(), high_watermark, memory_bytes=self._memory_bytes()
+                )
+        except (StorageError, OSError) as error:
+            logger.error("cannot clean %s: %s", name, error)
+        if log is None or plan is None:
+            self._ended(name, is_clean=False)
+            return
+        self._world.in_child(partial(clean, log.vfs, plan), partial(self._cleaned, log, plan))
+
+    def _memory_bytes(self) -> int:
+        """The cleaners share the memory for keys; too little of it would not hold a single one."""
+        share = self._number("log.cleaner.dedupe.buffer.size") // max(1, self._number("log.cleaner.threads"))
+        return max(share, MEMORY_BYTES_MIN)
+
+    def _cleaned(
+        self, log: Log, plan: CleaningPlan, cleaned: Cleaned | None, error: Exception | None
+    ) -> None:
+        if self._is_stopped:
+            return  # the next start throws the result away
+        name = log.partition
+        is_clean = False
+        try:
+            if self._directory.logs.get(name) is not log:
+                self._discard(name, cleaned)
+            elif error is not None or cleaned is None:
+                logger.error("cannot clean %s: %s", name, error)
+            else:
+                is_clean = self._install(log, plan, cleaned)
+        except (StorageError, OSError) as failure:
+            logger.error("cannot clean %s: %s", name, failure)
+        self._ended(name, is_clean=is_clean)
+
+    def _install(self, log: Log, plan: CleaningPlan, cleaned: Cleaned) -> bool:
+        before = log.clean_to
+        removal = install(log, plan, cleaned)
+        if removal.paths:
+            self._remove_later(removal, log.settings.file_delete_delay_ms)
+        logger.info(
+            "%s is clean up to %d: %d of %d records kept, %d of %d bytes",
+            log.partition,
+            log.clean_to,
+            cleaned.records_kept,
+            cleaned.records_read,
+            cleaned.bytes_kept,
+            cleaned.bytes_read,
+        )
+        # Should it be lost, a round is repeated.
+        self._checkpoints.save(lambda: self._directory.draft_cleaner_points(log), lambda _: None)
+        return log.clean_to > before
+
+    def _discard(self, name: TopicPartition, cleaned: Cleaned | None) -> None:
+        """The partition was deleted meanwhile. If another has its name, it has the files of this round as well."""
+        successor = self._directory.logs.get(name)
+        if successor is not None and cleaned is not None:
+            discard(successor, cleaned)
+
+    def _ended(self, name: TopicPartition, *, is_clean: bool) -> None:
+        self._cleaning.discard(name)
+        if not is_clean:
+            # Or one that fails, or cannot be cleaned any further, would be tried again without end.
+            self._resting.add(name)
+        self._look()
+
+
+MEMORY_BYTES_MIN = 8 * 2**20
+"""Buffers for reading and writing take half of it; see `cleaner`."""
