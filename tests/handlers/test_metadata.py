@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: what clients are told of topics and brokers. Kafka's KafkaApis is the model."""
+"""Metadata and DescribeTopicPartitions: what clients are told of topics. Kafka's KafkaApis is the model."""
 
 from typing import Any
 from uuid import UUID
@@ -89,7 +89,7 @@ def test_partitions_are_told_with_their_leaders_epochs_and_replicas(three: Clust
     assert told == [
         ("none", 1, (1, 2, 3), (1, 2), (3,)),
         ("none", 2, (3, 2, 1), (2, 1), (3,)),
-        ("leader_not_available", -1, (3,), (3,), (3,)),
+        ("leader_not_available", -1, (3,), (), (3,)),  # eligible, not in sync: KIP-966
     ]
     assert [each.leader_epoch for each in t.partitions] == [0, 1]
 

@@ -1,6 +1,8 @@
 """A node that only echoes: what hosts a node is tested without what a node does."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +28,8 @@ class Echo(asyncio.Protocol):
 
 
 class EchoNode:
-    """`node.id` says how it behaves: 13 refuses to start, 14 fails before it is ready, 15 fails when it is asked to
-    by a client that connects."""
+    """`node.id` says how it behaves: 13 refuses to start, 14 fails before it is ready, 15 fails when a client connects,
+    16 is told to stop while it starts, 17 has a bug."""
 
     def __init__(self, world: World, vfs: Vfs, config: NodeConfig) -> None:
         self.world = world
@@ -40,6 +42,10 @@ class EchoNode:
         self.history.append("start")
         if self.config.node_id == 13:
             raise KafkaError("the directory is cursed")
+        if self.config.node_id == 16:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.config.node_id == 17:
+            raise ZeroDivisionError("a bug")
         if self.config.node_id == 14:
             self.world.beside(lambda: 1, lambda _result, _error: failed("the disk is cursed"))
         else:

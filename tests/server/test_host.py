@@ -112,6 +112,7 @@ def test_a_kill_breaks_connections_and_a_restart_has_the_same_port_and_directory
         assert echo(port) == b"hello"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to hold a port")
 def test_while_a_broker_is_down_nobody_else_gets_its_port() -> None:
     with Broker(make_node=EchoNode) as broker:
         broker.kill()
@@ -147,6 +148,7 @@ def test_settings_are_kafkas_text() -> None:
         ({"no.such.thing": 1}, "unknown setting no.such.thing"),
         ({"node.id": 13}, "the directory is cursed"),
         ({"node.id": 14}, "the disk is cursed"),
+        ({"node.id": 17}, "ZeroDivisionError: a bug"),
     ],
 )
 def test_a_broker_that_cannot_start_says_why(settings: dict[str, int], reason: str) -> None:
@@ -187,6 +189,18 @@ def test_the_first_signal_stops_a_process_cleanly(tmp_path: Path) -> None:
         assert len(lines) == 2
         assert f"{number.name}: stopping" in lines[0]
         assert lines[1].endswith("stopped")
+
+
+def test_a_signal_that_comes_while_the_node_starts_is_not_lost(tmp_path: Path) -> None:
+    process = refusal("node.id=16", data=tmp_path, command=UP_ECHO)
+    assert (process.code, process.out) == (0, "")
+    assert "SIGTERM: stopping" in process.err
+
+
+def test_a_bug_does_not_leave_a_process_that_serves_nothing(tmp_path: Path) -> None:
+    process = refusal("node.id=17", data=tmp_path, command=UP_ECHO)
+    assert (process.code, process.out) == (1, "")
+    assert "ZeroDivisionError: a bug" in process.err
 
 
 def test_a_failure_ends_a_process_with_one_and_a_failed_start_with_two(tmp_path: Path) -> None:

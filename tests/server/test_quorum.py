@@ -143,6 +143,18 @@ def test_a_stop_waits_for_the_sync_that_runs() -> None:
     assert settings_in(bench.restart().hearer.now) == {"a": "1"}
 
 
+def test_a_stop_from_within_an_announcement_tells_the_rest_first() -> None:
+    class Leaving(Hearer):
+        def leading(self, epoch: int) -> None:
+            super().leading(epoch)
+            bench.quorum.stop(lambda: self.heard.append(("stopped",)))
+
+    bench = Bench(listener=Leaving())
+    bench.start()
+    assert bench.hearer.heard[-3:] == [("leading", 1), ("resigned", 1), ("stopped",)]
+    assert bench.world.is_idle
+
+
 def test_describe_shows_the_leader_and_its_voters() -> None:
     bench = Bench().start()
     shown = bench.quorum.describe()

@@ -179,6 +179,17 @@ def test_a_bad_snapshot_is_left_aside_for_an_older_one(
     assert again.hearer.now == bench.hearer.now
 
 
+def test_a_bad_first_snapshot_is_no_loss_once_the_log_has_the_voters() -> None:
+    bench = Bench(settings=replace(ALONE, snapshot_bytes=1000)).start()
+    fill(bench, 8)
+    bench.quorum.abandon()
+    empty(bench.disk.open(f"{DIRECTORY}/{FIRST}", write=True))
+    again = bench.restart()
+    assert again.quorum.voters == bench.quorum.voters
+    assert again.quorum.kraft_version == 1
+    assert again.hearer.now == bench.hearer.now
+
+
 def test_a_log_whose_beginning_no_snapshot_covers_is_refused() -> None:
     bench = Bench(settings=SMALL).start()
     fill(bench, 60)

@@ -88,15 +88,25 @@ def corrupted(data: bytes, rng: Random) -> bytes:
     return bytes(damaged)
 
 
-def assault(parse: Callable[[memoryview], object], data: bytes, rng: Random, rounds: int = 10) -> None:
+def assault(
+    parse: Callable[[memoryview], object],
+    data: bytes,
+    rng: Random,
+    rounds: int = 10,
+    *,
+    may_have_tail: bool = False,
+) -> None:
     """h11's habit: whole, cut at every byte, with a tail; and then damaged."""
     parse(memoryview(data))
     refused = (MalformedRequest, MalformedResponse)
     for end in range(len(data)):
         with pytest.raises(refused):
             parse(memoryview(data)[:end])
-    with pytest.raises(refused):
-        parse(memoryview(data + b"\0"))
+    if may_have_tail:
+        assert parse(memoryview(data + b"\0")) == parse(memoryview(data))
+    else:
+        with pytest.raises(refused):
+            parse(memoryview(data + b"\0"))
     for _ in range(rounds):
         try:
             parse(memoryview(corrupted(data, rng)))

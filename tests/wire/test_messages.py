@@ -2,6 +2,7 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -51,7 +52,14 @@ def test_a_damaged_request_is_refused_and_nothing_else(api: Api) -> None:
     for version in {KAFKA_RANGES[api].min, latest(api)}:
         request = make(request_type(api, version), rng)
         data = write_request(api, version, request)
-        assault(lambda view: read_request(api, version, view), data, rng, rounds=60)  # noqa: B023 (called at once)
+        parse = partial(read_request, api, version)
+        assault(parse, data, rng, rounds=60, may_have_tail=True)
+
+
+def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many() -> None:
+    """Its issue 5049: a null array of 4 bytes where 1 is due. Kafka reads what it knows and passes over the rest."""
+    asked = read_request(Api.METADATA, 13, memoryview(bytes.fromhex("00000000010000")))
+    assert asked.topics is None
 
 
 @pytest.mark.parametrize("api", [Api.METADATA, Api.DESCRIBE_CLUSTER, Api.LIST_OFFSETS, Api.SASL_HANDSHAKE])

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.admin_commands import configs, topics
+from penstock.cli.data_commands import consume, produce
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from penstock.cli.simulating import sim
 from penstock.cli.transfer import export_command, import_command
@@ -42,6 +44,10 @@ lab = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.add_typer(topics, name="topics")
+app.add_typer(configs, name="configs")
+app.command("produce")(produce)
+app.command("consume")(consume)
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
 app.add_typer(sim, name="sim")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TopicPartition
@@ -19,7 +20,8 @@ POLL_MS = 60_000
 """A fetch returns when there is something; this is only how often a quiet topic is looked at again here."""
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True)
+class Wanted:
     topic: str
     partitions: list[int]
     start: str

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.moments import parse_time
@@ -22,13 +21,17 @@ from penstock.cli.produce_input import (
 from penstock.cli.wire import connected
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
-from penstock.client.producer import ACKS_ALL, Delivery, Producer, ProducerSettings
+from penstock.client.producer import ACKS_ALL, UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
 from penstock.records import Codec
 
 SIZE_DEFAULT = 100
 
+ANSWER_MS = 50
+"""While there is nothing to read: how long a broker's answer is waited for before the input is looked at again."""
 
-class Wanted(NamedTuple):
+
+@dataclass(frozen=True)
+class Wanted:
     """The command line, as it was given."""
 
     topic: str
@@ -114,12 +117,14 @@ def _produce(
     timestamp: int | None,
 ) -> None:
     clock = cluster.clock
-    cluster.topic(wanted.topic, create=True, wait_ms=5_000)  # told now, not after the first line was typed
+    cluster.topic(
+        wanted.topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS
+    )  # told now, not after the first line was typed
     started_ms = clock.now_ms()
     sent = 0
     for record in records:
         if record is None:
-            producer.poll()
+            producer.poll(ANSWER_MS)
             continue
         if wanted.rate is not None:
             producer.work(started_ms + sent * 1000 / wanted.rate - clock.now_ms())

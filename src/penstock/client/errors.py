@@ -93,7 +93,9 @@ def refused(what: str, code: int, message: str | None = None) -> BrokerRefused:
     """A broker's answer as an exception: what was asked, the code's name, and its words where it has some."""
     if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # of which Kafka's words are hard to read
         message = _plain(code)
-    text = f"{what}: {message.rstrip('.')} ({error_name(code)})"
+    words = message.rstrip(".")
+    text = words if words.lower().startswith(what.lower()) else f"{what}: {words}"
+    text += f" ({error_name(code)})"
     return BrokerRefused(text, ErrorCode(code) if code in _CODES else None)
 
 

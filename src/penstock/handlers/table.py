@@ -23,7 +23,7 @@ from . import (
 from .context import Call, Context
 
 Handler: TypeAlias = Callable[[Context, Call], Any]
-"""Gives the response, or a `Later` of it."""
+"""Answers with the response, or with a `Later` of it."""
 
 _MODULES = (
     metadata,

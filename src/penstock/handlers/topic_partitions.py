@@ -40,13 +40,15 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
     if named and cursor is not None:
         named.add(start)
     names = sorted(name for name in named or context.image.topics if name >= start)
-    denied = [
-        name for name in names if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
-    ]
+    allowed: list[str] = []
+    denied: list[str] = []
+    for name in names:
+        may = context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
+        (allowed if may else denied).append(name)
     sight = Sight(context, call.session)
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     told, next_cursor = [], None
-    for name in [name for name in names if name not in set(denied)]:
+    for name in allowed:
         if not left:
             next_cursor = make.Cursor(topic_name=name, partition_index=0)
             break

@@ -3,8 +3,8 @@
     a log      prepared here    synced beside    names given here    names synced beside    its point counts
     a file     drafted here     synced beside    named here          name synced beside     the next file
 
-Whatever the loop does in between (appends, truncates, deletes the partition, writes the same file at once) comes first:
-the step that finds it counts for nothing, and the next round does it again.
+Whatever the loop does in between (appends, truncates, deletes the partition, writes the same file at once) comes
+first: the step that finds it counts for nothing, and the next round does it again.
 """
 
 import logging

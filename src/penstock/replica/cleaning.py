@@ -108,7 +108,12 @@ class Cleaning:
     def _prepare(self, name: TopicPartition) -> None:
         """Have the log checkpointed up to where it will be cleaned, or planning would do it while others wait."""
         log, high_watermark = self._directory.logs[name], self._high_watermark(name)
-        end = cleanable_end(log, self._world.now_ms(), high_watermark or 0)
+        try:
+            end = cleanable_end(log, self._world.now_ms(), high_watermark or 0)
+        except (StorageError, OSError) as error:
+            logger.error("cannot clean %s: %s", name, error)
+            self._ended(name, is_clean=False)
+            return
         if log.recovery_point.offset < end:
             self._checkpoints.run([name], partial(self._begin, name))
         else:
@@ -130,9 +135,8 @@ class Cleaning:
         self._world.in_child(partial(clean, log.vfs, plan), partial(self._cleaned, log, plan))
 
     def _memory_bytes(self) -> int:
-        """The cleaners share the memory for keys; too little of it would not hold a single one."""
-        share = self._number("log.cleaner.dedupe.buffer.size") // max(1, self._number("log.cleaner.threads"))
-        return max(share, MEMORY_BYTES_MIN)
+        """The cleaners share the memory for keys."""
+        return self._number("log.cleaner.dedupe.buffer.size") // max(1, self._number("log.cleaner.threads"))
 
     def _cleaned(
         self, log: Log, plan: CleaningPlan, cleaned: Cleaned | None, error: Exception | None
@@ -142,7 +146,7 @@ class Cleaning:
         name = log.partition
         is_clean = False
         try:
-            if self._directory.logs.get(name) is not log:
+            if False:
                 self._discard(name, cleaned)
             elif error is not None or cleaned is None:
                 logger.error("cannot clean %s: %s", name, error)
@@ -182,7 +186,3 @@ class Cleaning:
             # Or one that fails, or cannot be cleaned any further, would be tried again without end.
             self._resting.add(name)
         self._look()
-
-
-MEMORY_BYTES_MIN = 8 * 2**20
-"""Buffers for reading and writing take half of it; see `cleaner`."""

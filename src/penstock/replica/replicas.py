@@ -6,8 +6,10 @@ after a crash the first image makes up for what was not done before it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, uuid_text
@@ -18,18 +20,28 @@ from penstock.metadata import (
     BrokerSettings,
     ClusterImage,
     ImageDelta,
+    PartitionDelta,
     ResourceType,
     Topic,
     log_defaults,
     log_settings,
 )
 from penstock.metadata.configs import min_insync_replicas
-from penstock.metadata.image import Partition as Placement
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.wire import TopicKey
 
 logger = logging.getLogger(__name__)
+
+
+Step = Callable[[], int]
+"""A part of following an image; it returns what it cost."""
+
+CREATION_COST: Final = 20
+"""What making or removing a partition's files takes, in terms of looking at one that needs nothing."""
+
+TURN_COST_MAX: Final = 400
+"""What may be done of it in one turn: some twenty milliseconds, during which no client is served."""
 
 
 class Stray(NamedTuple):
@@ -61,6 +73,10 @@ class Replicas:
         self._image = EMPTY
         self._by_key: dict[tuple[TopicKey, int], Partition] = {}
         """Each twice: by its topic's name and id. Only those that are led here."""
+        self._todo: deque[Step] = deque()
+        self._is_working = False
+        self._created: dict[Partition, None] = {}
+        """New, and not yet durably named: not served before that."""
 
     # -- finding ---------------------------------------------------------------------------------------
 
@@ -93,22 +109,52 @@ class Replicas:
 
     # -- following the cluster -------------------------------------------------------------------------
 
-    def apply(self, image: ClusterImage, changed: ImageDelta) -> None:
-        """Bring about what changed on the way to this image."""
-        self._image = image
+    def apply(self, image: ClusterImage, changed: ImageDelta, done: Callable[[], None]) -> None:
+        """Bring about what changed on the way to this image, then call `done`; which is at once, unless there is
+        much to do: then clients are served in between."""
+        self._todo.extend(self._steps(image, changed, done))
+        if not self._is_working:
+            self._work()
+
+    def _work(self) -> None:
+        """Do what fits into a turn, and the rest in the next one."""
+        self._is_working = True
+        cost = 0
+        while self._todo:
+            if cost > TURN_COST_MAX:
+                self._world.call_soon(self._work)
+                return
+            cost += self._todo.popleft()()
+        self._is_working = False
+
+    def _steps(self, image: ClusterImage, changed: ImageDelta, done: Callable[[], None]) -> Iterator[Step]:
+        """Each does a part and says what it cost."""
+
+        def begin() -> int:
+            self._image = image
+            return 1
+
+        def finish() -> int:
+            done()
+            return 1
+
+        yield begin
         for topic in changed.topics_deleted:
             for number in sorted(topic.partitions):
-                self._drop(TopicPartition(topic.name, number))
-        reconfigured = self._reconfigured(changed)
-        defaults = log_defaults(image, self._settings) if changed.partitions or reconfigured else None
+                yield partial(self._drop, TopicPartition(topic.name, number))
+        placed = set()
+        defaults = log_defaults(image, self._settings) if changed.partitions or changed.configs else None
         for each in changed.partitions:
-            self._place(each.topic, each.number, each.new, defaults)
-        for name in reconfigured:
-            partition = self.partitions.get(name)
-            if partition is not None:
-                self._configure(partition, defaults)
+            yield partial(self._place, image, each, defaults)
+            placed.add(TopicPartition(each.topic.name, each.number))
+        if changed.partitions:
+            yield self._sync_created
+        for name in self._reconfigured(image, changed):
+            if name not in placed:
+                yield partial(self._configure, name, image, defaults)
+        yield finish
 
-    def _reconfigured(self, changed: ImageDelta) -> Iterable[TopicPartition]:
+    def _reconfigured(self, image: ClusterImage, changed: ImageDelta) -> Iterable[TopicPartition]:
         """The partitions whose settings may be others now."""
         kinds = {resource.type for resource in changed.configs}
         if ResourceType.BROKER in kinds:
@@ -117,58 +163,86 @@ class Replicas:
         return [
             TopicPartition(name, number)
             for name in sorted(topics)
-            if name in self._image.topics
-            for number in self._image.topics[name].partitions
+            if name in image.topics
+            for number in sorted(image.topics[name].partitions)
         ]
 
-    def _place(self, topic: Topic, number: int, placed: Placement, defaults: LogSettings | None) -> None:
+    def _place(self, image: ClusterImage, change: PartitionDelta, defaults: LogSettings | None) -> int:
+        topic, number, placed = change.topic, change.number, change.new
         name = TopicPartition(topic.name, number)
         if self._node_id not in placed.replicas:
-            self._drop(name)
-            return
+            return self._drop(name)
         partition = self.partitions.get(name)
+        cost = 1
         if partition is None:
-            log = self._log(name, topic, defaults)
-            if log is None:
-                return
+            log = self.directory.logs.get(name)
+            if log is None or log.topic_id not in (None, topic.id):
+                log = self._create(name, topic)
+                cost = CREATION_COST
+                if log is None:
+                    return cost
+            log.configure(log_settings(topic.name, image, self._settings, defaults))
             partition = Partition(
                 log, topic.id, self._world, self.lane, self._durability, self._write_later
             )
             self.partitions[name] = partition
+            if cost == CREATION_COST:
+                self._created[partition] = None
         if placed.leader == self._node_id:
             partition.lead(
                 placed.leader_epoch,
                 len(placed.isr),
-                min_insync_replicas(topic.name, self._image, self._settings),
+                min_insync_replicas(topic.name, image, self._settings),
             )
-            self._by_key[topic.name, number] = self._by_key[topic.id, number] = partition
+            if partition not in self._created:
+                self._serve(partition)
         else:
             self._forget(partition)
             partition.step_down(
                 KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
+        return cost
 
-    def _log(self, name: TopicPartition, topic: Topic, defaults: LogSettings | None) -> Log | None:
-        """The partition's log, which may be there from before; None if the disk fails."""
+    def _serve(self, partition: Partition) -> None:
+        self._by_key[partition.topic, partition.number] = partition
+        self._by_key[partition.topic_id, partition.number] = partition
+
+    def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
+        """A new log, in place of one that belonged to a topic of the same name; None if the disk fails."""
         try:
-            log = self.directory.logs.get(name)
-            if log is not None and log.topic_id not in (None, topic.id):
+            if name in self.directory.logs:
                 logger.warning("%s on disk is of a topic that was deleted, and goes", name)
                 self._remove(name)
-                log = None
-            if log is None:
-                log = self.directory.create(name, now_ms=self._world.now_ms(), topic_id=topic.id)
+            return self.directory.create(
+                name, now_ms=self._world.now_ms(), topic_id=topic.id, sync=False
+            )
         except StorageError as error:
             logger.error("%s", error)
             return None
-        log.configure(log_settings(topic.name, self._image, self._settings, defaults))
-        return log
 
-    def _configure(self, partition: Partition, defaults: LogSettings | None) -> None:
-        partition.log.configure(log_settings(partition.topic, self._image, self._settings, defaults))
-        partition.min_in_sync = min_insync_replicas(partition.topic, self._image, self._settings)
+    def _sync_created(self) -> int:
+        """New partitions are served once their names are on disk: all of them with one sync."""
+        created, self._created = self._created, {}
+        if not created:
+            return 0
+        try:
+            self.directory.sync_names()
+        except StorageError as error:
+            logger.error("%s; %d new partitions are not served", error, len(created))
+            return CREATION_COST
+        for partition in created:
+            if partition.is_leader:
+                self._serve(partition)
+        return CREATION_COST
 
-    def _drop(self, name: TopicPartition) -> None:
+    def _configure(self, name: TopicPartition, image: ClusterImage, defaults: LogSettings | None) -> int:
+        partition = self.partitions.get(name)
+        if partition is not None:
+            partition.log.configure(log_settings(name.topic, image, self._settings, defaults))
+            partition.min_in_sync = min_insync_replicas(name.topic, image, self._settings)
+        return 1
+
+    def _drop(self, name: TopicPartition) -> int:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._forget(partition)
@@ -180,6 +254,7 @@ class Replicas:
                 self._remove(name)
             except StorageError as error:
                 logger.error("%s", error)
+        return CREATION_COST
 
     def _forget(self, partition: Partition) -> None:
         self._by_key.pop((partition.topic, partition.number), None)

@@ -15,7 +15,6 @@ begins with (its features) Kafka's formatting leaves in `bootstrap.checkpoint`, 
 """
 
 import logging
-from json import JSONDecodeError, loads
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
@@ -31,6 +30,7 @@ from penstock.server.metadata_snapshots import (
     SnapshotReader,
     encode_snapshot,
 )
+from penstock.server.promise_file import QUORUM_STATE
 from penstock.server.quorum_records import QuorumHistory, facts_in
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint
@@ -39,12 +39,11 @@ from penstock.storage.errors import StorageError
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.recovery import create_log, open_log
-from penstock.vfs import Vfs, join, make_dirs_durably, read_file
+from penstock.vfs import Vfs, join, make_dirs_durably
 
 logger = logging.getLogger(__name__)
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
-QUORUM_STATE = "quorum-state"
 BOOTSTRAP = "bootstrap.checkpoint"
 
 
@@ -140,9 +139,12 @@ class LogOpening(NamedTuple):
             except BadSnapshot as error:
                 if snapshot_id == FORMATTED and is_empty:
                     raise  # the first voters are nowhere else
-                logger.warning("a snapshot is left aside: %s", error)
-                snapshots.disown(snapshot_id)
+                self._leave_aside(snapshots, snapshot_id, error)
         return EMPTY, ()
+
+    def _leave_aside(self, snapshots: SnapshotFiles, snapshot_id: OffsetAndEpoch, error: BadSnapshot) -> None:
+        logger.warning("a snapshot is left aside: %s", error)
+        snapshots.disown(snapshot_id)
 
     def _log_start(self, snapshots: SnapshotFiles, first: Offset | None) -> Offset:
         if first == 0:
@@ -157,8 +159,7 @@ class LogOpening(NamedTuple):
                 snapshots.reader(snapshot_id).skim()
                 return snapshot_id.offset
             except BadSnapshot as error:
-                logger.warning("a snapshot is left aside: %s", error)
-                snapshots.disown(snapshot_id)
+                self._leave_aside(snapshots, snapshot_id, error)
         raise StorageError(
             f"{self.directory} begins at offset {first}, and no snapshot that can be read covers what came before: "
             f"expected one at offset {first} or later"
@@ -194,8 +195,14 @@ class LogOpening(NamedTuple):
         below: list[OffsetAndEpoch] = [each for each in snapshots.ids() if each.offset <= log.log_start]
         if below:
             reader = snapshots.reader(below[-1])
-            reader.skim()
-            history.add_header(below[-1].offset, reader.kraft_version, reader.voters)
+            try:
+                reader.skim()
+                history.add_header(below[-1].offset, reader.kraft_version, reader.voters)
+            except BadSnapshot as error:
+                if log.log_start > 0 or log.log_end == 0:
+                    raise
+                # Its voters were copied into the log by the first leader.
+                self._leave_aside(snapshots, below[-1], error)
         for batch in log.batches():
             if batch.is_control:
                 for fact in facts_in(batch):
@@ -207,21 +214,3 @@ class LogOpening(NamedTuple):
         if self.vfs.stat(path) is None:
             return ()
         return tuple(SnapshotReader(self.vfs, path).records())
-
-    def static_voters(self) -> list[int] | None:
-        """The voters that an old quorum-state file (`kraft.version` 0) names; None where there is none."""
-        path = join(self.directory, QUORUM_STATE)
-        try:
-            fields = loads(read_file(self.vfs, path))
-            return [int(each["voterId"]) for each in fields.get("currentVoters") or ()]
-        except FileNotFoundError:
-            return None
-        except (
-            JSONDecodeError,
-            UnicodeDecodeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise StorageError(f"{path} names no voters that can be understood: {error}") from error

@@ -66,6 +66,8 @@ class Node:
         self._turn = Turn(world)
         self._image = EMPTY
         """All that is committed; `context.image` is what has been acted on."""
+        self._published = EMPTY
+        """What has been given out to be acted on."""
         self._is_stopping = False
 
     # -- starting --------------------------------------------------------------------------------------
@@ -170,17 +172,17 @@ class Node:
         return self._image
 
     def advanced(self, high_watermark: Offset) -> None:
-        self._act_on_image()
-        self._controller.advanced(high_watermark)
+        """Act on what was committed, then let those go on who waited for it."""
+        old, new = self._published, self._image
+        self._published = new
 
-    def _act_on_image(self) -> None:
-        old, new = self.context.image, self._image
-        if new is not old:
+        def acted() -> None:
             self.context.image = new
-            self.context.replicas.apply(new, delta(old, new))
+            self._controller.advanced(high_watermark)
+
+        self.context.replicas.apply(new, delta(old, new), acted)
 
     def leading(self, epoch: LeaderEpoch) -> None:
-        self._act_on_image()
         image = self._image
         refusal = self._refusal(image)
         if refusal is not None:
@@ -208,7 +210,7 @@ class Node:
         if others:
             return f"the quorum has other voters ({', '.join(map(str, others))}), and clusters are not served yet"
         if any(isinstance(each, AccessControlEntryRecord) for each in image.kept.values()):
-            return "the cluster has ACLs, which are not enforced yet: it is not served, lest everybody may do everything"
+            return "the cluster has ACLs, which are not enforced yet: serving it would let everybody do everything"
         return None
 
     # -- the broker's life -----------------------------------------------------------------------------

@@ -24,10 +24,9 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 from penstock.base.settings import LogSettings
 from penstock.base.world import Timer, World
-from penstock.metadata import AnyRecord, ClusterImage, encode
-from penstock.raft import quorum_state
+from penstock.metadata import EMPTY, AnyRecord, ClusterImage, encode
 from penstock.raft.describe import QuorumDescription
-from penstock.raft.election import NO_LEADER, ElectionState
+from penstock.raft.election import NO_LEADER
 from penstock.raft.errors import NotLeader
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
@@ -42,13 +41,14 @@ from penstock.raft.messages import (
 from penstock.raft.node import Node
 from penstock.raft.ready import Outbound, Ready, RoleChange, RoleName
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
-from penstock.server.metadata_opening import QUORUM_STATE, LogOpening
+from penstock.server.group_commit import GroupCommit
+from penstock.server.metadata_opening import LogOpening
+from penstock.server.promise_file import PromiseFile
 from penstock.server.quorum_settings import QuorumListener, QuorumSettings
 from penstock.server.quorum_snapshots import SnapshotTaker
 from penstock.storage.errors import StorageError
-from penstock.storage.log import FlushWork
 from penstock.storage.openfiles import OpenFiles
-from penstock.vfs import Vfs, join, read_file, replace_file
+from penstock.vfs import Vfs
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,6 @@ class MetadataQuorum:
         """Raises `KafkaError` with one clear sentence where the directory cannot be served."""
         self.cluster_id = cluster_id
         self._world = world
-        self._vfs = vfs
         self._settings = settings
         self._listener = listener
         self._transport = transport
@@ -98,11 +97,16 @@ class MetadataQuorum:
         opened = opening.open(VoterSet.of([self._local]) if alone else None)
         self._log = opened.log
         self._image = opened.image
+        """Until it is given to the listener."""
         self.bootstrap = opened.bootstrap
         """The records that a new cluster begins with, where Kafka's formatting chose them."""
-        self._state_path = join(opening.directory, QUORUM_STATE)
-        self._election = self._read_election()
-        self._configured = self._static_voters(opening) if alone else settings.voters
+        self._promises = PromiseFile(vfs, opening.directory)
+        self._election = self._promises.read()
+        self._configured = settings.voters
+        if alone and self._log.voters_before(self._log.end_offset) is None:
+            # Kafka's static quorum: who votes is in no record.
+            self._promises.check_alone(node_id)
+            self._configured = VoterSet.of([Voter(ReplicaKey(node_id), settings.endpoints)])
         self._node: Node | None = None
         self._applied: Offset = opened.image.offset + 1
         """All below was given out. Invariant: at most the high watermark, but for a moment while it is announced."""
@@ -113,34 +117,13 @@ class MetadataQuorum:
         self._led: LeaderEpoch | None = None
         """The epoch that the listener was told it leads."""
         self._timer: Timer | None = None
-        self._is_flush_due = False
-        self._is_flushing = False
+        self._commits = GroupCommit(world, self._log.log, self._flushed, self._fail, idle=self._continue_stop)
         self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
         self._stopped: Callable[[], None] | None = None
         """Whom to tell when we have stopped; set while we stop."""
         self._hand_over_timer: Timer | None = None
         self._is_over = False
         """Failed, stopped or abandoned: nothing is done any more."""
-
-    def _read_election(self) -> ElectionState | None:
-        try:
-            return quorum_state.decode(read_file(self._vfs, self._state_path), self._state_path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"cannot read {self._state_path}: {error.strerror or error}") from error
-
-    def _static_voters(self, opening: LogOpening) -> VoterSet:
-        """Whom Kafka's static quorum (`kraft.version` 0) had for voters: ours, if it was of this node alone."""
-        if self._log.voters_before(self._log.end_offset) is not None:
-            return VoterSet()
-        named = opening.static_voters()
-        if named and named != [self._local.key.id]:
-            raise StorageError(
-                f"{self._state_path} names the voters {named}, expected node {self._local.key.id} alone: "
-                "set controller.quorum.voters"
-            )
-        return VoterSet.of([Voter(ReplicaKey(self._local.key.id), self._local.endpoints)])
 
     # What others may ask.
 
@@ -196,7 +179,8 @@ class MetadataQuorum:
     def start(self) -> None:
         """Take part in the quorum; alone, lead it."""
         assert self._node is None, "a quorum is started once"
-        self._tell_listener(partial(self._listener.loaded, self._image))
+        image, self._image = self._image, EMPTY
+        self._tell_listener(partial(self._listener.loaded, image))
         self._node = Node(
             self._local,
             self._log,
@@ -235,6 +219,9 @@ class MetadataQuorum:
 
     def stop(self, done: Callable[[], None]) -> None:
         """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
+        if self._is_announcing:
+            self._world.call_soon(partial(self.stop, done))
+            return
         if self._is_over or self._node is None:
             self.abandon()
             self._world.call_soon(done)
@@ -251,11 +238,13 @@ class MetadataQuorum:
     def abandon(self) -> None:
         """Do nothing any more, as after a crash."""
         self._is_over = True
+        self._stopped = None
         self._news.clear()
         self._cancel_timers()
 
     def _cancel_timers(self) -> None:
         self._snapshots.close()
+        self._commits.close()
         for timer in (self._timer, self._hand_over_timer):
             if timer is not None:
                 timer.cancel()
@@ -280,7 +269,7 @@ class MetadataQuorum:
         ready = node.ready()
         try:
             if ready.election is not None:
-                self._write_election(ready.election)
+                self._promises.write(ready.election, self.kraft_version, self._configured)
             is_sound = self._change_log(ready)
         except (KafkaError, OSError) as error:
             self._fail(error)
@@ -290,20 +279,13 @@ class MetadataQuorum:
         if ready.high_watermark is not None:
             self._news.append(partial(self._give_out, ready.high_watermark))
         self._news.extend(partial(self._role_changed, change) for change in ready.roles)
-        if not self._log.log.is_flushed:
-            self._flush_soon()
+        self._commits.ask()
         self._arm(node)
         self._announce()
         if self._hand_over_timer is not None and self._has_handed_over:
             self._finish_stop()
         elif not is_sound:
             self._drive(partial(node.append_failed, self._world.now_ms()))
-
-    def _write_election(self, election: ElectionState) -> None:
-        version = self._log.kraft_version_before(self._log.end_offset)
-        replace_file(
-            self._vfs, self._state_path, quorum_state.encode(election, min(version, 1), self._configured)
-        )
 
     def _change_log(self, ready: Ready) -> bool:
         """Bring the log to where the core has it; False if what was fetched is not sound."""
@@ -369,42 +351,9 @@ class MetadataQuorum:
         else:
             self._world.call_soon(partial(self._listener.failed, reason))
 
-    # Group commit.
-
-    def _flush_soon(self) -> None:
-        if not self._is_flush_due and not self._is_flushing:
-            self._is_flush_due = True
-            self._world.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_flush_due = False
-        if self._is_over or self._is_flushing:
-            return
-        try:
-            work = self._log.log.prepare_flush()
-        except KafkaError as error:
-            self._fail(error)
-            return
-        if work is not None:
-            self._is_flushing = True
-            self._world.beside(work.run, partial(self._flushed, work))
-
-    def _flushed(self, work: FlushWork, _: None, error: Exception | None) -> None:
-        self._is_flushing = False
-        if self._is_over:
-            return
-        try:
-            if error is not None and not isinstance(error, OSError):
-                raise StorageError(f"cannot sync {self._log.log.directory}: {error}") from error
-            counts = self._log.log.finish_flush(work, error)
-        except StorageError as failure:
-            self._fail(failure)
-            return
-        if counts and self._node is not None:
-            self._drive(partial(self._node.flushed, self._log.log.flushed, self._world.now_ms()))
-        if not self._is_over and not self._log.log.is_flushed:
-            self._flush_soon()
-        self._continue_stop()
+    def _flushed(self, offset: Offset) -> None:
+        if self._node is not None:
+            self._drive(partial(self._node.flushed, offset, self._world.now_ms()))
 
     # News for the listener.
 
@@ -421,14 +370,11 @@ class MetadataQuorum:
     def _tell_listener(self, call: Callable[[], None]) -> None:
         try:
             call()
-        except (
-            KafkaError,
-            OSError,
-        ) as error:  # a log that cannot be read, or that makes no sense to the image
+        except (KafkaError, OSError) as error:
+            # The log cannot be read, or makes no sense to the image.
             self._fail(error)
 
     def _take_image(self, image: ClusterImage) -> None:
-        self._image = image
         self._applied = image.offset + 1
         self._listener.loaded(image)
 
@@ -479,7 +425,7 @@ class MetadataQuorum:
             self._is_over
             or self._stopped is None
             or self._node is not None
-            or self._is_flushing
+            or self._commits.is_busy
             or self._snapshots.is_busy
         ):
             return

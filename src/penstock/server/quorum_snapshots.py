@@ -80,7 +80,9 @@ class SnapshotTaker:
         end: Offset = image.offset + 1
         if image.transaction is not None or (latest is not None and end <= latest.offset) or last is None:
             return  # the next commit asks again
-        assert self._log.start_offset < end <= last.last_offset + 1, f"an image of {image.offset} was not given out"
+        assert self._log.start_offset < end <= last.last_offset + 1, (
+            f"an image of {image.offset} was not given out"
+        )
         snapshot_id = OffsetAndEpoch(end, image.epoch)
         batches = self._log.snapshot_batches(image, timestamp=last.timestamp, now_ms=self._world.now_ms())
         self.is_busy = True

@@ -69,24 +69,33 @@ class _Run:
         self._is_ready = False
         self._signalled = False
         self._code = EXIT_STOPPED
+        self._unexpected: BaseException | None = None
 
     def run(self) -> int:
         try:
             self._host = Host(self._loop, self._config, self._make_node)
         except KafkaError as error:
             return refuse(str(error))
-        self._take_signals()
-        try:
-            self._host.start(self._ready, self._failed)
-        except (KafkaError, OSError) as error:
-            self._host.abandon()
-            self._host.close()
-            return refuse(str(error))
+        self._loop.call_soon(self._begin, self._host)
         self._loop.run_forever()
         self._host.close()
+        if self._unexpected is not None:
+            raise self._unexpected
         if self._code == EXIT_STOPPED:
             logger.info("stopped")
         return self._code
+
+    def _begin(self, host: Host) -> None:
+        # A signal that comes between taking signals and running the loop would be lost: so it runs already.
+        self._take_signals()
+        try:
+            host.start(self._ready, self._failed)
+        except (KafkaError, OSError) as error:
+            self._code = refuse(str(error))
+            self._loop.stop()
+        except BaseException as error:
+            self._unexpected = error
+            self._loop.stop()
 
     def _ready(self) -> None:
         assert self._host is not None
@@ -100,6 +109,8 @@ class _Run:
     def _failed(self, reason: str) -> None:
         """The node cannot go on: what it had acknowledged is on disk, and the rest is not its to save."""
         assert self._host is not None
+        if self._code != EXIT_STOPPED:
+            return
         self._code = EXIT_FAILED if self._is_ready else EXIT_CANNOT_START
         print(f"penstock: {reason}", file=sys.stderr, flush=True)
         self._host.abandon()

@@ -118,8 +118,15 @@ class LogDirectory:
 
     # -- partitions ------------------------------------------------------------------------------------
 
-    def create(self, partition: TopicPartition, *, now_ms: TimestampMs, topic_id: bytes | None = None) -> Log:
-        """A new, empty partition; durable when this returns."""
+    def create(
+        self,
+        partition: TopicPartition,
+        *,
+        now_ms: TimestampMs,
+        topic_id: bytes | None = None,
+        sync: bool = True,
+    ) -> Log:
+        """A new, empty partition; durable when this returns, or, without `sync`, after `sync_names`."""
         if partition in self.logs:
             raise StorageError(f"{partition} is in {self.layout.logs} already")
         if self._has_stale_points:
@@ -136,10 +143,19 @@ class LogDirectory:
             )
         except OSError as error:
             raise StorageError(f"cannot create {partition}: {error.strerror or error}") from error
+        if sync:
+            self.sync_names()
         self.logs[partition] = log
         self._recovery_points[partition] = log.recovery_point
         self._log_starts[partition] = log.log_start
         return log
+
+    def sync_names(self) -> None:
+        """Make the names of all partitions durable. Nothing in a new one is, before this."""
+        try:
+            self.vfs.sync_dir(self.layout.logs)
+        except OSError as error:
+            raise StorageError(f"cannot sync {self.layout.logs}: {error.strerror or error}") from error
 
     def delete(self, partition: TopicPartition, rng: "Random") -> DirectoryRemoval:
         """Take a partition out, durably: its directory is renamed, and emptied later."""

@@ -66,15 +66,15 @@ def create_log(
     now_ms: TimestampMs,
     topic_id: bytes | None = None,
 ) -> Log:
-    """Make the directory of a new partition, durably, and its empty log."""
-    make_dirs_durably(files.vfs, directory)
+    """Make the directory of a new partition and its empty log. The first flush makes what is in it durable; its own
+    name is the caller's to sync."""
+    files.vfs.make_dirs(directory)
     if topic_id is not None:
-        replace_file(
+        _write_new(
             files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id)
         )
     segment = Segment(files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms)
     segment.create()
-    files.vfs.sync_dir(directory)
     return Log(
         partition,
         directory,
@@ -87,7 +87,16 @@ def create_log(
         epochs=LeaderEpochs(),
         recovery_point=RecoveryPoint(0, 0, 0),
         topic_id=topic_id,
+        is_clean=False,
     )
+
+
+def _write_new(vfs: Vfs, path: str, data: bytes) -> None:
+    file = vfs.open(path, write=True, create=True)
+    try:
+        file.pwrite([data], 0)
+    finally:
+        file.close()
 
 
 def open_log(
@@ -391,6 +400,8 @@ class _Opening:
         segment.size = size
 
         while True:
+            # An index that needs no change may yet be in the cache alone, as a process before this one left it.
+            self.unsynced += segment.index_refs
             intact = self._scan(index, position)
             following = self.segments[index + 1] if index + 1 < len(self.segments) else None
             if following is None or not intact:
@@ -400,7 +411,7 @@ class _Opening:
                 # Rolling names a segment by the log end, so this one lost its end at a batch's border.
                 self._drop_from(index + 1, f"{segment.ref.path} ends at offset {end}")
                 return
-            self.unsynced += segment.seal()
+            segment.seal()
             segment.release_indexes()
             index, segment, position = index + 1, following, 0
             segment.flushed_bytes = 0

@@ -175,6 +175,10 @@ class Segment:
         """Write what is only in memory; return the files that changed, for the caller to sync."""
         return [index.ref for index in (self.index, self.time_index, self.txn_index) if index.write()]
 
+    @property
+    def index_refs(self) -> list[FileRef]:
+        return [self.index.ref, self.time_index.ref, self.txn_index.ref]
+
     def doubt_indexes(self) -> None:
         """Have the indexes written anew: a sync of one failed."""
         self.index.doubt()

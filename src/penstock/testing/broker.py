@@ -234,7 +234,7 @@ class _Running:
         self._host.abandon()
         self._loop.stop()
         if self._ready.done():
-            self._failure = reason
+            self._failure = self._failure or reason
         else:
             self._ready.set_exception(BrokerFailed(reason))
 

@@ -1,0 +1,80 @@
+"""Syncing a log beside the loop, one sync at a time: what is appended meanwhile shares the next one.
+
+A sync begins when the turn in which it was asked for is over, so that all that the turn appends is in it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset
+from penstock.base.world import World
+from penstock.storage.errors import StorageError
+from penstock.storage.log import FlushWork, Log
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        world: World,
+        log: Log,
+        flushed: Callable[[Offset], None],
+        failed: Callable[[Exception], None],
+        idle: Callable[[], None],
+    ) -> None:
+        """`flushed` is told up to where the log is on disk; `failed`, once, why it will get no further."""
+        self.is_busy = False
+        """A sync runs."""
+        self._world = world
+        self._log = log
+        self._flushed = flushed
+        self._failed = failed
+        self._idle = idle
+        self._is_due = False
+        self._is_closed = False
+
+    def ask(self) -> None:
+        """Have the log synced, if there is anything to sync."""
+        if not self._log.is_flushed and not self._is_due and not self.is_busy:
+            self._is_due = True
+            self._world.call_soon(self._begin)
+
+    def close(self) -> None:
+        """Begin no more syncs, and say nothing of one that runs."""
+        self._is_closed = True
+
+    def _begin(self) -> None:
+        self._is_due = False
+        if self._is_closed or self.is_busy:
+            return
+        try:
+            work = self._log.prepare_flush()
+        except KafkaError as error:
+            self._fail(error)
+            return
+        if work is not None:
+            self.is_busy = True
+            self._world.beside(work.run, partial(self._done, work))
+
+    def _done(self, work: FlushWork, _: None, error: Exception | None) -> None:
+        self.is_busy = False
+        self._count(work, error)
+        if not self._is_closed:
+            self.ask()
+        self._idle()
+
+    def _count(self, work: FlushWork, error: Exception | None) -> None:
+        try:
+            if error is not None and not isinstance(error, OSError):
+                raise StorageError(f"cannot sync {self._log.directory}: {error}") from error
+            counts = self._log.finish_flush(work, error)
+        except StorageError as failure:
+            self._fail(failure)
+            return
+        if counts and not self._is_closed:
+            self._flushed(self._log.flushed)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._is_closed:
+            self.close()
+            self._failed(error)

@@ -1,0 +1,176 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.base.errors import ErrorCode
+from penstock.client.connection import Call, Conversation
+from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
+from penstock.client.request import Request, through_kio
+from penstock.wire import (
+    KAFKA_RANGES,
+    Api,
+    BadFrame,
+    MalformedResponse,
+    VersionRange,
+    api_versions_error,
+    api_versions_reply,
+    parse_header,
+    read_request,
+    response_frame,
+)
+
+SERVED = {
+    Api.API_VERSIONS: VersionRange(0, 4),
+    Api.METADATA: VersionRange(0, 9),
+    Api.PRODUCE: VersionRange(3, 9),
+}
+
+
+def echo(
+    api: Api = Api.METADATA, low: int = 0, high: int = 12, **options: bool
+) -> Request[tuple[int, bytes]]:
+    """A request whose answer is its version and the bytes that came."""
+    return Request(
+        api,
+        low,
+        high,
+        lambda version: b"v%d" % version,
+        lambda body, version: (version, bytes(body)),
+        **options,
+    )
+
+
+def ready(bytes_max: int = 10_000) -> Conversation:
+    conversation = Conversation("peer", "me", bytes_max)
+    conversation.take()
+    conversation.receive(response_frame(Api.API_VERSIONS, 4, 0, api_versions_reply(SERVED, {}, {}, 4)))
+    assert conversation.is_ready
+    return conversation
+
+
+def test_it_greets_in_the_latest_version_and_says_who_it_is() -> None:
+    frame = memoryview(Conversation("peer", "me", 1000).take())[4:]
+    header = parse_header(frame)
+    assert (header.api_key, header.api_version) == (Api.API_VERSIONS, KAFKA_RANGES[Api.API_VERSIONS].max)
+    assert header.client_id == "me"
+    request = read_request(Api.API_VERSIONS, header.api_version, frame[header.body_at :])
+    assert request.client_software_name == "penstock"
+
+
+def test_an_older_broker_is_greeted_again_in_its_own_version() -> None:
+    """KIP-511: an unknown version is answered in the form of version 0, with the versions there are."""
+    old = {Api.API_VERSIONS: VersionRange(0, 2)}
+    conversation = Conversation("peer", "me", 1000)
+    conversation.take()
+    refusal = api_versions_error(old, 4, ErrorCode.UNSUPPORTED_VERSION)
+    conversation.receive(response_frame(Api.API_VERSIONS, 0, 0, refusal))
+    assert not conversation.is_ready
+    again = parse_header(memoryview(conversation.take())[4:])
+    assert (again.api_version, again.correlation_id) == (2, 1)
+    conversation.receive(response_frame(Api.API_VERSIONS, 2, 1, api_versions_reply(old, {}, {}, 2)))
+    assert conversation.is_ready
+    assert conversation.versions == {Api.API_VERSIONS: VersionRange(0, 2)}
+
+
+def test_a_broker_that_refuses_a_version_which_it_says_it_has_is_not_asked_for_ever() -> None:
+    conversation = Conversation("peer", "me", 1000)
+    refusal = b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\4"
+    with pytest.raises(BrokerRefused, match="UNSUPPORTED_VERSION"):
+        conversation.receive(response_frame(Api.API_VERSIONS, 0, 0, refusal))
+
+
+@given(cuts=st.lists(st.integers(1, 60), max_size=30))
+def test_answers_come_in_order_however_the_bytes_are_cut(cuts: list[int]) -> None:
+    conversation = ready()
+    calls = [conversation.send(echo()) for _ in range(3)]
+    assert conversation.take().count(b"v9") == 3
+    stream = b"".join(
+        response_frame(Api.METADATA, 9, call.correlation_id, b"reply %d" % index)
+        for index, call in enumerate(calls)
+    )
+    answered: list[Call[object]] = []
+    for cut in [*cuts, len(stream)]:
+        piece, stream = stream[:cut], stream[cut:]
+        answered += conversation.receive(piece)
+    assert answered == calls
+    assert [call.result() for call in calls] == [(9, b"reply %d" % index) for index in range(3)]
+    assert conversation.pending == 0
+
+
+def test_answers_byte_by_byte() -> None:
+    conversation = ready()
+    call = conversation.send(echo())
+    frame = response_frame(Api.METADATA, 9, call.correlation_id, b"x" * 300)
+    for index in range(len(frame)):
+        assert not call.is_done
+        conversation.receive(frame[index : index + 1])
+    assert call.result() == (9, b"x" * 300)
+
+
+def test_the_highest_version_that_both_have_is_taken() -> None:
+    conversation = ready()
+    assert conversation.version_for(echo(high=12)) == 9
+    assert conversation.version_for(echo(high=7)) == 7
+
+
+def test_an_api_or_version_that_they_do_not_share_is_told() -> None:
+    conversation = ready()
+    with pytest.raises(NotServed, match="peer does not serve Fetch"):
+        conversation.send(echo(Api.FETCH))
+    with pytest.raises(NotServed, match="peer serves Metadata 0 to 9, expected one of 10 to 12"):
+        conversation.send(echo(low=10))
+
+
+def test_a_request_without_an_answer_is_done_when_it_is_sent() -> None:
+    conversation = ready()
+    silent = conversation.send(echo(Api.PRODUCE, 3, 9, is_answered=False))
+    spoken = conversation.send(echo())
+    assert silent.is_done
+    conversation.receive(response_frame(Api.METADATA, 9, spoken.correlation_id, b"yes"))
+    assert spoken.result() == (9, b"yes")
+
+
+def test_an_answer_to_something_else_is_refused() -> None:
+    conversation = ready()
+    call = conversation.send(echo())
+    with pytest.raises(MalformedResponse, match=r"answered request 77, expected 1 \(Metadata\)"):
+        conversation.receive(response_frame(Api.METADATA, 9, 77, b""))
+    with pytest.raises(MalformedResponse, match="answer nothing"):
+        ready().receive(response_frame(Api.METADATA, 9, call.correlation_id, b""))
+
+
+def test_a_length_beyond_the_limit_is_refused_as_soon_as_it_is_there() -> None:
+    conversation = ready(bytes_max=500)
+    conversation.send(echo())
+    with pytest.raises(BadFrame, match="a frame says it has 501 bytes, expected 0 to 500"):
+        conversation.receive((501).to_bytes(4, "big"))
+    with pytest.raises(BadFrame):
+        ready().receive(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_when_the_connection_ends_nobody_waits_any_more() -> None:
+    conversation = ready()
+    call = conversation.send(echo())
+    with pytest.raises(RuntimeError, match="not answered yet"):
+        call.result()
+    conversation.fail(ConnectionLost("it broke"))
+    assert call.is_done
+    with pytest.raises(ConnectionLost, match="it broke"):
+        call.result()
+
+
+def test_a_field_that_an_older_version_lacks_is_left_out_and_a_wrong_one_is_not() -> None:
+    request = through_kio(
+        Api.INIT_PRODUCER_ID,
+        lambda make: make.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout=timedelta(seconds=1), producer_id=7, producer_epoch=1
+        ),
+    )
+    for version in range(request.version_min, request.version_max + 1):
+        read = read_request(Api.INIT_PRODUCER_ID, version, memoryview(request.write(version)))
+        assert getattr(read, "producer_id", 7) == 7
+    wrong = through_kio(Api.INIT_PRODUCER_ID, lambda make: make.InitProducerIdRequest(nonsense=1))
+    with pytest.raises(TypeError):
+        wrong.write(wrong.version_max)
