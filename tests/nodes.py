@@ -1,16 +1,18 @@
 """A whole node in a world that stands still, and clients that speak to it without a socket.
 
-    node = StillNode(settings={"durability.fsync": "never"})
-    client = node.client()
-    client.send(Api.METADATA, 12, request)     what arrives in one go is one turn
-    node.world.advance(10)
-    reply = client.reply()                     None while there is none
+node = StillNode(settings={"durability.fsync": "never"})
+client = node.client()
+client.send(Api.METADATA, 12, request)     what arrives in one go is one turn
+node.world.advance(10)
+reply = client.reply()                     None while there is none
 """
 
 from collections import deque
 from datetime import timedelta
 from random import Random
 from typing import Any
+
+from tests.worlds import StillWorld
 
 from penstock.server.config import config_from
 from penstock.server.connection import Connection
@@ -25,7 +27,6 @@ from penstock.wire import (
     request_module,
     write_request,
 )
-from tests.worlds import StillWorld
 
 START_MS_MAX = 1000
 

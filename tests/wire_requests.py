@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from tests.nodes import StillNode
+
 from penstock.records import iter_batches
 from penstock.wire import Api, request_module, write_request
-from tests.nodes import StillNode
 
 Topic = str | bytes
 

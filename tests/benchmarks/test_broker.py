@@ -24,7 +24,7 @@ from penstock.records import RecordBatch
 from penstock.wire import parse_fetch, parse_header, parse_produce
 
 ROOT = Path(__file__).parents[2]
-QUICK_ROWS = ("produce-64", "produce-16k", "fetch-1m", "little-10", "fsync-8", "rest")
+QUICK_ROWS = ("produce-64", "fetch-1m", "fsync-8", "rest")
 
 
 # -- frames -------------------------------------------------------------------------------------------

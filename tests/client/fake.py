@@ -20,6 +20,7 @@ from penstock.client.connection import Call, Conversation
 from penstock.client.errors import ConnectionLost, Unreachable
 from penstock.client.request import Request
 from penstock.client.settings import Address
+from penstock.handlers.shapes import shapes
 from penstock.records import RecordBatch, iter_batches
 from penstock.wire import (
     KAFKA_RANGES,
@@ -36,7 +37,6 @@ from penstock.wire import (
     produce_reply,
     read_request,
     response_frame,
-    response_module,
     write_response,
 )
 
@@ -222,9 +222,7 @@ class FakeBroker:
         if api in (Api.PRODUCE, Api.FETCH):
             reply = handler(frame, header.body_at, version, header.correlation_id, code)
         else:
-            entity = handler(
-                read_request(api, version, frame[header.body_at :]), response_module(api, version), code
-            )
+            entity = handler(read_request(api, version, frame[header.body_at :]), shapes(api, version), code)
             body = write_response(api, version, entity)
             reply = response_frame(api, version, header.correlation_id, body)
         if fault == "after":
@@ -256,7 +254,7 @@ class FakeBroker:
             cluster_id="fake",
             controller_id=1,
             topics=tuple(answer),
-            error_code=0,
+            error_code=ErrorCode.NONE,
         )
 
     def _topic(self, module: Any, name: str) -> Any:
@@ -264,7 +262,7 @@ class FakeBroker:
         code = ErrorCode.NONE if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = [
             module.MetadataResponsePartition(
-                error_code=0,
+                error_code=ErrorCode.NONE,
                 partition_index=where.partition,
                 leader_id=log.leader if self.cluster.brokers[log.leader].is_up else -1,
                 leader_epoch=log.epoch,
@@ -276,7 +274,7 @@ class FakeBroker:
             if where.topic == name
         ]
         return module.MetadataResponseTopic(
-            error_code=int(code),
+            error_code=code,
             name=name,
             topic_id=UUID(bytes=topic_id) if topic_id else None,
             is_internal=False,
@@ -287,7 +285,7 @@ class FakeBroker:
         self.cluster.next_producer_id += 1
         return module.InitProducerIdResponse(
             throttle_time=timedelta(0),
-            error_code=code or 0,
+            error_code=ErrorCode(code or 0),
             producer_id=self.cluster.next_producer_id,
             producer_epoch=0,
         )
@@ -299,7 +297,7 @@ class FakeBroker:
             offset = {-1: log.end, -2: log.start}.get(each.timestamp, -1)
             return module.ListOffsetsPartitionResponse(
                 partition_index=each.partition_index,
-                error_code=code or (0 if mine else int(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
+                error_code=ErrorCode(code or (0 if mine else ErrorCode.NOT_LEADER_OR_FOLLOWER)),
                 timestamp=-1,
                 offset=offset if mine and not code else -1,
                 leader_epoch=log.epoch,

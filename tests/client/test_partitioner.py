@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from tests.client.fake import seeded
@@ -33,7 +34,7 @@ def test_without_a_key_records_stick_until_a_batch_is_full() -> None:
     chosen = [sticky.choose(lambda: range(4), 250) for _ in range(400)]
     runs = [chosen[at : at + 4] for at in range(0, 400, 4)]
     assert all(len(set(run)) == 1 for run in runs)
-    assert all(before[0] != after[0] for before, after in zip(runs, runs[1:], strict=False))
+    assert all(before[0] != after[0] for before, after in pairwise(runs))
     assert len(Counter(chosen)) == 4
 
 

@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.nodes import StillClient, StillNode
+from tests.wire_requests import fetch_body, produce_body, values_in
+from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode
 from penstock.records import build_batch, iter_batches
 from penstock.wire import Api
-from tests.nodes import StillClient, StillNode
-from tests.wire_requests import fetch_body, produce_body, values_in
-from tests.worlds import START_MS
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.nodes import StillClient, StillNode
+from tests.wire_requests import fetch_all, produce_body
+from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode
 from penstock.records import build_batch
 from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import Api
-from tests.nodes import StillClient, StillNode
-from tests.wire_requests import fetch_all, produce_body
-from tests.worlds import START_MS
 
 
 def batch(*values: bytes, producer: tuple[int, int, int] | None = None, **options: Any) -> bytes:

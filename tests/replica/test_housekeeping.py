@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.storage.world import files_of
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
@@ -78,12 +79,14 @@ class House:
         self.partitions[log.partition].high_watermark = log.log_end
 
     def offsets(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint file, as a power cut now would leave it."""
+        """A checkpoint file, as any power cut now would leave it."""
         path = f"/data/logs/{name}"
-        try:
-            return decode_offsets(read_file(self.memory.crash_clone(Random(3)), path), path)
-        except FileNotFoundError:
+        if self.memory.stat(path) is None:
             return {}
+        found = read_file(self.memory, path)
+        for seed in range(8):
+            assert read_file(self.memory.crash_clone(Random(seed)), path) == found
+        return decode_offsets(found, path)
 
     def files(self, suffix: str, name: TopicPartition = P) -> list[str]:
         return [
@@ -171,7 +174,10 @@ def test_retention_of_many_segments_lets_others_have_their_turn() -> None:
 
 def test_retention_does_not_sync_logs_on_the_loop() -> None:
     """The recovery point is past what goes, because a checkpoint beside the loop brought it there first."""
-    house = House(LogSettings(segment_bytes=1000, retention_bytes=0))
+    house = House(
+        LogSettings(segment_bytes=1000, retention_bytes=0),
+        log_flush_offset_checkpoint_interval_ms=str(60 * MINUTE),
+    )
     log = house.make()
     house.write(log, 60)
     on_loop: list[str] = []
@@ -238,9 +244,13 @@ def test_recovery_points_are_noted_every_minute_and_bear_a_power_cut() -> None:
     house.world.advance(1000)
     assert log.recovery_point.offset == log.flushed == 30
     assert house.offsets("recovery-point-offset-checkpoint") == {P: 30}
-    found = House(disk=house.memory.crash_clone(Random(4)))
-    assert found.directory.reports == {}
-    assert found.directory.logs[P].log_end == 30
+    files = files_of(house.memory)
+    for seed in range(8):
+        clone = house.memory.crash_clone(Random(seed))
+        assert files_of(clone) == files
+        found = House(disk=clone)
+        assert found.directory.reports == {}
+        assert found.directory.logs[P].log_end == 30
 
 
 def test_an_idle_node_syncs_nothing() -> None:
@@ -293,7 +303,9 @@ def test_all_logs_are_checkpointed_in_one_round() -> None:
     assert house.offsets("recovery-point-offset-checkpoint") == dict.fromkeys(names, 2)
 
 
-def test_a_partition_deleted_and_made_anew_meanwhile_is_not_taken_for_the_old_one() -> None:
+def test_a_partition_deleted_and_made_anew_meanwhile_is_not_taken_for_the_old_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     house = House()
     house.write(house.make(), 30)
     house.keeping.start()
@@ -309,6 +321,7 @@ def test_a_partition_deleted_and_made_anew_meanwhile_is_not_taken_for_the_old_on
     found = House(disk=house.memory.crash_clone(Random(4))).directory.logs[P]
     assert [each.epoch for each in found.epochs.entries] == [0]
     assert found.log_end == 3
+    assert "cannot" not in caplog.text
 
 
 # -- compaction ---------------------------------------------------------------------------------------
@@ -404,6 +417,25 @@ def test_a_partition_deleted_while_it_is_cleaned_does_no_harm() -> None:
     assert fresh.clean_to > 0
     assert len(values(fresh)) == 5
     assert not house.files(".cleaned")
+
+
+def test_what_was_cleaned_of_a_deleted_partition_is_not_put_into_its_successor() -> None:
+    house = House(TABLE)
+    log = house.make()
+    house.write(log, 100, keys=5)
+    log.checkpoint()
+    house.keeping.start()
+    house.world.run_until(lambda: house.world.works > 0 and house.world.now_ms() >= START_MS + 15_000)
+    house.delete()
+    fresh = house.make()
+    house.write(fresh, 100, keys=5)  # the cleaner finds files of the names and sizes that it expects
+    segments = list(fresh.segments)
+    house.world.advance(100)
+    assert list(fresh.segments) == segments
+    assert not house.files(".cleaned")
+    assert not house.files(".swap")
+    assert len(values(fresh)) == 5
+    assert fresh.clean_to == 0
 
 
 def test_writers_go_on_while_a_log_is_cleaned() -> None:

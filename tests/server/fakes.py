@@ -28,8 +28,8 @@ class Echo(asyncio.Protocol):
 
 
 class EchoNode:
-    """`node.id` says how it behaves: 13 refuses to start, 14 fails before it is ready, 15 fails when a client connects,
-    16 is told to stop while it starts, 17 has a bug."""
+    """`node.id` says how it behaves: 13 refuses to start, 14 fails before it is ready, 15 fails when a client
+    connects, 16 is told to stop while it starts, 17 has a bug."""
 
     def __init__(self, world: World, vfs: Vfs, config: NodeConfig) -> None:
         self.world = world

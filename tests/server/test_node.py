@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nodes import StillNode
+from tests.wire_requests import fetch_all, produce_body
+from tests.worlds import START_MS
 
 from penstock.base.ids import TopicPartition
 from penstock.records import build_batch
 from penstock.storage import DirectoryRefused, open_directory
 from penstock.vfs import MemoryDisk
-from penstock.wire import Api
-from tests.nodes import StillNode
-from tests.wire_requests import fetch_all, produce_body
-from tests.worlds import START_MS
+from penstock.wire import Api, request_module
 
 
 def produce(node: StillNode, topic: str, *values: bytes, acks: int = -1) -> Any:
@@ -144,7 +144,7 @@ def test_partitions_that_were_there_before_the_cluster_become_topics() -> None:
 def test_a_directory_of_another_node_is_refused() -> None:
     node = StillNode(settings={"node.id": "7"})
     node.stop()
-    with pytest.raises(DirectoryRefused, match="belongs to node 7, but node.id is 8"):
+    with pytest.raises(DirectoryRefused, match=r"belongs to node 7, but node\.id is 8"):
         StillNode(node.disk, settings={"node.id": "8"})
     assert metadata(StillNode(node.disk)).brokers[0].node_id == 7
 
@@ -159,8 +159,6 @@ def test_min_insync_replicas_refuses_acks_all_on_a_single_node() -> None:
 def test_settings_changed_at_run_time_hold_at_once_and_after_a_restart() -> None:
     node = StillNode()
     node.create_topic("orders")
-    from penstock.wire import request_module  # noqa: PLC0415
-
     module = request_module(Api.INCREMENTAL_ALTER_CONFIGS, 1)
     change = module.AlterableConfig(name="max.message.bytes", config_operation=0, value="100")
     resource = module.AlterConfigsResource(resource_type=2, resource_name="orders", configs=(change,))

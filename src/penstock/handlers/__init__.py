@@ -5,6 +5,12 @@
     table              which function answers which API
     produce            batches in
     fetch              batches out; fetch_sessions remembers what is fetched again and again
+    offsets            where a partition begins and ends, what is at a time, where an epoch ended
+    metadata, topic_partitions, cluster        who is there and what is where; sight: as one client may see it
+    topics, configs, config_changes, features  made, deleted, set; asking: the controller is asked
+    log_admin          records deleted, directories and producers described; in_turns: much, piece by piece
+    producer_ids       ids for idempotent producers
+    internal_topics, words                     the cluster's own topics; what refusals have in common
 
 Handlers do not wait, look at a clock or open a file: they act on the node's parts and answer, now or with a `Later`.
 """

@@ -67,7 +67,7 @@ class Session:
         port: int,
         peer: str,
         listener: str = "PLAINTEXT",
-        end: Callable[[str], None] = lambda why: None,
+        end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.host, self.port = host, port
         """The address that the client dialled."""

@@ -133,4 +133,3 @@ def _find(header: RequestHeader) -> tuple[Api, Handler]:
             f"{api.label} {header.api_version} is not served, expected {versions.min} to {versions.max}"
         )
     return api, handler
-

@@ -11,7 +11,7 @@ Versions 4 to 18.
 - Incremental sessions: `fetch_sessions`.
 - Followers are not served yet: NOT_LEADER_OR_FOLLOWER.
 
-Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 13 names topics by id.
+Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 13 has topic ids.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,6 @@ from penstock.handlers.fetch_sessions import (
     all_wanted,
 )
 from penstock.replica import Partition
-from penstock.storage import StorageError
 from penstock.wire import (
     AbortedTransaction,
     Buffer,
@@ -134,7 +133,9 @@ class OneFetch:
             start = partition.log.log_start
             committed_only = self.request.isolation_level == READ_COMMITTED
             visible = stable if committed_only else high
-            if offset == visible or (left <= 0 and not must_give and start <= offset <= partition.log.log_end):
+            if offset == visible or (
+                left <= 0 and not must_give and start <= offset <= partition.log.log_end
+            ):
                 return FetchResult(number, 0, high, stable, start, b"", [] if committed_only else None)
             size = min(asked.partition_bytes_max, left)
             records = partition.log.read(offset, max(size, 0), visible=visible, whole_first=must_give)

@@ -17,6 +17,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.handlers.context import Context, On, Operation, Session
+from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 from penstock.wire import (
@@ -32,7 +33,6 @@ from penstock.wire import (
     produce_reply_one,
 )
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _ACKS = (0, 1, ALL_IN_SYNC)
 _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
@@ -41,24 +41,13 @@ _TRANSACTIONAL = 0x10
 Reply = list[Buffer]
 
 
-class OneWrite:
-    """A request for a single partition, which is nearly every request there is."""
+class OneWrite(Later[Reply]):
+    """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
 
-    __slots__ = (
-        "acks",
-        "appended",
-        "correlation_id",
-        "deadline_ms",
-        "later",
-        "partition",
-        "session",
-        "topic",
-        "version",
-    )
+    __slots__ = ("acks", "appended", "correlation_id", "deadline_ms", "partition", "topic", "version")
 
     def __init__(
         self,
-        session: Session,
         version: int,
         correlation_id: int,
         topic: TopicKey,
@@ -67,7 +56,8 @@ class OneWrite:
         acks: int,
         deadline_ms: TimestampMs,
     ) -> None:
-        self.session = session
+        self.is_answered = False
+        self._then = None
         self.version = version
         self.correlation_id = correlation_id
         self.topic = topic
@@ -75,7 +65,6 @@ class OneWrite:
         self.appended = appended
         self.acks = acks
         self.deadline_ms = deadline_ms
-        self.later: Later[Reply] = Later()
 
     def settle(self, error: KafkaError | None) -> None:
         partition = self.partition
@@ -92,7 +81,7 @@ class OneWrite:
                 partition.log.log_start,
                 appended.append_time,
             )
-        self.later.answer([reply])
+        self.answer([reply])
 
 
 class Unanswered:
@@ -170,7 +159,8 @@ def produce_again(
 ) -> Later[Reply] | None:
     """A request that begins like the last one of its connection, and has one partition."""
     header, request = prefix.header, prefix.request
-    assert header is not None and request is not None
+    assert header is not None
+    assert request is not None
     correlation_id, number, records = repeated
     return _produce_one(
         context,
@@ -235,10 +225,10 @@ def _produce_one(
         partition.wait(Unanswered(session, appended))
         return None
     write = OneWrite(
-        session, version, correlation_id, topic, partition, appended, acks, now_ms + request.timeout_ms
+        version, correlation_id, topic, partition, appended, acks, now_ms + request.timeout_ms
     )
     partition.wait(write)
-    return write.later
+    return write
 
 
 def _produce_many(

@@ -146,7 +146,7 @@ class Cleaning:
         name = log.partition
         is_clean = False
         try:
-            if False:
+            if self._directory.logs.get(name) is not log:
                 self._discard(name, cleaned)
             elif error is not None or cleaned is None:
                 logger.error("cannot clean %s: %s", name, error)

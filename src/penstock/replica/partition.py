@@ -344,9 +344,7 @@ class Partition:
         self._syncing = deque(each for each in self._syncing if each.deadline_ms > now_ms)
         self._overdue_timer = self._world.call_later(OVERDUE_CHECK_MS, self._give_up_overdue)
         for writer in overdue:
-            writer.settle(
-                KafkaError(f"{self.name} could not be synced in time", ErrorCode.REQUEST_TIMED_OUT)
-            )
+            writer.settle(KafkaError(f"{self.name} could not be synced in time", ErrorCode.REQUEST_TIMED_OUT))
 
     # -- reading ---------------------------------------------------------------------------------------
 

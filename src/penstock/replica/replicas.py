@@ -182,9 +182,7 @@ class Replicas:
                 if log is None:
                     return cost
             log.configure(log_settings(topic.name, image, self._settings, defaults))
-            partition = Partition(
-                log, topic.id, self._world, self.lane, self._durability, self._write_later
-            )
+            partition = Partition(log, topic.id, self._world, self.lane, self._durability, self._write_later)
             self.partitions[name] = partition
             if cost == CREATION_COST:
                 self._created[partition] = None
@@ -198,9 +196,7 @@ class Replicas:
                 self._serve(partition)
         else:
             self._forget(partition)
-            partition.step_down(
-                KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            )
+            partition.step_down(KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return cost
 
     def _serve(self, partition: Partition) -> None:
@@ -213,9 +209,7 @@ class Replicas:
             if name in self.directory.logs:
                 logger.warning("%s on disk is of a topic that was deleted, and goes", name)
                 self._remove(name)
-            return self.directory.create(
-                name, now_ms=self._world.now_ms(), topic_id=topic.id, sync=False
-            )
+            return self.directory.create(name, now_ms=self._world.now_ms(), topic_id=topic.id, sync=False)
         except StorageError as error:
             logger.error("%s", error)
             return None
@@ -246,9 +240,7 @@ class Replicas:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._forget(partition)
-            partition.step_down(
-                KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            )
+            partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if name in self.directory.logs:
             try:
                 self._remove(name)

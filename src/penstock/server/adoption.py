@@ -34,9 +34,7 @@ def adopt(directory: LogDirectory, node_id: int, rng: "Random") -> list[AnyRecor
     return records
 
 
-def _topic(
-    directory: LogDirectory, topic: str, count: int, node_id: int, rng: "Random"
-) -> list[AnyRecord]:
+def _topic(directory: LogDirectory, topic: str, count: int, node_id: int, rng: "Random") -> list[AnyRecord]:
     first = directory.logs[TopicPartition(topic, 0)]
     topic_id = first.topic_id or random_uuid(rng)
     placed = Partition(

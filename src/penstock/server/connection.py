@@ -25,8 +25,11 @@ from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.turn import Turn
 from penstock.wire import Buffer, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
+from penstock.wire.primitives import INT32
 
 logger = logging.getLogger(__name__)
+
+_UNPACK_LENGTH = INT32.unpack_from
 
 OPEN_REQUESTS_MAX = 1000
 """Requests of one connection that may wait for their replies; clients have 5 to 1,000 in flight."""
@@ -185,14 +188,19 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(data)
             return
         try:
-            cut = cut_frames(data, 0, len(data), self._request_bytes_max)
+            size = len(data)
+            if LENGTH_BYTES < size <= self._request_bytes_max and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES:
+                # One frame and nothing else: what most turns bring.
+                self._answer(self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:]))
+                return
+            cut = cut_frames(data, 0, size, self._request_bytes_max)
             at = 0
             for frame in cut.frames:
                 at += LENGTH_BYTES + len(frame)
                 self._answer(self._dispatcher.dispatch(self.session, frame))
                 if self._transport is None:
                     return
-                if self._is_held_back and at < len(data):
+                if self._is_held_back and at < size:
                     self._hold(data[at:])
                     return
         except KafkaError as error:
@@ -202,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("a request from %s failed in a way that nobody foresaw", self.session.peer)
             self.end("its request could not be handled")
             return
-        if cut.rest_at < len(data):
+        if cut.rest_at < size:
             self._begin_partial(data[cut.rest_at :], cut.wanted)
 
     def _begin_partial(self, rest: memoryview, wanted: int) -> None:
@@ -245,27 +253,27 @@ class Connection(asyncio.BufferedProtocol):
     # -- replies ---------------------------------------------------------------------------------------
 
     def _answer(self, reply: Reply) -> None:
-        if isinstance(reply, list):
-            if self._open:
-                done: Later[list[Buffer]] = Later()
-                done.answer(reply)
-                self._open.append(done)
-            else:
-                self._send(reply)
-        elif reply is not NO_REPLY:
-            assert isinstance(reply, Later)
-            if reply.is_answered and not self._open:
+        waiting = self._open
+        if isinstance(reply, Later):
+            if reply.is_answered and not waiting:
                 self._send(reply.value)
                 return
-            if self._open is None:
-                self._open = deque()
-            self._open.append(reply)
+            if waiting is None:
+                waiting = self._open = deque()
+            waiting.append(reply)
             if not reply.is_answered:
                 if reply.holds:
                     self._holder = reply
-                if len(self._open) > OPEN_REQUESTS_MAX:
+                if len(waiting) > OPEN_REQUESTS_MAX:
                     self.stop_reading(Pause.TOO_MANY_OPEN)
                 reply.then(self._settle)
+        elif reply is not NO_REPLY:
+            if waiting:
+                done: Later[list[Buffer]] = Later()
+                done.answer(reply)
+                waiting.append(done)
+            else:
+                self._send(reply)
 
     def _settle(self, _: list[Buffer]) -> None:
         """Let go of the replies that are ready, as far as none before them is missing."""

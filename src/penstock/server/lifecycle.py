@@ -121,7 +121,9 @@ class Lifecycle:
         self._beat()
 
     def _give_up(self) -> None:
-        logger.warning("the controller has not let this broker go in %s ms; it goes nevertheless", LEAVE_MS_MAX)
+        logger.warning(
+            "the controller has not let this broker go in %s ms; it goes nevertheless", LEAVE_MS_MAX
+        )
         self._gone()
 
     def _gone(self) -> None:

@@ -151,9 +151,7 @@ class Node:
             fetch_sessions=FetchSessions(
                 config.number("max.incremental.fetch.session.cache.slots"), world.rng
             ),
-            producer_ids=ProducerIds(
-                self._controller, identity.node_id, lambda: self._lifecycle.epoch
-            ),
+            producer_ids=ProducerIds(self._controller, identity.node_id, lambda: self._lifecycle.epoch),
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
@@ -236,7 +234,9 @@ class Node:
         strays = self.context.replicas.strays()
         if strays:
             shown = ", ".join(str(each.partition) for each in strays[:STRAYS_SHOWN_MAX])
-            logger.warning("%d partitions on disk belong to no topic and are not served: %s", len(strays), shown)
+            logger.warning(
+                "%d partitions on disk belong to no topic and are not served: %s", len(strays), shown
+            )
         self._connections.start()
         logger.info(
             "node %d of cluster %s serves %d partitions from %s",

@@ -34,7 +34,7 @@ from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
 from penstock.storage.swap import finish_swaps
-from penstock.vfs import File, Vfs, make_dirs_durably, read_file, replace_file
+from penstock.vfs import File, Vfs, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
