@@ -432,8 +432,8 @@ def test_what_was_cleaned_of_a_deleted_partition_is_not_put_into_its_successor()
     segments = list(fresh.segments)
     house.world.advance(100)
     assert list(fresh.segments) == segments
-    assert not house.files(".cleaned")
-    assert not house.files(".swap")
+    for suffix in (".cleaned", ".swap", ".deleted"):
+        assert not house.files(suffix)
     assert len(values(fresh)) == 5
     assert fresh.clean_to == 0
 

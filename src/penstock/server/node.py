@@ -35,6 +35,7 @@ from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
+from penstock.replica.housekeeping import Housekeeping
 from penstock.server.active_controller import ActiveController
 from penstock.server.adoption import adopt
 from penstock.server.config import NodeConfig
@@ -156,6 +157,7 @@ class Node:
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
         )
+        self._housekeeping = Housekeeping(world, directory, replicas, settings, lambda: self.context.image)
         self._connections = Connections(world, self._turn, Dispatcher(self.context), config.number)
 
     # -- following the metadata log --------------------------------------------------------------------
@@ -188,13 +190,17 @@ class Node:
             return
         self._controller.lead(image, epoch)
         if not image.features:
-            needed = min_insync_replicas("", image, self.context.settings)
-            self._controller.write(list(bootstrap_records(min_insync_replicas=needed)))
+            self._controller.write(self._first_records())
             found = adopt(self.directory, self.context.node_id, self._world.rng)
             if found:
                 self._controller.write(found)
         if self._lifecycle.epoch < 0:
             self._lifecycle.join(self._registration(), self._unfenced)
+
+    def _first_records(self) -> Sequence[AnyRecord]:
+        """What a new cluster begins with: what its directory was formatted with, or else the defaults."""
+        needed = min_insync_replicas("", self._image, self.context.settings)
+        return self.quorum.bootstrap or list(bootstrap_records(min_insync_replicas=needed))
 
     def resigned(self, epoch: LeaderEpoch) -> None:
         self._controller.resign()
@@ -220,7 +226,7 @@ class Node:
             cluster_id=identity.cluster_id,
             incarnation_id=random_uuid(self._world.rng),
             endpoints=tuple(
-                Endpoint(name=name, host=each.host, port=each.port, security_protocol=0)
+                Endpoint(name=name, host=each.host or "localhost", port=each.port, security_protocol=0)
                 for name, each in {**self._config.listeners, **self._config.advertised}.items()
             ),
             features=SUPPORTED,
@@ -237,6 +243,7 @@ class Node:
             logger.warning(
                 "%d partitions on disk belong to no topic and are not served: %s", len(strays), shown
             )
+        self._housekeeping.start()
         self._connections.start()
         logger.info(
             "node %d of cluster %s serves %d partitions from %s",
@@ -262,6 +269,7 @@ class Node:
         self._lifecycle.leave(self._left)
 
     def _left(self) -> None:
+        self._housekeeping.stop()
         self.context.replicas.step_down()
         self._connections.close()
         self.context.replicas.lane.when_idle(lambda: self.quorum.stop(self._close))
@@ -279,7 +287,8 @@ class Node:
             self._connections.abort()
         if hasattr(self, "quorum"):
             self.quorum.abandon()
-        self.directory.abandon()
+        if hasattr(self, "directory"):
+            self.directory.abandon()
 
 
 def _quorum_settings(config: NodeConfig) -> QuorumSettings:
