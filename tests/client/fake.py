@@ -112,6 +112,8 @@ class FakeCluster:
         self.hints = True
         """Whether a broker that does not lead says who does."""
         self.ranges = dict(KAFKA_RANGES)
+        self.latency_ms: Callable[[], float] = lambda: 0.0
+        """How long a reply takes."""
 
     def add_topic(self, name: str, partitions: int = 1, leader: int = 1) -> None:
         topic_id = self.topics[name] = (len(self.topics) + 1).to_bytes(16, "big")
@@ -135,20 +137,25 @@ class FakeCluster:
         raise Unreachable(f"cannot reach {address}: connection refused")
 
     def wait(self, links: Sequence[Any], timeout_ms: float) -> list[Any]:
-        ready = [each for each in links if each.incoming or not each.is_open]
-        if not ready:
+        deadline_ms = self.clock.now_ms() + timeout_ms
+        arrivals = [each.arrives_ms for each in links]
+        if min(arrivals) > deadline_ms:
             self.clock.sleep_ms(max(1.0, timeout_ms))
-        return ready
+            return []
+        self.clock.time_ms = max(self.clock.time_ms, min(arrivals))
+        return [each for each in links if each.arrives_ms <= self.clock.now_ms()]
 
 
 class FakeLink:
     def __init__(self, broker: "FakeBroker") -> None:
         self.broker = broker
         self.is_open = True
-        self.incoming: list[bytes] = []
+        self.incoming: list[tuple[float, bytes]] = []
+        """Replies on their way, and when they arrive."""
         self.conversation = Conversation(str(broker.address), "test", 2**24)
         while not self.conversation.is_ready:
             self._exchange()
+            broker.cluster.clock.time_ms = max(broker.cluster.clock.time_ms, self.arrives_ms)
             self.read()
 
     def _exchange(self) -> None:
@@ -163,7 +170,15 @@ class FakeLink:
             self._lose()
             return
         if reply is not None:
-            self.incoming.append(reply)
+            cluster = self.broker.cluster
+            self.incoming.append((cluster.clock.now_ms() + cluster.latency_ms(), reply))
+
+    @property
+    def arrives_ms(self) -> float:
+        """When there is something to read: the end of the connection is."""
+        if not self.is_open:
+            return 0.0
+        return self.incoming[0][0] if self.incoming else float("inf")
 
     def _lose(self) -> ConnectionLost:
         self.is_open = False
@@ -180,15 +195,16 @@ class FakeLink:
 
     def ask(self, request: Request[T], timeout_ms: float | None = None) -> T:
         call = self.start(request)
-        if not call.is_done:
+        clock = self.broker.cluster.clock
+        while not call.is_done:
+            clock.time_ms = max(clock.time_ms, self.arrives_ms)
             self.read()
         return call.result()
 
     def read(self) -> list[Call[Any]]:
         done = []
-        for each in self.incoming:
-            done += self.conversation.receive(each)
-        self.incoming.clear()
+        while self.incoming and self.incoming[0][0] <= self.broker.cluster.clock.now_ms():
+            done += self.conversation.receive(self.incoming.pop(0)[1])
         return done
 
     def close(self) -> None:

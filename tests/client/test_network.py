@@ -4,12 +4,16 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
+from penstock.client.consumer import Consumer
 from penstock.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from penstock.client.network import SocketLink, SocketNetwork
+from penstock.client.producer import Producer, ProducerSettings
 from penstock.client.request import through_kio
 from penstock.client.settings import Address, ClientSettings, SystemClock
 from penstock.testing import Broker
@@ -55,9 +59,13 @@ def test_a_port_where_nobody_listens_is_refused() -> None:
     assert str(refused.value) == f"cannot reach {address}: connection refused"
 
 
-def test_a_name_without_a_host_is_told() -> None:
-    with pytest.raises(Unreachable, match="cannot reach no-such-host.invalid:9: no such host"):
-        dial(Address("no-such-host.invalid", 9))
+def test_a_name_without_a_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with pytest.raises(Unreachable, match="cannot reach nowhere:9: no such host"):
+        dial(Address("nowhere", 9))
 
 
 def test_a_peer_that_hangs_up_is_told() -> None:
@@ -111,3 +119,27 @@ def test_a_broker_that_was_away_is_dialled_again(penstock_broker: Broker) -> Non
         cluster.refresh(None)
         penstock_broker.restart()
         assert cluster.refresh(None).controller_id >= 0
+
+
+def test_records_are_there_once_and_in_order_after_a_crash_in_between(tmp_path: Path) -> None:
+    """What was acknowledged before the crash, and what was sent while the broker was down."""
+    orders = TopicPartition("orders", 0)
+    expected = [b"%d" % number for number in range(3000)]
+    with Broker(data=tmp_path / "data") as broker, Cluster([Address("127.0.0.1", broker.port)]) as cluster:
+        broker.create_topic("orders")
+        producer = Producer(cluster, ProducerSettings(batch_bytes_max=2000, linger_ms=0))
+        for value in expected[:1000]:
+            producer.send("orders", None, value)
+        broker.kill()
+        restarting = threading.Thread(target=broker.start)
+        restarting.start()
+        for value in expected[1000:]:
+            producer.send("orders", None, value)
+        producer.flush()
+        restarting.join()
+        consumer = Consumer(cluster, {orders: 0})
+        values: list[bytes | None] = []
+        while len(values) < len(expected):
+            values += [record.value for each in consumer.poll(60_000) for record in each.records]
+        assert values == expected
+        assert consumer.positions == {orders: len(expected)}

@@ -259,6 +259,7 @@ def test_whatever_happens_each_partition_has_its_records_once_and_in_order(
         return None
 
     bench.fake.faults += [chaos] * 100_000
+    bench.fake.latency_ms = lambda: rng.choice([0.0, rng.random() * 20])
     sent: dict[int, list[bytes]] = {index: [] for index in range(4)}
     for number in range(150):
         value = b"%d" % number

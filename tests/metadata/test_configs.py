@@ -267,10 +267,11 @@ def test_what_kafka_takes_is_acted_on() -> None:
 
 
 def test_a_brokers_settings_change_at_run_time_only_where_they_can() -> None:
-    validate(BROKER, {"log.cleaner.threads": "2", "listeners": "PLAINTEXT://:9092"})
+    validate(BROKER, {"log.cleaner.threads": "2", "leader.replication.throttled.rate": "1"})
     for resource, name, code in (
         (BROKER, "node.id", ErrorCode.INVALID_REQUEST),
-        (ALL, "listeners", ErrorCode.INVALID_REQUEST),
+        (BROKER, "listeners", ErrorCode.INVALID_REQUEST),
+        (ALL, "leader.replication.throttled.rate", ErrorCode.INVALID_REQUEST),
         (BROKER, "nonsense", ErrorCode.INVALID_CONFIG),
         (Resource(ResourceType.GROUP, "g"), "x", ErrorCode.INVALID_REQUEST),
     ):

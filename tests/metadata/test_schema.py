@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.metadata import codec, control, schema
-from penstock.metadata.codec import CorruptMetadata, Struct
+from penstock.metadata import control, schema
 from penstock.metadata.schema import KINDS, LATEST, MetadataRecord, UnknownRecord, decode, encode
 from penstock.records import iter_batches, parse_control
+from penstock.records.structs import CorruptStruct, Kind, Struct
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/kafka/logs"
@@ -61,9 +61,9 @@ _STRUCTS = {
 }
 
 
-def values(kind: codec.Kind, version: int, nullable: bool) -> st.SearchStrategy[Any]:
+def values(kind: Kind, version: int, nullable: bool) -> st.SearchStrategy[Any]:
     if kind.name.startswith("[]"):
-        inner = codec.Kind(kind.name[2:], kind.codec, None)
+        inner = Kind(kind.name[2:], kind.codec, None)
         drawn: st.SearchStrategy[Any] = st.lists(values(inner, version, False), max_size=4).map(tuple)
     elif kind.name in _PLAIN:
         drawn = _PLAIN[kind.name]
@@ -131,21 +131,21 @@ def golden_values() -> Iterator[bytes]:
 def test_a_record_that_is_cut_short_or_has_a_tail_is_refused() -> None:
     for value in list(golden_values())[:40]:
         for end in range(len(value)):
-            with pytest.raises(CorruptMetadata):
+            with pytest.raises(CorruptStruct):
                 decode(value[:end])
-        with pytest.raises(CorruptMetadata, match="bytes were given"):
+        with pytest.raises(CorruptStruct, match="bytes were given"):
             decode(value + b"\0")
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_make_the_decoder_fail_otherwise(data: bytes) -> None:
     for start in (b"", b"\1", b"\1\0\4", b"\1\3\2", b"\1\5\2"):
-        with suppress(CorruptMetadata):
+        with suppress(CorruptStruct):
             decode(start + data)
 
 
 def test_another_frame_version_is_refused() -> None:
-    with pytest.raises(CorruptMetadata, match="frame version 2, 1 expected"):
+    with pytest.raises(CorruptStruct, match="frame version 2, 1 expected"):
         decode(b"\2\2\0")
 
 

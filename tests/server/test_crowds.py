@@ -188,14 +188,14 @@ def test_idle_connections_cost_little_and_disturb_nobody(tmp_path: Path, count: 
 
 
 @pytest.mark.parametrize(
-    ("partitions", "descriptors"), [(1_500, 192), pytest.param(10_000, 1_024, marks=pytest.mark.long)]
+    ("partitions", "descriptors"), [(600, 128), pytest.param(10_000, 1_024, marks=pytest.mark.long)]
 )
 def test_partitions_outnumber_the_files_that_may_be_open(
     tmp_path: Path, partitions: int, descriptors: int
 ) -> None:
     """Every partition is written, read, kept over a restart and read again, with far fewer descriptors."""
     command = ("/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *COMMAND)
-    each_topic = 500
+    each_topic = 200
     topics = {f"t{number}": each_topic for number in range(partitions // each_topic)}
     with Process(data=tmp_path / "data", command=command) as process:
         with RawClient(process.port) as client:

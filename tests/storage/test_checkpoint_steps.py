@@ -7,7 +7,7 @@ import pytest
 from tests.storage.world import NOW_MS, SMALL, P, append, batches_of, files_of, make_batch, open_small
 
 from penstock.storage import Log, LogDirectory, StorageError
-from penstock.storage.log import CheckpointWork
+from penstock.storage.syncing import CheckpointWork
 from penstock.vfs import Draft, FaultyDisk, MemoryDisk, parent
 
 STEPS = 4

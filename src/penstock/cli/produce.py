@@ -2,7 +2,6 @@
 
 import os.path
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from penstock.cli.produce_input import (
     made_up,
     parse_headers,
 )
-from penstock.cli.wire import connected
+from penstock.cli.wire import connected, input_is_terminal
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.producer import ACKS_ALL, UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
@@ -103,7 +102,8 @@ def run(server: str, wanted: Wanted, *, as_json: bool) -> int:
             except (KeyboardInterrupt, ClientError, Refused, OSError):
                 with suppress(ClientError):
                     producer.flush()  # what was taken is not to be lost; a second Ctrl-C ends that too
-                _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+                if tally.records:
+                    _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
                 raise
         _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
     return 0
@@ -153,7 +153,7 @@ def _source(wanted: Wanted, form: LineForm, idle_ms: Callable[[], float]) -> Ite
 def _is_made_up(wanted: Wanted) -> bool:
     if wanted.size is not None:
         return True
-    return wanted.count is not None and not wanted.inputs and sys.stdin.isatty()
+    return wanted.count is not None and not wanted.inputs and input_is_terminal()
 
 
 def _total_bytes(wanted: Wanted) -> int:

@@ -200,6 +200,8 @@ def from_lines(
     parse = parse_json if as_json else parse_line
     for path in paths or ["-"]:
         name = "standard input" if path == "-" else path
+        if path == "-" and sys.stdin is None:
+            raise Refused("standard input is closed, and no file was named")
         stream = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  # closed below
         try:
             number = 0

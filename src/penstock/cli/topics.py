@@ -1,6 +1,5 @@
 """`penstock topics`: created, listed, described, widened and deleted, over the wire."""
 
-import sys
 from typing import Any
 
 import typer
@@ -9,7 +8,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition, uuid_text
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.output import Refused, complain, print_json, print_table
-from penstock.cli.wire import connected
+from penstock.cli.wire import connected, input_is_terminal
 from penstock.client import admin
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError, refused
@@ -184,7 +183,7 @@ def alter(server: str, name: str, partitions: int, *, as_json: bool) -> int:
 
 
 def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
-    if not yes and sys.stdin.isatty():
+    if not yes and input_is_terminal():
         what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
         if not typer.confirm(f"Delete {what} and all records?", err=True):
             raise Refused("nothing was deleted")

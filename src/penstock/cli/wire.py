@@ -1,5 +1,6 @@
 """What the commands that talk to a broker share: the server's address, and how its refusals are told."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -58,3 +59,8 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
             raise Refused(f"{text!r} is no {what}, expected NAME=VALUE")
         pairs[name.strip()] = value
     return pairs
+
+
+def input_is_terminal() -> bool:
+    """Whether someone sits there who can be asked; standard input may also be closed."""
+    return sys.stdin is not None and sys.stdin.isatty()

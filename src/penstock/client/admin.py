@@ -20,6 +20,9 @@ BROKER_DEFAULT: Final = -1
 SETTLE_MS: Final = 10_000
 """A new topic is in every broker's metadata long before; where it is not, the command ends all the same."""
 
+CONFIGS_SETTLE_MS: Final = 2_000
+"""The same for settings; shorter, since a broker may write a value in another way than it was given."""
+
 
 class NewTopic(NamedTuple):
     name: str
@@ -252,7 +255,7 @@ _SET, _DELETE = 0, 1
 
 
 def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[ConfigChange]) -> None:
-    """Set and take back settings of one resource: all of them, or none."""
+    """Set and take back settings of one resource: all of them, or none. Returns when a broker asked tells of it."""
 
     def build(make: Any) -> Any:
         return make.IncrementalAlterConfigsRequest(
@@ -282,6 +285,32 @@ def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[Config
         problem = _error(str(resource), each)
         if problem is not None:
             raise problem
+    backoff = cluster.backoff(CONFIGS_SETTLE_MS)
+    names = [each.name for each in changes]
+    while not _has_taken(describe_configs(cluster, resource, names), changes, _own_source(resource)):
+        pause_ms = backoff.next_pause_ms()
+        if pause_ms >= backoff.left_ms:
+            return
+        cluster.clock.sleep_ms(pause_ms)
+
+
+def _has_taken(entries: Sequence[ConfigEntry], changes: Sequence[ConfigChange], own: ConfigSource) -> bool:
+    """Whether settings are as they were changed; one that may not be shown is taken to be."""
+    told = {each.name: each for each in entries}
+    for name, value in changes:
+        entry = told.get(name)
+        if value is None:
+            if entry is not None and entry.source is own:
+                return False
+        elif entry is None or (entry.value != value and not entry.is_sensitive):
+            return False
+    return True
+
+
+def _own_source(resource: Resource) -> ConfigSource:
+    if resource.type is ResourceType.TOPIC:
+        return ConfigSource.TOPIC
+    return ConfigSource.BROKER if resource.name else ConfigSource.BROKERS
 
 
 def _ask_about(cluster: Cluster, resource: Resource, request: Request[Any]) -> Any:

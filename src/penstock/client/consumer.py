@@ -242,7 +242,7 @@ class Consumer:
             for result in results:
                 partition = TopicPartition(str(topic), result.partition)
                 position = self._positions.get(partition)
-                if position is not None and position.offset == flight.asked.get(partition):
+                if position is not None and partition in flight.asked:
                     got = self._take(partition, position, result, response.node_endpoints)
                     fetched += [got] if got is not None else []
         return fetched

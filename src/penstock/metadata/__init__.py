@@ -1,24 +1,23 @@
 """The cluster's metadata: an immutable image, the records that move it, and the controller that writes them.
 
-codec         Kafka's message encoding            controller/   requests in, answers and records out
-schema        the metadata records                  core          how it is run
-control       the quorum's own records              topics        created, deleted, grown
-ids           16-byte ids                           placement     where replicas go
-versions      features and their levels             partitions    ISR changes, elections asked for
-maps          maps that share what stays            elections     who leads, who is in sync
-image         the cluster at one offset             brokers       registered, alive, fenced, leaving
-replay        what each record does to it           configs       settings changed
-snapshot      an image as records                   features      levels moved
-delta         what changed between images           producer_ids  blocks handed out
-configs       settings in force
+schema        the metadata records                controller/   requests in, answers and records out
+control       the quorum's own records              core          how it is run
+ids           16-byte ids                           topics        created, deleted, grown
+versions      features and their levels             placement     where replicas go
+maps          maps that share what stays            partitions    ISR changes, elections asked for
+image         the cluster at one offset             elections     who leads, who is in sync
+replay        what each record does to it           brokers       registered, alive, fenced, leaving
+snapshot      an image as records                   configs       settings changed
+delta         what changed between images           features      levels moved
+configs       settings in force                     producer_ids  blocks handed out
 config_table  settings by Kafka's names
 bootstrap     what a new cluster starts with
 """
 
 from penstock.base.ids import Uuid, random_uuid, uuid_from_text, uuid_text
+from penstock.records.structs import NO_UUID, CorruptStruct
 
 from .bootstrap import bootstrap_records, feature_records
-from .codec import NO_UUID, CorruptMetadata
 from .configs import BrokerSettings, describe, log_defaults, log_settings, topic_setting, validate
 from .control import decode_control, encode_control
 from .controller import Controller, Outcome, Result
@@ -47,7 +46,7 @@ __all__ = [
     "ClusterImage",
     "Controller",
     "ControllerNode",
-    "CorruptMetadata",
+    "CorruptStruct",
     "ImageDelta",
     "MetadataRecord",
     "Outcome",

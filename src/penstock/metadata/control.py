@@ -9,15 +9,14 @@ from typing import ClassVar
 
 from penstock.base.ids import Uuid
 from penstock.records import ControlType
-
-from .codec import (
+from penstock.records.structs import (
     INT16,
     INT32,
     INT64,
     STRING,
     UINT16,
     UUID,
-    CorruptMetadata,
+    CorruptStruct,
     Struct,
     array,
     body_of,
@@ -113,11 +112,11 @@ def encode_control(message: ControlMessage) -> bytes:
 
 def decode_control(kind: ControlType, value: bytes) -> ControlMessage:
     if kind not in MESSAGES:
-        raise CorruptMetadata(f"a {kind.name} control record has no place in a metadata log")
+        raise CorruptStruct(f"a {kind.name} control record has no place in a metadata log")
     if len(value) < _VERSION.size:
-        raise CorruptMetadata(f"a {kind.name} control record has {len(value)} bytes, less than a version")
+        raise CorruptStruct(f"a {kind.name} control record has {len(value)} bytes, less than a version")
     message = MESSAGES[kind]
     (version,) = _VERSION.unpack_from(value)
     if not 0 <= version <= message.LATEST:
-        raise CorruptMetadata(f"a {kind.name} control record has version {version}, {message.LATEST} known")
+        raise CorruptStruct(f"a {kind.name} control record has version {version}, {message.LATEST} known")
     return message(**read_whole(message, version, value))

@@ -1,8 +1,7 @@
 """Ids that mean something special."""
 
 from penstock.base.ids import Uuid
-
-from .codec import NO_UUID
+from penstock.records.structs import NO_UUID
 
 DIRECTORY_MIGRATING: Uuid = NO_UUID
 """From before directories were recorded."""

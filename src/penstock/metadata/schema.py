@@ -8,8 +8,7 @@ Kafka may have added, a kind, a version or a tag, is carried along byte for byte
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from penstock.base.ids import Uuid
-
-from .codec import (
+from penstock.records.structs import (
     BOOL,
     BYTES,
     FLOAT64,
@@ -20,7 +19,7 @@ from .codec import (
     STRING,
     UINT16,
     UUID,
-    CorruptMetadata,
+    CorruptStruct,
     Struct,
     array,
     body_of,
@@ -355,9 +354,9 @@ def decode(data: bytes) -> AnyRecord:
         key, position = read_uvarint(data, position)
         version, position = read_uvarint(data, position)
     except IndexError as error:
-        raise CorruptMetadata(f"a metadata record of {len(data)} bytes ends within its header") from error
+        raise CorruptStruct(f"a metadata record of {len(data)} bytes ends within its header") from error
     if frame != FRAME_VERSION:
-        raise CorruptMetadata(f"a metadata record has frame version {frame}, {FRAME_VERSION} expected")
+        raise CorruptStruct(f"a metadata record has frame version {frame}, {FRAME_VERSION} expected")
     kind = KINDS.get(key)
     if kind is None or version > LATEST[key]:
         return UnknownRecord(key, version, data[position:])

@@ -9,7 +9,7 @@ within a limit. `BatchBuilder` writes batches, `validate_produced` judges those 
     varint        numbers inside a record              control     transaction markers and their kin
     checksum      CRC-32C                              validate    what a producer may send
     compression   the codecs, bounded                  recompress  a batch in another codec
-    batch         the header, and records decoded
+    batch         the header, and records decoded      structs     what internal topics have in their records
 """
 
 from .batch import (

@@ -25,7 +25,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.world import Timer, World
 from penstock.storage import Appended, Log, Origin, StorageError
-from penstock.storage.log import FlushWork
+from penstock.storage.syncing import FlushWork
 
 logger = logging.getLogger(__name__)
 

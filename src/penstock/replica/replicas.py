@@ -181,6 +181,8 @@ class Replicas:
                 cost = CREATION_COST
                 if log is None:
                     return cost
+            elif log.topic_id is None:
+                self._mend_id(name, topic)
             log.configure(log_settings(topic.name, image, self._settings, defaults))
             partition = Partition(log, topic.id, self._world, self.lane, self._durability, self._write_later)
             self.partitions[name] = partition
@@ -213,6 +215,13 @@ class Replicas:
         except StorageError as error:
             logger.error("%s", error)
             return None
+
+    def _mend_id(self, name: TopicPartition, topic: Topic) -> None:
+        """A power cut may take what a new partition's directory says of its topic, and nothing else."""
+        try:
+            self.directory.set_topic_id(name, topic.id)
+        except StorageError as error:
+            logger.error("%s", error)
 
     def _sync_created(self) -> int:
         """New partitions are served once their names are on disk: all of them with one sync."""

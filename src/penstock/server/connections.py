@@ -1,7 +1,8 @@
 """All clients of a node: how many there may be, and for how long one may say nothing.
 
-`max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many. A client that
-has sent nothing for `connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it.
+`max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many; a
+limit that is lowered while the node runs closes nobody who is there. A client that has sent nothing for
+`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it.
 """
 
 import logging
@@ -24,14 +25,13 @@ class Connections:
     def __init__(
         self, world: World, turn: Turn, dispatcher: Dispatcher, number: Callable[[str], int]
     ) -> None:
-        """`number` gives a setting of the broker."""
+        """`number` gives a setting of the broker, as it is in force now."""
         self._world = world
         self._turn = turn
         self._dispatcher = dispatcher
         self._request_bytes_max = number("socket.request.max.bytes")
         self._idle_ms_max = number("connections.max.idle.ms")
-        self._count_max = number("max.connections")
-        self._per_address_max = number("max.connections.per.ip")
+        self._number = number
         self._open: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._timer: Timer | None = None
@@ -47,10 +47,12 @@ class Connections:
     def made(self, connection: Connection) -> str | None:
         """Take a connection in; why not, if it is one too many."""
         address = connection.address
-        if len(self._open) >= self._count_max:
-            return f"there are {self._count_max} connections already (max.connections)"
-        if self._by_address[address] >= self._per_address_max:
-            return f"{address} has {self._per_address_max} connections already (max.connections.per.ip)"
+        count_max = self._number("max.connections")
+        if len(self._open) >= count_max:
+            return f"there are {count_max} connections already (max.connections)"
+        per_address_max = self._number("max.connections.per.ip")
+        if self._by_address[address] >= per_address_max:
+            return f"{address} has {per_address_max} connections already (max.connections.per.ip)"
         self._open.add(connection)
         self._by_address[address] += 1
         return None

@@ -10,7 +10,8 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
 from penstock.base.world import World
 from penstock.storage.errors import StorageError
-from penstock.storage.log import FlushWork, Log
+from penstock.storage.log import Log
+from penstock.storage.syncing import FlushWork
 
 
 class GroupCommit:

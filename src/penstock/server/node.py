@@ -29,7 +29,7 @@ from penstock.metadata import (
     bootstrap_records,
     delta,
 )
-from penstock.metadata.configs import min_insync_replicas
+from penstock.metadata.configs import broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
 from penstock.metadata.versions import SUPPORTED
@@ -107,7 +107,9 @@ class Node:
     def _compose(self) -> None:
         world, config, directory = self._world, self._config, self.directory
         identity = directory.identity
-        settings = BrokerSettings(identity.node_id, config.settings)
+        # The id may come from the directory; it is described as a setting all the same.
+        own = {"node.id": str(identity.node_id), **config.settings}
+        settings = BrokerSettings(identity.node_id, own)
         replicas = Replicas(
             world,
             directory,
@@ -158,7 +160,12 @@ class Node:
             advertised=dict(config.advertised),
         )
         self._housekeeping = Housekeeping(world, directory, replicas, settings, lambda: self.context.image)
-        self._connections = Connections(world, self._turn, Dispatcher(self.context), config.number)
+        self._connections = Connections(
+            world,
+            self._turn,
+            Dispatcher(self.context),
+            lambda name: int(broker_setting(name, self.context.image, settings) or 0),
+        )
 
     # -- following the metadata log --------------------------------------------------------------------
 
@@ -300,6 +307,7 @@ def _quorum_settings(config: NodeConfig) -> QuorumSettings:
             request_timeout_ms=number("controller.quorum.request.timeout.ms"),
         ),
         segment_bytes=number("metadata.log.segment.bytes"),
+        segment_ms=number("metadata.log.segment.ms"),
         snapshot_bytes=number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_interval_ms=number("metadata.log.max.snapshot.interval.ms"),
         retention_bytes=number("metadata.max.retention.bytes"),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.metadata import AnyRecord, CorruptMetadata, control, decode
+from penstock.metadata import AnyRecord, CorruptStruct, control, decode
 from penstock.raft.log import VotersEntry
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, Voters
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -137,7 +137,7 @@ def voters_of(record: control.VotersRecord) -> VoterSet:
             for voter in record.voters
         )
     except ValueError as error:
-        raise CorruptMetadata(f"a voters record: {error}") from error
+        raise CorruptStruct(f"a voters record: {error}") from error
 
 
 def control_messages(

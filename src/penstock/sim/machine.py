@@ -4,6 +4,10 @@
     power cut    the same, and of what was not synced the disk has some
     stop         the node is asked to go, and says when it has
 
+After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
+again; the next one cannot know. So a kill after a failed sync is a power cut here: who has such a disk restarts the
+machine.
+
 Either kind of crash comes between two events, or in the middle of one: at the n-th change of the disk from now. At
 that moment the disk is copied, and the copy is what the next process finds.
 """
@@ -25,6 +29,7 @@ from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
 from penstock.sim.world import SimWorld
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
+from penstock.vfs.faulty import Rule
 
 LISTENER = "PLAINTEXT"
 
@@ -81,7 +86,7 @@ class Machine:
         self._rng = schedule.rng("machine")
         self._world: SimWorld | None = None
         self._node: NodeLike | None = None
-        self._faulty: FaultyDisk | None = None
+        self._failing_sync: Rule | None = None
         self._deadline: Event | None = None
         """When a start or a stop is taking too long."""
 
@@ -110,18 +115,19 @@ class Machine:
             self._failed(world, str(error))
 
     def _vfs(self) -> Vfs:
+        self._failing_sync = None
         if not self.has_faults:
-            self._faulty = None
             return self.disk
         rng = self._rng
-        self._faulty = FaultyDisk(self.disk, rng=self._schedule.rng(f"faults {self.incarnation}"))
+        faulty = FaultyDisk(self.disk, rng=self._schedule.rng(f"faults {self.incarnation}"))
         if rng.random() < 0.5:
-            self._faulty.fail("sync", path="*.log", error=errno.EIO, times=1, after=rng.randrange(5, 200))
+            after = rng.randrange(5, 200)
+            self._failing_sync = faulty.fail("sync", path="*.log", error=errno.EIO, times=1, after=after)
         if rng.random() < 0.5:
-            self._faulty.fail("write", path="*.log", error=errno.ENOSPC, times=1, after=rng.randrange(5, 300))
+            faulty.fail("write", path="*.log", error=errno.ENOSPC, times=1, after=rng.randrange(5, 300))
         if rng.random() < 0.5:
-            self._faulty.tear_writes(path="*.log", times=1, after=rng.randrange(5, 300))
-        return self._faulty
+            faulty.tear_writes(path="*.log", times=1, after=rng.randrange(5, 300))
+        return faulty
 
     def _ready(self, world: SimWorld, node: NodeLike) -> None:
         if world.is_alive and self.state is State.STARTING:
@@ -144,8 +150,10 @@ class Machine:
     def kill(self) -> None:
         if self.state is State.DOWN:
             return
-        disk = self.disk.kill_clone()
-        self._die(disk, is_power_cut=False)
+        if self._failing_sync is not None and self._failing_sync.hits:
+            self.cut_power()
+        else:
+            self._die(self.disk.kill_clone(), is_power_cut=False)
 
     def cut_power(self) -> None:
         self._die(self.disk.crash_clone(self._rng), is_power_cut=True)
@@ -202,7 +210,10 @@ class Machine:
         self._end()
         self._network.node_died(is_power_cut=False)
         self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults))
-        self.on_down()
+        if self._failing_sync is not None and self._failing_sync.hits:
+            self.cut_power()
+        else:
+            self.on_down()
 
     def _end(self) -> None:
         self.state = State.DOWN

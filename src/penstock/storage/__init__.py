@@ -2,6 +2,7 @@
 
     directory     a node's data directory: all partitions, checkpoints, the lock
     log           one partition: append, read, flush, truncate            <- start here
+    syncing       what a log has to sync, for any thread
     recovery      opening a partition after a clean stop, or a crash
     segments      the immutable list of segments that readers hold
     segment       a stretch of log in a file, with its indexes

@@ -14,7 +14,6 @@ and epochs in memory are those of the batches written; a failed write leaves no 
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -46,7 +45,8 @@ from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, scan_bat
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import remove_snapshots, write_snapshot
-from penstock.vfs import Draft, Vfs
+from penstock.storage.syncing import CheckpointWork, FlushWork
+from penstock.vfs import Draft
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
@@ -75,70 +75,6 @@ class Points(Protocol):
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
-
-
-class FlushWork(NamedTuple):
-    """Files to sync, on any thread; `finish_flush` makes it count."""
-
-    log_end: Offset
-    generation: int
-    segments: tuple[tuple[Segment, int], ...]
-    names_changed: int
-    directory: str | None
-    """Set when new names must be made durable as well."""
-    vfs: Vfs
-
-    def run(self) -> None:
-        for segment, _ in self.segments:
-            try:
-                segment.file().sync()
-            except FileNotFoundError:
-                if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
-                    raise
-        if self.directory is not None:
-            self.vfs.sync_dir(self.directory)
-
-
-class CheckpointWork:
-    """What a checkpoint must sync, on any thread; see `Log.prepare_checkpoint`."""
-
-    def __init__(
-        self,
-        point: RecoveryPoint,
-        generation: int,
-        flush: FlushWork | None,
-        directory: str,
-        files: OpenFiles,
-        refs: list[FileRef],
-        epochs: Draft | None,
-    ) -> None:
-        self.point = point
-        self.generation = generation
-        self.flush = flush
-        self.is_flushed = flush is None
-        self.refs = list(dict.fromkeys(refs))
-        """Indexes and snapshots."""
-        self.synced: list[FileRef] = []
-        """Those of them that are done, in the same order."""
-        self.epochs = epochs
-        self._directory = directory
-        self._files = files
-
-    def run(self) -> None:
-        if self.flush is not None:
-            self.flush.run()
-            self.is_flushed = True
-        for ref in self.refs:
-            with suppress(FileNotFoundError):  # it left with its segment
-                self._files.open(ref).sync()
-            if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES)):
-                self._files.forget(ref)
-            self.synced.append(ref)
-        if self.epochs is not None:
-            self.epochs.sync()
-
-    def sync_names(self) -> None:
-        self._files.vfs.sync_dir(self._directory)
 
 
 class Log(LogReader):
@@ -220,6 +156,7 @@ class Log(LogReader):
         self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
         self._codec: Codec | None = _CODECS.get(settings.compression_type)
         """What clients' batches are stored in; None for whatever they came in."""
+        self.segments.active.interval_bytes = settings.index_interval_bytes
 
     @property
     def last_stable(self) -> Offset:

@@ -88,7 +88,12 @@ def create_log(
         recovery_point=RecoveryPoint(0, 0, 0),
         topic_id=topic_id,
         is_clean=False,
+        unsynced=[_metadata_ref(directory)],
     )
+
+
+def _metadata_ref(directory: str) -> FileRef:
+    return FileRef(f"{directory}/{names.PARTITION_METADATA}")
 
 
 def _write_new(vfs: Vfs, path: str, data: bytes) -> None:
@@ -399,8 +404,9 @@ class _Opening:
         self.producers.end_offset = offset
         segment.size = size
 
+        # What needs no change may yet be in the cache alone, as a process before this one left it.
+        self.unsynced.append(_metadata_ref(self.directory))
         while True:
-            # An index that needs no change may yet be in the cache alone, as a process before this one left it.
             self.unsynced += segment.index_refs
             intact = self._scan(index, position)
             following = self.segments[index + 1] if index + 1 < len(self.segments) else None

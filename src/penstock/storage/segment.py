@@ -74,7 +74,7 @@ class Segment:
         """Kept up to date while the segment is active; of a sealed one only the next segment's base counts."""
         self.created_ms = created_ms
         self.interval_bytes = interval_bytes
-        """`index.interval.bytes` when the segment was made or opened."""
+        """`index.interval.bytes`, which moves while the segment is the active one."""
         self.damaged: dict[int, str] = {}
         """Positions of batches that recovery found corrupt with sound ones behind them, and what was wrong."""
         self.gone = False

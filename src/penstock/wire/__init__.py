@@ -11,6 +11,7 @@ is left before anything is made of it.
     catalogue    the APIs, ApiVersions' reply      leaders     who leads now, told by both
     frames       lengths and headers               prefix      what a producer repeats, remembered
     outline      lengths checked before kio reads  messages    every other message, through kio
+    produce_client, fetch_client                   the same two from a client's side
 """
 
 from .catalogue import (

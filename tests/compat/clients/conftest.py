@@ -10,6 +10,7 @@ from tests.compat.clients.aio import AioDriver
 from tests.compat.clients.confluent import ConfluentDriver
 from tests.compat.clients.driver import Driver
 from tests.compat.clients.kafkapython import KafkaPythonDriver
+from tests.compat.clients.patient import Patient
 from tests.compat.clients.servers import Server, running_kafka, running_penstock
 
 DRIVERS: dict[str, Callable[[str], Driver]] = {
@@ -38,7 +39,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(params=list(DRIVERS))
 def driver(request: pytest.FixtureRequest, server: Server) -> Driver:
-    return DRIVERS[request.param](server.bootstrap)
+    made = DRIVERS[request.param](server.bootstrap)
+    return Patient(made) if server.is_kafka else made
 
 
 @pytest.fixture

@@ -43,25 +43,28 @@ def tool(kafka: KafkaPeer, server: Server):  # type: ignore[no-untyped-def]
     return run
 
 
-def test_kafka_topics_creates_describes_alters_lists_and_deletes(
-    tool, confluent: ConfluentDriver, name: str
-) -> None:  # type: ignore[no-untyped-def]
-    tool("topics", "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=1000")
-    tool("topics", "--alter", "--topic", name, "--partitions", "3")
+def test_kafka_topics_creates_describes_and_deletes(tool, confluent: ConfluentDriver, name: str) -> None:  # type: ignore[no-untyped-def]
+    tool("topics", "--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=1000")
     described = tool("topics", "--describe", "--topic", name)
     assert re.search(
         rf"Topic: {name}\s+TopicId: \S{{22}}\s+PartitionCount: 3\s+ReplicationFactor: 1", described
     )
     assert "retention.ms=1000" in described
     assert len(re.findall(r"Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described)) == 3
-    assert name in tool("topics", "--list").split()
     tool("topics", "--delete", "--topic", name)
     assert name not in confluent.topics()
 
 
-def test_kafka_topics_tells_what_is_wrong(tool, confluent: ConfluentDriver, name: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.long
+def test_kafka_topics_lists_alters_and_tells_what_is_wrong(
+    tool, confluent: ConfluentDriver, name: str
+) -> None:  # type: ignore[no-untyped-def]
+    confluent.create_topic(name)
+    assert name in tool("topics", "--list").split()
+    tool("topics", "--alter", "--topic", name, "--partitions", "3")
+    assert confluent.partition_count(name) == 3
     with pytest.raises(KafkaError, match=r"[Rr]eplication factor"):
-        tool("topics", "--create", "--topic", name, "--replication-factor", "3")
+        tool("topics", "--create", "--topic", f"{name}-more", "--replication-factor", "3")
 
 
 def test_kafka_configs_describes_and_alters(tool, confluent: ConfluentDriver, name: str) -> None:  # type: ignore[no-untyped-def]
@@ -77,6 +80,14 @@ def test_kafka_configs_describes_and_alters(tool, confluent: ConfluentDriver, na
     described = tool("configs", *entity, "--describe")
     assert "max.message.bytes=5000" in described
     assert "cleanup.policy=compact,delete" in described
+
+
+@pytest.mark.long
+def test_kafka_configs_takes_settings_away_and_describes_brokers(  # type: ignore[no-untyped-def]
+    tool, confluent: ConfluentDriver, name: str
+) -> None:
+    confluent.create_topic(name, configs={"max.message.bytes": "5000"})
+    entity = ("--entity-type", "topics", "--entity-name", name)
     tool("configs", *entity, "--alter", "--delete-config", "max.message.bytes")
     assert confluent.describe_configs(name)["max.message.bytes"] == "1048588"
     brokers = tool("configs", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
@@ -124,14 +135,16 @@ def test_kafka_get_offsets_and_delete_records_agree(  # type: ignore[no-untyped-
     )
     assert "low_watermark: 4" in tool("delete-records", "--offset-json-file", str(wanted))
     assert tool("get-offsets", "--topic", name).split() == [f"{name}:0:10", f"{name}:1:10"]
-    assert tool("get-offsets", "--topic", name, "--time", "earliest").split() == [
-        f"{name}:0:4",
-        f"{name}:1:0",
-    ]
-    assert tool("get-offsets", "--topic", name, "--time", "max-timestamp").split() == [
-        f"{name}:0:9",
-        f"{name}:1:9",
-    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("asked", "offset"), [("earliest", 0), ("max-timestamp", 9), ("1600000000004", 4)])
+def test_kafka_get_offsets_asks_by_time(  # type: ignore[no-untyped-def]
+    tool, confluent: ConfluentDriver, name: str, asked: str, offset: int
+) -> None:
+    confluent.create_topic(name)
+    confluent.produce(name, [Record(b"v", timestamp_ms=1_600_000_000_000 + each) for each in range(10)])
+    assert tool("get-offsets", "--topic", name, "--time", asked).split() == [f"{name}:0:{offset}"]
 
 
 def test_the_tools_that_look_at_the_cluster_understand_it(  # type: ignore[no-untyped-def]

@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.records.structs import NO_UUID
 
-from ..codec import NO_UUID
 from ..image import Resource
 from ..schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
 

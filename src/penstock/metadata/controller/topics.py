@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid, random_uuid, uuid_text
+from penstock.records.structs import NO_UUID
 
 from .. import schema as s
-from ..codec import NO_UUID
 from ..configs import broker_flag, broker_setting
 from ..image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
 from ..snapshot import partition_record

@@ -1,8 +1,9 @@
-"""Kafka's flexible message encoding, for structs that are declared once.
+"""Kafka's message encoding, for the structs inside records, each declared once.
 
-A struct is its plain fields in order, then its tagged fields: a count, and for each its tag, its size and
-its bytes, in the order of the tags. A tagged field that has its default is not written. Lengths are
-unsigned varints, one more than the length, so that zero can say null.
+A flexible struct is its plain fields in order, then its tagged fields: a count, and for each its tag, its size
+and its bytes, in the order of the tags. A tagged field that has its default is not written. Lengths are unsigned
+varints, one more than the length, so that zero can say null. Versions from before have no tags, lengths of two
+bytes for strings and of four for bytes and lists, and -1 for null: `FLEXIBLE_SINCE` says where they end.
 
 Which fields a version has is part of the declaration: `wire(INT32, since=2)`. The fields of a version are
 looked up once and kept, so that reading a record walks one list. Tags that nobody declared are kept as they
@@ -26,18 +27,28 @@ Write: TypeAlias = Callable[[bytearray, Any], None]
 NO_UUID = bytes(UUID_BYTES)
 _UVARINT_BITS_MAX = 35
 """Five bytes of seven bits: what Kafka reads an unsigned varint from."""
+_NULL = 0xFF
+"""-1 as the byte before a struct that is not there."""
 
 
-class CorruptMetadata(KafkaError):
+class CorruptStruct(KafkaError):
     code = ErrorCode.CORRUPT_MESSAGE
+
+
+class Form(NamedTuple):
+    """How a field of one version is written."""
+
+    version: int
+    flexible: bool
+    nullable: bool = False
+    tagged: bool = False
 
 
 class Kind(NamedTuple):
     """A type on the wire, and the value that a field of it has when nothing else is said."""
 
     name: str
-    codec: Callable[[int, bool], tuple[Read, Write]]
-    """Of a version of the message, and of whether null may stand here."""
+    codec: Callable[[Form], tuple[Read, Write]]
     zero: Any
 
 
@@ -74,6 +85,8 @@ class Struct:
     """
 
     FIELDS: ClassVar[dict[str, Wire]] = {}
+    FLEXIBLE_SINCE: ClassVar[int] = 0
+    """The first flexible version. A struct within another is as flexible as that one."""
     _DEFAULTS: ClassVar[dict[str, Any]] = {"unknown_tags": ()}
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields of a later Kafka, by tag."""
@@ -133,7 +146,7 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise CorruptMetadata(f"a length or tag at byte {position - 5} goes on past five bytes")
+    raise CorruptStruct(f"a length or tag at byte {position - 5} goes on past five bytes")
 
 
 def _fixed(name: str, packing: str, zero: Any) -> Kind:
@@ -146,7 +159,7 @@ def _fixed(name: str, packing: str, zero: Any) -> Kind:
     def write(out: bytearray, value: Any) -> None:
         out += pack(value)
 
-    return Kind(name, lambda _version, _nullable: (read, write), zero)
+    return Kind(name, lambda _form: (read, write), zero)
 
 
 INT8 = _fixed("int8", ">b", 0)
@@ -159,39 +172,68 @@ BOOL = _fixed("bool", ">?", False)
 UUID = _fixed("uuid", ">16s", NO_UUID)
 
 
-def _take(data: bytes, position: int, nullable: bool) -> tuple[bytes | None, int]:
+def _compact_length(data: bytes, position: int) -> tuple[int, int]:
     length, position = read_uvarint(data, position)
-    if length == 0:
-        if not nullable:
-            raise CorruptMetadata(f"null at byte {position - 1}, where a value is required")
-        return None, position
-    end = position + length - 1
-    if end > len(data):
-        raise CorruptMetadata(f"{length - 1} bytes at byte {position} end after the record's {len(data)}")
-    return data[position:end], end
+    return length - 1, position
 
 
-def _put(out: bytearray, value: bytes | None, nullable: bool) -> None:
-    if value is None:
-        if not nullable:
-            raise ValueError("null, where a value is required")
-        out.append(0)
-        return
-    write_uvarint(out, len(value) + 1)
-    out += value
+def _put_compact_length(out: bytearray, length: int) -> None:
+    write_uvarint(out, length + 1)
 
 
-def _bytes_codec(_version: int, nullable: bool) -> tuple[Read, Write]:
-    return lambda data, at: _take(data, at, nullable), lambda out, value: _put(out, value, nullable)
+class Length(NamedTuple):
+    """How a length is read and written; -1 is null."""
+
+    read: Callable[[bytes, int], tuple[int, int]]
+    write: Callable[[bytearray, int], None]
 
 
-def _string_codec(_version: int, nullable: bool) -> tuple[Read, Write]:
+def _plain_length(packing: str) -> Length:
+    read, write = _fixed("length", packing, 0).codec(Form(0, False))
+    return Length(read, write)
+
+
+_COMPACT = Length(_compact_length, _put_compact_length)
+_SHORT, _LONG = _plain_length(">h"), _plain_length(">i")
+
+
+def _blob(length: Length, nullable: bool) -> tuple[Read, Write]:
+    def read(data: bytes, position: int) -> tuple[bytes | None, int]:
+        size, start = length.read(data, position)
+        if size < 0:
+            if size < -1 or not nullable:
+                raise CorruptStruct(f"null at byte {position}, where a value is required")
+            return None, start
+        end = start + size
+        if end > len(data):
+            raise CorruptStruct(f"{size} bytes at byte {start} end after the record's {len(data)}")
+        return data[start:end], end
+
+    def write(out: bytearray, value: bytes | None) -> None:
+        if value is None:
+            if not nullable:
+                raise ValueError("null, where a value is required")
+            length.write(out, -1)
+            return
+        length.write(out, len(value))
+        out += value
+
+    return read, write
+
+
+def _bytes_codec(form: Form) -> tuple[Read, Write]:
+    return _blob(_COMPACT if form.flexible else _LONG, form.nullable)
+
+
+def _string_codec(form: Form) -> tuple[Read, Write]:
+    read_bytes, write_bytes = _blob(_COMPACT if form.flexible else _SHORT, form.nullable)
+
     def read(data: bytes, position: int) -> tuple[str | None, int]:
-        raw, position = _take(data, position, nullable)
+        raw, position = read_bytes(data, position)
         return None if raw is None else raw.decode(), position
 
     def write(out: bytearray, value: str | None) -> None:
-        _put(out, None if value is None else value.encode(), nullable)
+        write_bytes(out, None if value is None else value.encode())
 
     return read, write
 
@@ -201,29 +243,33 @@ STRING = Kind("string", _string_codec, "")
 
 
 def array(of: Kind) -> Kind:
-    def codec(version: int, nullable: bool) -> tuple[Read, Write]:
-        read_one, write_one = of.codec(version, False)
+    def codec(form: Form) -> tuple[Read, Write]:
+        read_one, write_one = of.codec(form._replace(nullable=False, tagged=False))
+        length = _COMPACT if form.flexible else _LONG
 
         def read(data: bytes, position: int) -> tuple[tuple[Any, ...] | None, int]:
-            count, position = read_uvarint(data, position)
-            if count == 0:
-                if not nullable:
-                    raise CorruptMetadata(f"null at byte {position - 1}, where a list is required")
-                return None, position
-            if count - 1 > len(data) - position:  # every element takes a byte at least
-                raise CorruptMetadata(f"a list at byte {position} claims {count - 1} elements")
+            count, start = length.read(data, position)
+            if count < 0:
+                if count < -1 or not form.nullable:
+                    raise CorruptStruct(f"null at byte {position}, where a list is required")
+                return None, start
+            if count > len(data) - start:  # every element takes a byte at least
+                raise CorruptStruct(f"a list at byte {start} claims {count} elements")
+            position = start
             values = []
-            for _ in range(count - 1):
+            for _ in range(count):
                 value, position = read_one(data, position)
                 values.append(value)
             return tuple(values), position
 
         def write(out: bytearray, values: Iterable[Any] | None) -> None:
             if values is None:
-                _put(out, None, nullable)
+                if not form.nullable:
+                    raise ValueError("null, where a list is required")
+                length.write(out, -1)
                 return
             listed = tuple(values)
-            write_uvarint(out, len(listed) + 1)
+            length.write(out, len(listed))
             for value in listed:
                 write_one(out, value)
 
@@ -233,14 +279,27 @@ def array(of: Kind) -> Kind:
 
 
 def struct(of: type[Struct]) -> Kind:
-    def codec(version: int, _nullable: bool) -> tuple[Read, Write]:
-        body = body_of(of, version)
+    """A struct within another. One that may be null has a byte before it: 1, or for null -1, in a tag 0."""
+
+    def codec(form: Form) -> tuple[Read, Write]:
+        body = body_of(of, form.version, form.flexible)
+        null = 0 if form.tagged else _NULL
 
         def read(data: bytes, position: int) -> tuple[Struct, int]:
             values, position = body.read(data, position)
             return of(**values), position
 
-        return read, body.write
+        def read_nullable(data: bytes, position: int) -> tuple[Struct | None, int]:
+            return (None, position + 1) if data[position] == null else read(data, position + 1)
+
+        def write_nullable(out: bytearray, value: Struct | None) -> None:
+            if value is None:
+                out.append(null)
+                return
+            out.append(1)
+            body.write(out, value)
+
+        return (read_nullable, write_nullable) if form.nullable else (read, body.write)
 
     return Kind(of.__name__, codec, of())
 
@@ -248,9 +307,10 @@ def struct(of: type[Struct]) -> Kind:
 class Body:
     """The fields of one version of one struct."""
 
-    __slots__ = ("_absent", "_plain", "_tagged")
+    __slots__ = ("_absent", "_flexible", "_plain", "_tagged")
 
-    def __init__(self, of: type[Struct], version: int) -> None:
+    def __init__(self, of: type[Struct], version: int, flexible: bool) -> None:
+        self._flexible = flexible
         self._plain: list[tuple[str, Read, Write]] = []
         self._tagged: dict[int, tuple[str, Read, Write, Any]] = {}
         self._absent: list[tuple[str, Any]] = []
@@ -258,7 +318,7 @@ class Body:
             if not how.since <= version <= how.until:
                 self._absent.append((name, how.default))
                 continue
-            read, write = how.kind.codec(version, how.nullable)
+            read, write = how.kind.codec(Form(version, flexible, how.nullable, how.tag is not None))
             if how.tag is None:
                 self._plain.append((name, read, write))
             else:
@@ -268,6 +328,8 @@ class Body:
         values: dict[str, Any] = {}
         for name, read, _ in self._plain:
             values[name], position = read(data, position)
+        if not self._flexible:
+            return values, position
         count, position = read_uvarint(data, position)
         if count:
             unknown = []
@@ -276,14 +338,14 @@ class Body:
                 size, position = read_uvarint(data, position)
                 end = position + size
                 if end > len(data):
-                    raise CorruptMetadata(f"tag {tag} at byte {position} ends after the record's {len(data)}")
+                    raise CorruptStruct(f"tag {tag} at byte {position} ends after the record's {len(data)}")
                 known = self._tagged.get(tag)
                 if known is None:
                     unknown.append((tag, data[position:end]))
                 else:
                     values[known[0]], position = known[1](data, position)
                     if position != end:
-                        raise CorruptMetadata(f"tag {tag} ends at byte {position}, {end} expected")
+                        raise CorruptStruct(f"tag {tag} ends at byte {position}, {end} expected")
                 position = end
             if unknown:
                 values["unknown_tags"] = tuple(unknown)
@@ -298,6 +360,8 @@ class Body:
                 )
         for name, _, write in self._plain:
             write(out, getattr(value, name))
+        if not self._flexible:
+            return
         tagged = list(value.unknown_tags)
         for tag, (name, _, write, default) in self._tagged.items():
             held = getattr(value, name)
@@ -312,13 +376,15 @@ class Body:
             out += content
 
 
-_BODIES: dict[tuple[type[Struct], int], Body] = {}
+_BODIES: dict[tuple[type[Struct], int, bool], Body] = {}
 
 
-def body_of(of: type[Struct], version: int) -> Body:
-    body = _BODIES.get((of, version))
+def body_of(of: type[Struct], version: int, flexible: bool | None = None) -> Body:
+    if flexible is None:
+        flexible = version >= of.FLEXIBLE_SINCE
+    body = _BODIES.get((of, version, flexible))
     if body is None:
-        body = _BODIES[of, version] = Body(of, version)
+        body = _BODIES[of, version, flexible] = Body(of, version, flexible)
     return body
 
 
@@ -327,9 +393,9 @@ def read_whole(of: type[Struct], version: int, data: bytes, position: int = 0) -
     try:
         values, end = body_of(of, version).read(data, position)
     except (IndexError, StructError, UnicodeDecodeError) as error:
-        raise CorruptMetadata(f"{of.__name__} version {version} cannot be read: {error}") from error
+        raise CorruptStruct(f"{of.__name__} version {version} cannot be read: {error}") from error
     if end != len(data):
-        raise CorruptMetadata(
+        raise CorruptStruct(
             f"{of.__name__} version {version} ends at byte {end}, but {len(data)} bytes were given"
         )
     return values

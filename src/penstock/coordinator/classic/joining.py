@@ -1,0 +1,197 @@
+"""JoinGroup in a classic group: who may come in, and whether that begins a round.
+
+A dynamic member comes without an id, gets one, and joins with it (KIP-394). A static member (KIP-345) is known by
+its instance id: coming back, it takes the place of its predecessor, without a round if nothing else has changed.
+"""
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.later import Later
+
+from ..outcome import NOTHING, Change, Outcome
+from ..requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
+from ..schemas import Records
+from .group import ClassicGroup, ClassicMember, State
+from .rounds import Rounds
+
+Joined = Outcome[JoinReply]
+
+
+class Joining:
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._shard = rounds.shard
+
+    def join(self, request: JoinGroup, before: Records = ()) -> Joined:
+        """Join the group, or one that is made for it after the records before, which take away another of its name."""
+        groups = self._shard.groups
+        found = groups.get(request.group)
+        group = self._rounds.group(request.group)
+        if group is not None:
+            return self._join(request, group)
+        if request.member_id != NO_MEMBER_ID:
+            raise KafkaError(
+                f"there is no group {request.group} with member {request.member_id}", ErrorCode.UNKNOWN_MEMBER_ID
+            )
+        group = ClassicGroup(request.group, state_since_ms=self._shard.now_ms)
+        # A new group is in the log from the start, so that one that never gets further can be found and deleted.
+        record = group.record({})
+        outcome = self._join(request, group)
+        if outcome.reply not in (None,) and isinstance(outcome.reply, JoinReply) and not group.pending_joins:
+            return outcome  # it was refused, and no group came of it
+        groups[request.group] = group
+
+        def settled(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and groups.get(request.group) is group:
+                self._rounds.forget_timers(group)
+                for member in group.members.values():
+                    group.answer_join(member, JoinReply(write_error(code), member.member_id))
+                if found is None:
+                    del groups[request.group]
+                else:
+                    groups[request.group] = found
+
+        return Outcome(outcome.reply, Change((*before, record), settled, replays=False))
+
+    def _join(self, request: JoinGroup, group: ClassicGroup) -> Joined:
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            raise KafkaError(f"group {group.group_id} is full", ErrorCode.GROUP_MAX_SIZE_REACHED)
+        if not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
+            raise KafkaError(
+                f"group {group.group_id} does not know the protocols of the member",
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            )
+        if request.member_id == NO_MEMBER_ID:
+            return self._join_new(request, group)
+        if request.member_id in group.pending_joins:
+            if request.instance_id is not None:
+                raise KafkaError("an id for a dynamic member was given", ErrorCode.UNKNOWN_MEMBER_ID)
+            return self._add(request, group, request.member_id)
+        return self._rejoin(request, group)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        limit = self._shard.settings.size_max
+        member = group.members.get(member_id)
+        if group.state is State.EMPTY:
+            return True
+        if group.state is State.PREPARING:
+            # Those who wait are counted: it may be the last to join again whom a lowered limit leaves out.
+            return (member is not None and member.awaits_join is not None) or group.joins_awaited < limit
+        return member is not None or len(group.members) < limit
+
+    def _join_new(self, request: JoinGroup, group: ClassicGroup) -> Joined:
+        if request.instance_id is not None:
+            member_id = f"{request.instance_id}-{self._shard.new_id()}"
+            existing = group.statics.get(request.instance_id)
+            if existing is None:
+                return self._add(request, group, member_id)
+            return self._replace(request, group, group.members[existing], member_id)
+        member_id = f"{request.client_id}-{self._shard.new_id()}"
+        if request.needs_member_id:
+            self._rounds.expect(group, member_id, request.session_timeout_ms)
+            return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        return self._add(request, group, member_id)
+
+    def _add(self, request: JoinGroup, group: ClassicGroup, member_id: str) -> Joined:
+        member = ClassicMember(
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            rebalance_timeout_ms(request),
+            request.session_timeout_ms,
+            request.protocols,
+            is_new=True,
+        )
+        if group.state is State.PREPARING and group.previous_state is State.EMPTY:
+            group.had_newcomer = True
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        waits: Later[JoinReply] = Later()
+        group.add(member, waits)
+        # It cannot send heartbeats before it knows its id, so it is given longer; and not for ever, because a
+        # client that went away meanwhile is not seen to.
+        self._rounds.renew(group, member, self._shard.settings.new_member_join_timeout_ms)
+        return Outcome(waits, self._rounds.prepare_or_complete(group))
+
+    def _update(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember) -> Joined:
+        waits: Later[JoinReply] = Later()
+        group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
+        group.await_join(member, waits)
+        return Outcome(waits, self._rounds.prepare_or_complete(group))
+
+    def _rejoin(self, request: JoinGroup, group: ClassicGroup) -> Joined:
+        member = group.known(request.member_id, request.instance_id)
+        is_leader = member.member_id == group.leader
+        is_same = member.protocols == request.protocols
+        if group.state is State.PREPARING:
+            return self._update(request, group, member)
+        if group.state is State.COMPLETING:
+            if not is_same:
+                return self._update(request, group, member)
+            # It has not got the answer to its join, and asks again.
+            return Outcome(self._rounds.joined(group, member, group.joined_members() if is_leader else ()))
+        if group.state is State.STABLE:
+            if is_leader or not is_same:
+                # A leader that joins again has a reason that the coordinator cannot see, such as new partitions.
+                return self._update(request, group, member)
+            return Outcome(self._rounds.joined(group, member))
+        raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _replace(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str) -> Joined:
+        """A static member is back under a new id."""
+        rounds = self._rounds
+        old_id, old_leader = member.member_id, group.leader or ""
+        old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        group.replace_static(member, member_id)
+        rounds.renew(group, member)
+        group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
+        waits: Later[JoinReply] = Later()
+        group.await_join(member, waits)
+        if group.state is State.COMPLETING:
+            # The leader may be assigning to the old id at this moment.
+            return Outcome(waits, rounds.prepare(group))
+        if group.state is not State.STABLE:
+            return Outcome(waits, rounds.complete_if_all_joined(group))
+        if group.select_protocol() != group.protocol:
+            return Outcome(waits, rounds.prepare_or_complete(group))
+
+        def settled(code: ErrorCode) -> None:
+            if member.awaits_join is not waits:
+                return  # another round has begun, and answers it
+            if code is not ErrorCode.NONE:
+                group.answer_join(member, JoinReply(write_error(code)))
+                if member_id in group.members:
+                    group.update(member, *old)
+                    group.replace_static(member, old_id)
+                    rounds.renew(group, member)
+                return
+            is_leader = group.leader == member_id
+            if request.may_skip_assignment:
+                members = group.joined_members() if is_leader else ()
+                group.answer_join(member, rounds.joined(group, member, members, skip=is_leader))
+            else:
+                # Told that somebody else leads, the old leader's successor does not assign anew.
+                group.answer_join(member, rounds.joined(group, member)._replace(leader=old_leader))
+
+        assignments = {each.member_id: each.assignment for each in group.members.values()}
+        return Outcome(waits, Change((group.record(assignments),), settled, replays=False))
+
+
+def rebalance_timeout_ms(request: JoinGroup) -> int:
+    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+
+
+def checked(request: JoinGroup, timeout_ms_min: int, timeout_ms_max: int) -> JoinGroup:
+    if not request.group:
+        raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+    if not timeout_ms_min <= request.session_timeout_ms <= timeout_ms_max:
+        raise KafkaError(
+            f"the session timeout is {request.session_timeout_ms} ms, "
+            f"{timeout_ms_min} to {timeout_ms_max} expected",
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+        )
+    return request
+
+
+__all__ = ["NOTHING", "Joining", "checked", "rebalance_timeout_ms"]

@@ -1,0 +1,392 @@
+"""What a group coordinator can be asked, and what it answers: plain data, free of API versions.
+
+What a version changes about the behaviour, and not only about the form, is a field here. A reply carries its error
+code; `refusal` makes the reply of any request that says nothing but a code.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Uuid
+from penstock.records.structs import NO_UUID
+
+NO_MEMBER_ID = ""
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_LEADER = ""
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Name and metadata, the one that the member would rather have first."""
+
+
+# The classic protocol.
+
+
+class JoinGroup(NamedTuple):
+    group: str
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int = -1
+    """-1 for the session timeout: version 0 has no other."""
+    member_id: str = NO_MEMBER_ID
+    instance_id: str | None = None
+    needs_member_id: bool = True
+    """From version 4: a new member gets its id first, and then joins with it (KIP-394)."""
+    may_skip_assignment: bool = True
+    """From version 9: a leader can be told to leave the assignment as it is (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    member_id: str = NO_MEMBER_ID
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_LEADER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+    """For the leader alone."""
+
+
+class SyncGroup(NamedTuple):
+    group: str
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    """Versions before 5 do not say these two. From 5 on a client must: who reads the request refuses it otherwise,
+    with INCONSISTENT_GROUP_PROTOCOL."""
+    protocol: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+class SyncReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class Heartbeat(NamedTuple):
+    group: str
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
+class HeartbeatReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+
+
+class LeavingMember(NamedTuple):
+    member_id: str
+    instance_id: str | None = None
+
+
+class LeaveGroup(NamedTuple):
+    group: str
+    members: tuple[LeavingMember, ...]
+    """Before version 3 it is one, and the reply's code is that one's."""
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    code: ErrorCode = ErrorCode.NONE
+
+
+class LeaveReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    members: tuple[LeftMember, ...] = ()
+
+
+# Offsets.
+
+
+class CommittedPartition(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+    topic_id: Uuid = NO_UUID
+
+
+class OffsetCommit(NamedTuple):
+    group: str
+    partitions: tuple[CommittedPartition, ...]
+    member_id: str = NO_MEMBER_ID
+    generation: int = NO_GENERATION
+    """Of a member of the consumer protocol, its epoch."""
+    instance_id: str | None = None
+    retention_ms: int = -1
+    """Versions 2 to 4 may name one."""
+    knows_epochs: bool = True
+    """From version 9: the client can be told of groups that are not there, and of stale epochs."""
+
+
+class TxnOffsetCommit(NamedTuple):
+    group: str
+    partitions: tuple[CommittedPartition, ...]
+    producer_id: int
+    producer_epoch: int
+    member_id: str = NO_MEMBER_ID
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+
+
+class PartitionResult(NamedTuple):
+    topic: str
+    partition: int
+    code: ErrorCode = ErrorCode.NONE
+
+
+class PartitionsReply(NamedTuple):
+    """To OffsetCommit, TxnOffsetCommit and OffsetDelete. A code of its own means that no partition was looked at."""
+
+    code: ErrorCode = ErrorCode.NONE
+    partitions: tuple[PartitionResult, ...] = ()
+
+
+class OffsetFetch(NamedTuple):
+    group: str
+    partitions: tuple[tuple[str, int], ...] | None
+    """None for all that the group has."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    require_stable: bool = False
+    """Do not tell an offset that an open transaction may be about to move (KIP-447)."""
+
+
+class FetchedOffset(NamedTuple):
+    topic: str
+    partition: int
+    offset: int = NO_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+    code: ErrorCode = ErrorCode.NONE
+
+
+class OffsetFetchReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    offsets: tuple[FetchedOffset, ...] = ()
+
+
+class OffsetDelete(NamedTuple):
+    group: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+class ForgetPartitions(NamedTuple):
+    """The partitions are deleted: their offsets go from every group."""
+
+    partitions: tuple[tuple[str, int], ...]
+
+
+# Groups, from outside.
+
+
+class ListGroups(NamedTuple):
+    states: frozenset[str] = frozenset()
+    """In small letters, as the next; empty for all."""
+    types: frozenset[str] = frozenset()
+
+
+class ListedGroup(NamedTuple):
+    group: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class ListReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    groups: tuple[ListedGroup, ...] = ()
+
+
+class DescribeGroups(NamedTuple):
+    """Classic groups; one that is not there is told as Dead, which before version 6 is no error."""
+
+    groups: tuple[str, ...]
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class DescribedGroup(NamedTuple):
+    group: str
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DescribeReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    groups: tuple[DescribedGroup, ...] = ()
+
+
+class DeleteGroups(NamedTuple):
+    groups: tuple[str, ...]
+
+
+class DeletedGroup(NamedTuple):
+    group: str
+    code: ErrorCode = ErrorCode.NONE
+
+
+class DeleteReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    groups: tuple[DeletedGroup, ...] = ()
+
+
+# The consumer protocol (KIP-848).
+
+Partitions: TypeAlias = tuple[tuple[Uuid, tuple[int, ...]], ...]
+"""Topics by id, and partitions of each."""
+
+
+class ConsumerGroupHeartbeat(NamedTuple):
+    group: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 leaves for a while: a static member that will be back."""
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_names: tuple[str, ...] | None = None
+    """None, as in the next ones, where nothing has changed since the last heartbeat."""
+    subscribed_regex: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+
+
+class ConsumerHeartbeatReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+    """None where it is what the member was told last."""
+
+
+class ConsumerGroupDescribe(NamedTuple):
+    groups: tuple[str, ...]
+
+
+class DescribedTopicPartitions(NamedTuple):
+    topic_id: Uuid
+    topic: str
+    partitions: tuple[int, ...]
+
+
+class DescribedConsumer(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_names: tuple[str, ...]
+    subscribed_regex: str | None
+    assignment: tuple[DescribedTopicPartitions, ...]
+    target: tuple[DescribedTopicPartitions, ...]
+    is_classic: bool
+
+
+class DescribedConsumerGroup(NamedTuple):
+    group: str
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedConsumer, ...] = ()
+
+
+class ConsumerDescribeReply(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    groups: tuple[DescribedConsumerGroup, ...] = ()
+
+
+Request: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | TxnOffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | ForgetPartitions
+    | ListGroups
+    | DescribeGroups
+    | DeleteGroups
+    | ConsumerGroupHeartbeat
+    | ConsumerGroupDescribe
+)
+
+_REPLIES: dict[type[Any], type[Any]] = {
+    JoinGroup: JoinReply,
+    SyncGroup: SyncReply,
+    Heartbeat: HeartbeatReply,
+    LeaveGroup: LeaveReply,
+    OffsetCommit: PartitionsReply,
+    TxnOffsetCommit: PartitionsReply,
+    OffsetFetch: OffsetFetchReply,
+    OffsetDelete: PartitionsReply,
+    ForgetPartitions: PartitionsReply,
+    ListGroups: ListReply,
+    DescribeGroups: DescribeReply,
+    DeleteGroups: DeleteReply,
+    ConsumerGroupHeartbeat: ConsumerHeartbeatReply,
+    ConsumerGroupDescribe: ConsumerDescribeReply,
+}
+
+
+def refusal(request: Request, code: ErrorCode, message: str | None = None) -> Any:
+    """The reply to a request that was not done, whatever it was."""
+    if isinstance(request, JoinGroup):
+        return JoinReply(code, request.member_id)
+    if isinstance(request, ConsumerGroupHeartbeat):
+        return ConsumerHeartbeatReply(code, message)
+    return _REPLIES[type(request)](code)
+
+
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def write_error(code: ErrorCode) -> ErrorCode:
+    """What a member is told when the records of its request could not be written: what it does next, as in Kafka."""
+    return _WRITE_ERRORS.get(code, code)

@@ -1,0 +1,66 @@
+"""What a group coordinator can be told, by Kafka's names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Kafka's settings of groups and offsets, with Kafka's defaults."""
+
+    session_timeout_ms_min: int = 6_000
+    """`group.min.session.timeout.ms`: of classic members, as the next ones."""
+    session_timeout_ms_max: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    """How long the first member of a group waits for others; each that comes in that time prolongs it once."""
+    size_max: int = 2**31 - 1
+    """`group.max.size`."""
+    new_member_join_timeout_ms: int = 300_000
+    """How long a join may wait that gave no member id: its client cannot send heartbeats yet. Fixed in Kafka too."""
+    offset_metadata_bytes_max: int = 4_096
+    """`offset.metadata.max.bytes`. Kafka counts the characters of the text, and so does this."""
+    offsets_retention_ms: int = 10_080 * MINUTE_MS
+    """`offsets.retention.minutes`."""
+    offsets_check_interval_ms: int = 600_000
+    """`offsets.retention.check.interval.ms`."""
+    consumer_session_timeout_ms: int = 45_000
+    """`group.consumer.session.timeout.ms`: of members of the consumer protocol (KIP-848), as the rest."""
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_size_max: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is the one of a group whose members name none."""
+    upgrades: bool = True
+    """`group.consumer.migration.policy`: whether a live classic group may become a consumer group."""
+    downgrades: bool = True
+    regex_refresh_interval_ms: int = 600_000
+    """`group.consumer.regex.refresh.interval.ms`: after how long subscribed expressions are resolved anew."""
+
+
+class Topic(Protocol):
+    """What a coordinator knows of a topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partitions(self) -> int: ...
+    def racks(self, partition: int) -> frozenset[str]:
+        """Where the partition has replicas; empty where racks are not known."""
+        ...
+
+
+class Topics(Protocol):
+    """The cluster's topics at one moment, as the coordinator asks for them."""
+
+    @property
+    def version(self) -> int:
+        """Grows with the metadata."""
+        ...
+
+    @property
+    def by_name(self) -> Mapping[str, Topic]: ...
+    def by_id(self, topic_id: bytes) -> Topic | None: ...

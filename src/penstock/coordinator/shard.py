@@ -1,0 +1,35 @@
+"""What one coordinator has, and the parts of it share: groups, offsets, timers, and what it knows of the world."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .classic.group import ClassicGroup
+from .offsets import OffsetStore
+from .outcome import Change
+from .settings import GroupSettings, Topics
+from .timers import Timers
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from .consumer.group import ConsumerGroup
+
+
+@dataclass(slots=True)
+class Shard:
+    settings: GroupSettings
+    topics: Topics
+    rng: "Random"
+    groups: "dict[str, ClassicGroup | ConsumerGroup]" = field(default_factory=dict)
+    offsets: OffsetStore = field(default_factory=OffsetStore)
+    timers: Timers[Change] = field(default_factory=Timers)
+    now_ms: int = 0
+    """When what is being decided was asked."""
+
+    def after_ms(self, delay_ms: int) -> int:
+        return self.now_ms + delay_ms
+
+    def new_id(self) -> str:
+        """A random UUID as text, which ends the ids of classic members."""
+        digits = f"{self.rng.getrandbits(128):032x}"
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

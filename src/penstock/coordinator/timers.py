@@ -1,0 +1,75 @@
+"""Timers by name, for a coordinator that has no clock: `due(now_ms)` gives what to do next.
+
+A heartbeat moves its member's deadline some thousand times a second, so moving is made cheap: the new deadline is
+noted, and the entry in the heap, which comes up too early, is put back when it does. Each name has one entry.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Generic, TypeVar
+
+Name = tuple[str, ...]
+T = TypeVar("T")
+
+
+class Timers(Generic[T]):
+    __slots__ = ("_heap", "_queued", "_set", "_turn")
+
+    def __init__(self) -> None:
+        self._set: dict[Name, tuple[int, Callable[[], T]]] = {}
+        self._queued: dict[Name, int] = {}
+        """The earliest deadline in the heap of each name that has one there. Never after the deadline in force."""
+        self._heap: list[tuple[int, int, Name]] = []
+        self._turn = 0
+        """Orders what is due at the same time by when it was set."""
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self._set
+
+    def schedule(self, name: Name, at_ms: int, call: Callable[[], T]) -> None:
+        """Have something called at a time, in place of what the name stood for."""
+        self._set[name] = (at_ms, call)
+        queued = self._queued.get(name)
+        if queued is None or at_ms < queued:
+            self._push(name, at_ms)
+
+    def cancel(self, name: Name) -> None:
+        self._set.pop(name, None)
+
+    def clear(self) -> None:
+        self._set.clear()
+        self._queued.clear()
+        self._heap.clear()
+
+    def next_deadline_ms(self) -> int | None:
+        self._tidy()
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> Callable[[], T] | None:
+        """What is to be called now, the earliest first; its name is free again."""
+        self._tidy()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        name = heappop(self._heap)[2]
+        del self._queued[name]
+        return self._set.pop(name)[1]
+
+    def _push(self, name: Name, at_ms: int) -> None:
+        self._turn += 1
+        self._queued[name] = at_ms
+        heappush(self._heap, (at_ms, self._turn, name))
+
+    def _tidy(self) -> None:
+        """Bring the heap's first entry to one that is in force."""
+        while self._heap:
+            at_ms, _, name = self._heap[0]
+            if self._queued.get(name) != at_ms:
+                heappop(self._heap)  # an earlier one was put in after it, and has been served
+                continue
+            timer = self._set.get(name)
+            if timer is not None and timer[0] == at_ms:
+                return
+            heappop(self._heap)
+            del self._queued[name]
+            if timer is not None:
+                self._push(name, timer[0])

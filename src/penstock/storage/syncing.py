@@ -1,0 +1,79 @@
+"""What a log has to sync, as work for any thread: the log prepares it, and makes it count when it is done.
+
+Nothing here changes the log. Its writer goes on meanwhile, and finds out at the end whether the work still means
+something: see `Log.finish_flush` and `Log.finish_checkpoint`.
+"""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.base.ids import Offset
+from penstock.storage import names
+from penstock.storage.checkpoints import RecoveryPoint
+from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.segment import Segment
+from penstock.vfs import Draft, Vfs
+
+
+class FlushWork(NamedTuple):
+    """Files to sync, on any thread; `finish_flush` makes it count."""
+
+    log_end: Offset
+    generation: int
+    segments: tuple[tuple[Segment, int], ...]
+    names_changed: int
+    directory: str | None
+    """Set when new names must be made durable as well."""
+    vfs: Vfs
+
+    def run(self) -> None:
+        for segment, _ in self.segments:
+            try:
+                segment.file().sync()
+            except FileNotFoundError:
+                if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
+                    raise
+        if self.directory is not None:
+            self.vfs.sync_dir(self.directory)
+
+
+class CheckpointWork:
+    """What a checkpoint must sync, on any thread; see `Log.prepare_checkpoint`."""
+
+    def __init__(
+        self,
+        point: RecoveryPoint,
+        generation: int,
+        flush: FlushWork | None,
+        directory: str,
+        files: OpenFiles,
+        refs: list[FileRef],
+        epochs: Draft | None,
+    ) -> None:
+        self.point = point
+        self.generation = generation
+        self.flush = flush
+        self.is_flushed = flush is None
+        self.refs = list(dict.fromkeys(refs))
+        """Indexes, snapshots, and the topic's id."""
+        self.synced: list[FileRef] = []
+        """Those of them that are done, in the same order."""
+        self.epochs = epochs
+        self._directory = directory
+        self._files = files
+
+    def run(self) -> None:
+        if self.flush is not None:
+            self.flush.run()
+            self.is_flushed = True
+        for ref in self.refs:
+            with suppress(FileNotFoundError):  # it left with its segment
+                self._files.open(ref).sync()
+            if ref.path.endswith((names.SNAPSHOT, names.SEQUENCES, names.PARTITION_METADATA)):
+                self._files.forget(ref)
+            self.synced.append(ref)
+        if self.epochs is not None:
+            self.epochs.sync()
+
+    def sync_names(self) -> None:
+        self._files.vfs.sync_dir(self._directory)

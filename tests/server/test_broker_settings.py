@@ -1,0 +1,449 @@
+"""Settings of brokers, each in a test in which it changes what happens. Those behind a topic's: `test_settings`."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+from tests.handlers.cluster import Cluster
+from tests.nodes import StillNode
+from tests.server.settings_scenes import TOPIC, Scene, fill_with_one_key
+from tests.wire_requests import fetch_body
+
+from penstock.base.settings import BadSetting
+from penstock.handlers.context import Endpoint
+from penstock.metadata import Resource, ResourceType
+from penstock.records import build_batch
+from penstock.server import host
+from penstock.server.config import config_from, load
+from penstock.server.listeners import Listening, listen
+from penstock.wire import Api, request_module
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+SHOWN: set[str] = set()
+"""The settings that a test here shows."""
+
+ELSEWHERE = {
+    "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",
+    "connections.max.idle.ms": "tests/server/test_node.py::"
+    "test_idle_connections_are_closed_and_waiting_ones_are_not",
+    "request.timeout.ms": "tests/handlers/test_configs.py::"
+    "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
+}
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1000"}
+
+
+def shows(*names: str) -> Callable[[Test], Test]:
+    SHOWN.update(names)
+    return lambda test: test
+
+
+def scene_with(settings: dict[str, str] | None = None, partitions: int = 1, **topic: str) -> Scene:
+    node = StillNode(settings=settings)
+    node.create_topic(TOPIC, partitions, **topic)
+    return Scene(node)
+
+
+# -- who it is, and where it listens -------------------------------------------------------------------
+
+
+@shows("node.id", "broker.id", "broker.rack")
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+def test_a_broker_has_its_number_and_its_rack(name: str) -> None:
+    [broker] = Scene(StillNode(settings={name: "7", "broker.rack": "attic"})).metadata().brokers
+    assert (broker.node_id, broker.rack) == (7, "attic")
+    [broker] = Scene(StillNode()).metadata().brokers
+    assert (broker.node_id, broker.rack) == (1, None)
+
+
+@shows("log.dir", "log.dirs")
+@pytest.mark.parametrize("name", ["log.dir", "log.dirs"])
+def test_a_broker_has_its_directory(name: str) -> None:
+    assert load(flags=[f"{name}=/somewhere"], environment={}).data == "/somewhere"
+    assert load(environment={}).data == "./penstock-data"
+
+
+@shows("listeners", "controller.listener.names")
+def test_a_broker_listens_where_it_is_told_but_not_as_a_controller() -> None:
+    listeners = "PLAINTEXT://:9092,CONTROLLER://:9093"
+    config = config_from("/data", {"listeners": listeners, "controller.listener.names": "CONTROLLER"})
+    assert dict(config.listeners) == {"PLAINTEXT": Endpoint("", 9092)}
+    both = {"listeners": "PLAINTEXT://:9092,SSL://:9093", "listener.security.protocol.map": ALL_PLAIN}
+    assert set(config_from("/data", both).listeners) == {"PLAINTEXT", "SSL"}
+
+
+ALL_PLAIN = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
+
+
+@shows(
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.voters",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "metadata.log.dir",
+    "process.roles",
+)
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("controller.quorum.bootstrap.servers", "one:9093", "one:9093,two:9093"),
+        ("controller.quorum.voters", "1@localhost:9093", "1@localhost:9093,2@elsewhere:9093"),
+        ("inter.broker.listener.name", "PLAINTEXT", "INTERNAL"),
+        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", "PLAINTEXT:SASL_SSL"),
+        ("metadata.log.dir", "/data", "/elsewhere"),
+        ("process.roles", "broker,controller", "broker"),
+    ],
+)
+def test_what_a_node_alone_cannot_be_stops_the_start(name: str, good: str, bad: str) -> None:
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:9092"}
+    assert config_from("/data", {**listeners, name: good}).settings[name] == good
+    with pytest.raises(BadSetting, match=name.replace(".", r"\.") if "map" not in name else "SASL_SSL"):
+        config_from("/data", {**listeners, name: bad})
+
+
+@shows("socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes")
+def test_sockets_are_made_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def spy(endpoint: Endpoint, backlog: int, *, send_bytes: int, receive_bytes: int) -> Listening:
+        asked.append((backlog, send_bytes, receive_bytes))
+        return listen(endpoint, backlog, send_bytes=send_bytes, receive_bytes=receive_bytes)
+
+    monkeypatch.setattr(host, "listen", spy)
+    told = {
+        "socket.listen.backlog.size": "7",
+        "socket.send.buffer.bytes": "65536",
+        "socket.receive.buffer.bytes": "32768",
+    }
+    for settings in ({}, told):
+        config = config_from("/data", settings, kafka="127.0.0.1:0")
+        for listening in host._listen_all(config).values():
+            with closing(listening):
+                assert listening.endpoint.port
+    assert asked == [(1024, -1, -1), (7, 65536, 32768)]
+
+
+# -- connections and requests --------------------------------------------------------------------------
+
+
+@shows("max.connections", "max.connections.per.ip")
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_connections_beyond_the_limits_are_closed(name: str, at_run_time: bool) -> None:
+    scene = Scene(StillNode(settings={} if at_run_time else {name: "2"}))
+    if at_run_time:
+        assert scene.alter(4, "", name, "3") == 0  # the connection that asked for it is one of them
+    clients = [scene.node.client() for _ in range(3)]
+    assert [each.transport.is_closed for each in clients] == [False, False, True]
+
+
+@shows("socket.request.max.bytes")
+def test_a_request_beyond_the_limit_ends_the_connection() -> None:
+    for settings, is_closed in (({}, False), ({"socket.request.max.bytes": "1000"}, True)):
+        client = StillNode(settings=settings).client()
+        client.feed((1001).to_bytes(4, "big"))
+        assert client.transport.is_closed is is_closed
+
+
+@shows("fetch.max.bytes")
+def test_a_fetch_answers_with_no_more_than_it_may() -> None:
+    for settings, answered in (({}, [True, True]), ({"fetch.max.bytes": "1024"}, [True, False])):
+        scene = scene_with(settings, partitions=2)
+        for number in range(2):
+            scene.produce(value=b"x" * 2000, partition=number)
+        client = scene.node.client()
+        client.send(Api.FETCH, 12, fetch_body(12, [(TOPIC, [(0, 0), (1, 0)])]))
+        assert [bool(each.records) for each in client.wait().responses[0].partitions] == answered
+
+
+@shows("max.incremental.fetch.session.cache.slots")
+def test_fetch_sessions_are_kept_while_there_is_room() -> None:
+    for settings, is_kept in (({}, True), ({"max.incremental.fetch.session.cache.slots": "0"}, False)):
+        client = scene_with(settings).node.client()
+        client.send(Api.FETCH, 12, fetch_body(12, [(TOPIC, [(0, 0)])], session=(0, 0)))
+        assert bool(client.wait().session_id) is is_kept
+
+
+# -- topics --------------------------------------------------------------------------------------------
+
+
+@shows("auto.create.topics.enable", "num.partitions")
+def test_topics_are_created_when_they_are_asked_for() -> None:
+    for settings, partitions in (
+        ({}, 3),
+        ({"num.partitions": "5"}, 5),
+        ({"auto.create.topics.enable": "false"}, 0),
+    ):
+        [topic] = Scene(StillNode(settings=settings)).metadata("new", create=True).topics
+        assert len(topic.partitions) == partitions
+        assert topic.error_code.value == (0 if partitions else 3)
+
+
+@shows("default.replication.factor")
+def test_a_topic_gets_as_many_replicas_as_it_should() -> None:
+    for settings, code in (({}, 0), ({"default.replication.factor": "2"}, 38)):
+        module = request_module(Api.CREATE_TOPICS, 7)
+        topic = module.CreatableTopic(
+            name=TOPIC, num_partitions=1, replication_factor=-1, assignments=(), configs=()
+        )
+        reply = (
+            StillNode(settings=settings)
+            .client()
+            .call(Api.CREATE_TOPICS, 7, topics=(topic,), timeout=timedelta(seconds=5), validate_only=False)
+        )
+        assert reply.topics[0].error_code.value == code
+
+
+@shows("delete.topic.enable")
+def test_topics_are_deleted_only_where_they_may_be() -> None:
+    for settings, code in (({}, 0), ({"delete.topic.enable": "false"}, 73)):
+        assert scene_with(settings).delete_topic() == code
+
+
+@shows(
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "offsets.topic.segment.bytes",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.segment.bytes",
+)
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("__consumer_offsets", "offsets.topic"), ("__transaction_state", "transaction.state.log")],
+)
+def test_the_clusters_own_topics_are_made_as_they_should_be(name: str, prefix: str) -> None:
+    def made(**settings: str) -> tuple[int, int, str, str | None]:
+        static = {f"{prefix}.{key.replace('_', '.')}": value for key, value in settings.items()}
+        three = Cluster(brokers=(1, 2, 3), static=static)
+        [topic] = three.ask(
+            Api.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True
+        ).value.topics
+        config = three.image.config(Resource(ResourceType.TOPIC, name))
+        return (
+            len(topic.partitions),
+            len(topic.partitions[0].replica_nodes),
+            config["segment.bytes"],
+            config.get("min.insync.replicas"),
+        )
+
+    transactional = prefix == "transaction.state.log"
+    assert made() == (50, 3, "104857600", "2" if transactional else None)
+    told = {"num_partitions": "4", "replication_factor": "2", "segment_bytes": "5000"}
+    if transactional:
+        told["min_isr"] = "1"
+    assert made(**told) == (4, 2, "5000", "1" if transactional else None)
+
+
+# -- the disk ------------------------------------------------------------------------------------------
+
+
+@shows("durability.fsync")
+@pytest.mark.parametrize(("value", "synced"), [("alone", 1), ("always", 1), ("never", 0)])
+def test_acks_all_waits_for_the_disk_as_it_should(value: str, synced: int) -> None:
+    scene = scene_with({"durability.fsync": value})
+    scene.produce(acks=-1)
+    assert scene.log.flushed == synced
+    scene.produce(acks=1)
+    assert scene.log.flushed == synced
+
+
+@shows("log.flush.offset.checkpoint.interval.ms")
+def test_recovery_points_are_written_as_often_as_they_should_be() -> None:
+    for settings, point in (({}, 0), ({"log.flush.offset.checkpoint.interval.ms": "1000"}, 1)):
+        scene = scene_with(settings)
+        scene.produce(acks=1)
+        scene.advance(3000)
+        assert scene.log.recovery_point.offset == point
+
+
+@shows("replica.high.watermark.checkpoint.interval.ms")
+def test_high_watermarks_are_written_as_often_as_they_should_be() -> None:
+    for settings, is_written in (
+        ({}, False),
+        ({"replica.high.watermark.checkpoint.interval.ms": "1000"}, True),
+    ):
+        scene = scene_with(settings)
+        scene.produce()
+        scene.advance(2000)
+        assert ("t 0 1" in read(scene, "replication-offset-checkpoint")) is is_written
+
+
+def read(scene: Scene, name: str) -> str:
+    disk, path = scene.node.disk, f"{scene.node.node.directory.layout.logs}/{name}"
+    if disk.stat(path) is None:
+        return ""
+    with closing(disk.open(path)) as file:
+        return file.pread(1 << 16, 0).decode()
+
+
+@shows("log.retention.check.interval.ms")
+def test_old_segments_are_looked_for_as_often_as_they_should_be() -> None:
+    for settings, log_start in (({}, 0), ({"log.retention.check.interval.ms": "1000"}, 1)):
+        scene = scene_with(settings, **{"retention.ms": "1000"})
+        scene.produce()
+        scene.advance(5000)
+        assert scene.log.log_start == log_start
+
+
+@shows("producer.id.expiration.ms")
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_idle_producers_are_forgotten_in_time(at_run_time: bool) -> None:
+    """They are looked for every ten minutes."""
+    for value, is_known in (("86400000", True), ("1000", False)):
+        scene = scene_with({} if at_run_time else {"producer.id.expiration.ms": value})
+        if at_run_time:
+            assert scene.alter(4, "", "producer.id.expiration.ms", value) == 0
+        batch = build_batch([(None, b"v", scene.now_ms)], producer_id=7, producer_epoch=0, base_sequence=0)
+        assert scene.error_of(batch) == 0
+        scene.advance(601_000)
+        assert (7 in scene.log.producers.by_id) is is_known
+
+
+# -- cleaning ------------------------------------------------------------------------------------------
+
+
+@shows("log.cleaner.enable")
+def test_logs_are_cleaned_unless_cleaning_is_off() -> None:
+    for settings, left in (({}, 3), ({"log.cleaner.enable": "false"}, 8)):
+        assert fill_with_one_key(scene_with(settings, **COMPACTED)) == left
+
+
+@shows("log.cleaner.backoff.ms")
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_an_idle_cleaner_looks_again_when_it_should(at_run_time: bool) -> None:
+    for value, left in (("15000", 8), ("1000", 3)):
+        scene = scene_with({} if at_run_time else {"log.cleaner.backoff.ms": value}, **COMPACTED)
+        if at_run_time:
+            assert scene.alter(4, "", "log.cleaner.backoff.ms", value) == 0
+            scene.advance(15_000)  # the rest that has begun goes on
+        scene.produce(count=8)
+        scene.advance(5000)
+        assert len(scene.records()) == left
+
+
+class CountingChildren:
+    """Counts the rounds of cleaning, and how many run at once."""
+
+    ROUND_MS = 100
+    """Longer than it takes to begin another."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._world, self._in_child = scene.node.world, scene.node.world.in_child
+        self._running = 0
+        self.rounds = 0
+        self.at_once_max = 0
+        scene.node.world.in_child = self.run  # type: ignore[method-assign]
+
+    def run(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], None]) -> None:
+        self.rounds += 1
+        self._running += 1
+        self.at_once_max = max(self.at_once_max, self._running)
+
+        def finish(result: Any, error: Exception | None) -> None:
+            self._running -= 1
+            done(result, error)
+
+        self._world.call_later(self.ROUND_MS, lambda: self._in_child(work, finish))
+
+
+@shows("log.cleaner.threads")
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_as_many_logs_are_cleaned_at_once_as_may_be(at_run_time: bool) -> None:
+    for value, at_once in (("1", 1), ("3", 3)):
+        settings = {} if at_run_time else {"log.cleaner.threads": value}
+        scene = scene_with(settings, partitions=4, **COMPACTED)
+        if at_run_time:
+            assert scene.alter(4, "", "log.cleaner.threads", value) == 0
+        children = CountingChildren(scene)
+        for number in range(4):
+            scene.produce(count=8, partition=number)
+        scene.advance(20_000)
+        assert (children.rounds, children.at_once_max) == (4, at_once)
+
+
+@shows("log.cleaner.dedupe.buffer.size")
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_a_cleaner_with_little_memory_needs_more_rounds(at_run_time: bool) -> None:
+    name = "log.cleaner.dedupe.buffer.size"
+    for value, is_one_round in (("134217728", True), ("1", False)):
+        scene = scene_with({} if at_run_time else {name: value}, **COMPACTED)
+        if at_run_time:
+            assert scene.alter(4, "", name, value) == 0
+        children = CountingChildren(scene)
+        for number in range(12):
+            scene.produce(b"%d" % number)
+        scene.advance(20_000)
+        assert (children.rounds == 1) is is_one_round
+
+
+# -- the cluster ---------------------------------------------------------------------------------------
+
+
+@shows("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+@pytest.mark.parametrize(
+    ("heartbeat_ms", "session_ms", "is_alive"),
+    [(2000, 9000, True), (30_000, 9000, False), (2000, 500, False)],
+)
+def test_a_broker_without_a_heartbeat_in_time_is_fenced(
+    heartbeat_ms: int, session_ms: int, is_alive: bool
+) -> None:
+    scene = scene_with(
+        {"broker.heartbeat.interval.ms": str(heartbeat_ms), "broker.session.timeout.ms": str(session_ms)}
+    )
+    was_fenced = False
+    for _ in range(200):
+        scene.advance(100)
+        was_fenced |= scene.node.node.context.image.brokers[1].fenced
+    assert was_fenced is not is_alive
+
+
+METADATA_LOG = "__cluster_metadata-0"
+
+
+def metadata_files(settings: dict[str, str], *, changes: int = 60, wait_ms: int = 0) -> tuple[int, int]:
+    """Segments and snapshots of the metadata log after so many changes to a topic."""
+    scene = scene_with(settings)
+    for number in range(changes):
+        assert scene.alter(2, TOPIC, "flush.messages", str(number + 1)) == 0
+        scene.advance(wait_ms)
+    directory = f"{scene.node.node.directory.layout.logs}/{METADATA_LOG}"
+    names = [entry.name for entry in scene.node.disk.list_dir(directory)]
+    return sum(each.endswith(".log") for each in names), sum(each.endswith(".checkpoint") for each in names)
+
+
+SNAPSHOT_BYTES = "metadata.log.max.record.bytes.between.snapshots"
+
+
+@shows("metadata.log.segment.bytes", "metadata.log.segment.ms")
+@pytest.mark.parametrize(
+    "settings", [{"metadata.log.segment.bytes": "1000"}, {"metadata.log.segment.ms": "5000"}]
+)
+def test_the_metadata_log_goes_on_in_a_new_segment(settings: dict[str, str]) -> None:
+    assert metadata_files({}, wait_ms=1000)[0] == 1
+    assert metadata_files(settings, wait_ms=1000)[0] > 3
+
+
+@shows(SNAPSHOT_BYTES, "metadata.log.max.snapshot.interval.ms")
+@pytest.mark.parametrize(
+    "settings", [{SNAPSHOT_BYTES: "1000"}, {"metadata.log.max.snapshot.interval.ms": "5000"}]
+)
+def test_the_metadata_log_has_its_snapshots_in_time(settings: dict[str, str]) -> None:
+    assert metadata_files({}, wait_ms=1000)[1] == 1
+    assert metadata_files(settings, wait_ms=1000)[1] > 3
+
+
+@shows("metadata.max.retention.bytes", "metadata.max.retention.ms")
+@pytest.mark.parametrize(
+    "settings", [{"metadata.max.retention.bytes": "3000"}, {"metadata.max.retention.ms": "5000"}]
+)
+def test_old_metadata_goes(settings: dict[str, str]) -> None:
+    often = {SNAPSHOT_BYTES: "1000", "metadata.log.segment.bytes": "1000"}
+    segments, snapshots = metadata_files(often, wait_ms=1000)
+    fewer_segments, fewer_snapshots = metadata_files({**often, **settings}, wait_ms=1000)
+    assert fewer_segments < segments // 2
+    assert fewer_snapshots < snapshots // 2
