@@ -1,18 +1,35 @@
 """Documentation is executed: what README shows runs as it stands."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from penstock.server.config import load
+from penstock.testing import Broker
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+ADDRESS = "127.0.0.1:9092"
+"""Where the examples find a broker."""
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def block(language: str, words: str) -> str:
+    """The one example of README that has these words."""
+    [found] = [each for each in blocks(language) if words in each]
+    return str(found)
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -21,14 +38,67 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
-    [example] = blocks("python")
-
-    done = run("-c", example, cwd=tmp_path)
+def test_the_python_example_of_the_log_runs(tmp_path: Path) -> None:
+    done = run("-c", block("python", "open_directory"), cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[b'value']\n"
     assert (tmp_path / "penstock-data/logs/orders-0/00000000000000000000.log").stat().st_size > 0
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def test_the_commands_for_a_broker_run(broker: Broker) -> None:
+    commands = f'penstock() {{ {shlex.quote(sys.executable)} -m penstock "$@"; }}\n' + block(
+        "sh", "topics create"
+    )
+
+    done = subprocess.run(
+        ["sh", "-e", "-c", commands],
+        env={**os.environ, "PENSTOCK_SERVER": broker.bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "customer-7 owes nothing: paid\n" in done.stdout
+    assert "orders: 3 partitions" in done.stdout
+
+
+def test_the_example_with_a_kafka_client_runs(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=3)
+
+    done = run("-c", block("python", "assign(").replace(ADDRESS, broker.bootstrap))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "b'customer-8' b'paid'\n"
+
+
+def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(block("python", "penstock_broker"))
+
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_the_flags_that_the_pages_show_are_taken() -> None:
+    [command] = [each for each in blocks("", (ROOT / "docs/wire.md").read_text()) if "penstock up" in each]
+    words = shlex.split(command)
+    flags = [value for flag, value in pairwise(words) if flag == "--set"]
+
+    config = load(flags=flags, environment={})
+
+    assert set(config.listeners) == {"PLAINTEXT", "OUTSIDE"}
+    assert config.advertised["OUTSIDE"].host == "broker.example"
+    assert "PLAINTEXT" not in config.advertised
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -40,7 +110,10 @@ def test_every_make_target_that_is_named_exists() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"^penstock (log [a-z]+)", README, re.MULTILINE))))
+@pytest.mark.parametrize(
+    "command",
+    sorted(set(re.findall(r"^penstock ((?:(?:log|topics|configs) )?[a-z]+)", README, re.MULTILINE))),
+)
 def test_every_command_that_is_named_has_help(command: str) -> None:
     done = run("-m", "penstock", *command.split(), "--help")
 

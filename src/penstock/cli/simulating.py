@@ -56,7 +56,7 @@ def run_command(
         elif result.failure is None:
             print(result.summary)
         else:
-            complain(f"{result.failure}\nto see it again: {result.command}")
+            complain(f"seed {each}: {result.failure}\nto see it again: {result.command}")
         failed += result.failure is not None
     if len(chosen) > 1 and not as_json:
         print(f"{len(chosen) - failed} of {len(chosen)} seeds went well")

@@ -32,7 +32,8 @@ class Connections:
         self._request_bytes_max = number("socket.request.max.bytes")
         self._idle_ms_max = number("connections.max.idle.ms")
         self._number = number
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}
+        """In the order in which they came: no run of the simulator may depend on where objects lie."""
         self._by_address: Counter[str] = Counter()
         self._timer: Timer | None = None
 
@@ -53,13 +54,13 @@ class Connections:
         per_address_max = self._number("max.connections.per.ip")
         if self._by_address[address] >= per_address_max:
             return f"{address} has {per_address_max} connections already (max.connections.per.ip)"
-        self._open.add(connection)
+        self._open[connection] = None
         self._by_address[address] += 1
         return None
 
     def lost(self, connection: Connection) -> None:
         if connection in self._open:
-            self._open.remove(connection)
+            del self._open[connection]
             self._by_address[connection.address] -= 1
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]

@@ -8,8 +8,7 @@ buffer itself, not to a copy, as uvloop does: a buffer that is used again too ea
 
 A link ends in one of these ways: either side closes, which the other learns after all bytes; the network resets
 it, which loses bytes on both ways; the node's process is killed, and what the kernel has may still arrive, to any
-byte; the machine loses power, which may be the same or silence. A reset and a death are seen by the client alone
-where the node is not there to see them.
+byte; the machine loses power, which may be the same, or silence until it is back.
 """
 
 import asyncio
@@ -60,6 +59,10 @@ class Network:
 
     def listen(self, world: SimWorld, accept: Callable[[], asyncio.BufferedProtocol]) -> None:
         self._world, self._accept = world, accept
+        for link in self._links:
+            if link.is_silent:
+                # The machine is back, and knows nothing of a connection that a client believes in.
+                self.schedule.later(self.rng.randrange(2_000_000), link._tell_closed)
 
     def stop_listening(self) -> None:
         self._world = self._accept = None
@@ -136,7 +139,7 @@ class Link:
         self._departure: Event | None = None
         self._is_node_done = False
         """The node's side has closed or died: the client learns it after the last byte."""
-        self._is_silent = False
+        self.is_silent = False
         """Nothing arrives at the client any more, not even the end."""
         self._is_known = False
         """The client knows that it is connected."""
@@ -206,12 +209,12 @@ class Link:
         self._nudge_client()
 
     def _nudge_client(self) -> None:
-        if self._departure is None and not self._is_silent and (self._in_kernel or self._is_node_done):
+        if self._departure is None and not self.is_silent and (self._in_kernel or self._is_node_done):
             self._departure = self._schedule.later(self._network.delay_us(), self._depart)
 
     def _depart(self) -> None:
         self._departure = None
-        if self.caller is None or self._is_silent:
+        if self.caller is None or self.is_silent:
             return
         if not self._in_kernel:
             if self._is_node_done:
@@ -253,7 +256,7 @@ class Link:
         del self._in_kernel[rng.randrange(len(self._in_kernel) + 1) :]
         self._is_node_done = True
         if is_power_cut and rng.random() < 0.5:
-            self._is_silent = True
+            self.is_silent = True
         self._nudge_client()
 
 

@@ -149,5 +149,5 @@ def _draw_consumer(rng: Random, topic: TopicPlan, number: int) -> ConsumerPlan:
         max_wait_ms=rng.choice((0, 50, 500)),
         min_bytes=rng.choice((1, 1, 2000, 100_000)),
         bytes_max=rng.choice((200, 4096, 1 << 20)),
-        pause_us_max=rng.choice((0, 2_000, 50_000)),
+        pause_us_max=rng.choice((500, 5_000, 50_000)),
     )

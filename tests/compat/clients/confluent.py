@@ -72,7 +72,8 @@ class ConfluentDriver:
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+            # It cannot be closed, outlives its server and would tell of that.
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self._admin
 
     def consumer(self, **settings: Any) -> Consumer:

@@ -51,9 +51,12 @@ def for_write(code: ErrorCode, api: Api, version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     if not is_produce:
-        return code
+        # An older client takes this one for final; the other has it ask the same coordinator again.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code
     # Older producers do not try these again; NOT_ENOUGH_REPLICAS they do, and without asking for metadata.
-    if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds_partitions(api, version)):
+    if code in _TRY_AGAIN or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds_partitions(api, version)
+    ):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return code
 

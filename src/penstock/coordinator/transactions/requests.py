@@ -95,8 +95,8 @@ class MarkersWritten(NamedTuple):
     """The markers of these partitions are in their logs, and committed there; or the partitions are no more."""
 
     transactional_id: str
-    producer: ProducerEpoch
-    """As the markers have it."""
+    end: int
+    """As the markers have it. What is said of another end, however late, changes nothing."""
     partitions: Partitions = frozenset()
 
 
@@ -118,17 +118,11 @@ class ListTransactions(NamedTuple):
     """Whether the whole transactional id fits the pattern of the request."""
 
 
-Request: TypeAlias = (
-    InitProducerId
-    | AddPartitions
-    | VerifyPartitions
-    | EndTxn
-    | AbortTimedOut
-    | ExpireIds
-    | MarkersWritten
-    | DescribeTransaction
-    | ListTransactions
+OfOneId: TypeAlias = (
+    InitProducerId | AddPartitions | VerifyPartitions | EndTxn | AbortTimedOut | MarkersWritten
 )
+"""What is decided on the state of one id, and may change it."""
+Request: TypeAlias = OfOneId | ExpireIds | DescribeTransaction | ListTransactions
 
 
 # Answers.
@@ -196,6 +190,8 @@ class Markers(NamedTuple):
     """The end of a transaction, to be written to each of its partitions."""
 
     transactional_id: str
+    end: int
+    """Names this end among all that this coordinator has handed out."""
     producer: ProducerEpoch
     coordinator_epoch: int
     commit: bool

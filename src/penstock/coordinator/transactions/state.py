@@ -18,9 +18,16 @@ moves at every end, so that whatever is late from the transaction before is refu
 """
 
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId, TimestampMs, TopicPartition
+from penstock.base.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    ProducerId,
+    TimestampMs,
+    TopicPartition,
+)
 from penstock.records.structs import CorruptStruct
 
 from .schema import PartitionsSchema, Record, TransactionLogValue, encode_key, encode_value
@@ -231,7 +238,9 @@ def prepared(
     )
 
 
-def fenced(before: Transaction, version: int, now_ms: TimestampMs, next_producer_id: ProducerId) -> Transaction:
+def fenced(
+    before: Transaction, version: int, now_ms: TimestampMs, next_producer_id: ProducerId
+) -> Transaction:
     """Decided: aborted against its producer, whose epoch is worth nothing from here on."""
     if version >= EPOCH_BUMP_VERSION:
         return prepared(before, False, version, now_ms, next_producer_id)
@@ -253,7 +262,7 @@ def completed(before: Transaction, now_ms: TimestampMs) -> Transaction:
     return after
 
 
-def _moved(before: Transaction, state: State, **changes: object) -> Transaction:
+def _moved(before: Transaction, state: State, **changes: Any) -> Transaction:
     assert before.state in LEGAL[state], f"{before.state.title} cannot become {state.title}"
     return before._replace(state=state, previous_producer_id=before.producer_id, **changes)
 

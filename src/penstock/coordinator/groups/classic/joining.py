@@ -7,7 +7,7 @@ its instance id: coming back, it takes the place of its predecessor, without a r
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import Later
 
-from ..outcome import NOTHING, Change, Outcome
+from ..outcome import Change, Outcome
 from ..requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
 from ..schemas import Records
 from .group import ClassicGroup, ClassicMember, State
@@ -30,14 +30,13 @@ class Joining:
             return self._join(request, group)
         if request.member_id != NO_MEMBER_ID:
             raise KafkaError(
-                f"there is no group {request.group} with member {request.member_id}", ErrorCode.UNKNOWN_MEMBER_ID
+                f"there is no group {request.group} with member {request.member_id}",
+                ErrorCode.UNKNOWN_MEMBER_ID,
             )
         group = ClassicGroup(request.group, state_since_ms=self._shard.now_ms)
         # A new group is in the log from the start, so that one that never gets further can be found and deleted.
         record = group.record({})
-        outcome = self._join(request, group)
-        if outcome.reply not in (None,) and isinstance(outcome.reply, JoinReply) and not group.pending_joins:
-            return outcome  # it was refused, and no group came of it
+        outcome = self._join(request, group)  # where this refuses, no group comes of it
         groups[request.group] = group
 
         def settled(code: ErrorCode) -> None:
@@ -138,7 +137,9 @@ class Joining:
             return Outcome(self._rounds.joined(group, member))
         raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _replace(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str) -> Joined:
+    def _replace(
+        self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str
+    ) -> Joined:
         """A static member is back under a new id."""
         rounds = self._rounds
         old_id, old_leader = member.member_id, group.leader or ""
@@ -192,6 +193,3 @@ def checked(request: JoinGroup, timeout_ms_min: int, timeout_ms_max: int) -> Joi
             ErrorCode.INVALID_SESSION_TIMEOUT,
         )
     return request
-
-
-__all__ = ["NOTHING", "Joining", "checked", "rebalance_timeout_ms"]

@@ -157,9 +157,16 @@ class PartitionsReply(NamedTuple):
     partitions: tuple[PartitionResult, ...] = ()
 
 
+class WantedOffset(NamedTuple):
+    topic: str
+    partition: int
+    topic_id: Uuid = NO_UUID
+    """What was committed for another topic of that name is not told, where both ids are known."""
+
+
 class OffsetFetch(NamedTuple):
     group: str
-    partitions: tuple[tuple[str, int], ...] | None
+    partitions: tuple[WantedOffset, ...] | None
     """None for all that the group has."""
     member_id: str | None = None
     member_epoch: int = -1

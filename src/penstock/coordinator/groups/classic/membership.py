@@ -89,7 +89,12 @@ class Membership:
         return ErrorCode.NONE
 
     def may_commit(
-        self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, transactional: bool
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        transactional: bool,
     ) -> None:
         """Raise unless whoever says that may commit offsets now. A member that commits is alive."""
         if generation < 0 and group.is_empty:

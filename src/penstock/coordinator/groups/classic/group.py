@@ -224,7 +224,9 @@ class ClassicGroup:
         """Each member votes for the first of its own that all know; the most votes win."""
         votes: Counter[str] = Counter()
         for member in self.members.values():
-            votes[next(name for name, _ in member.protocols if self.supported[name] == len(self.members))] += 1
+            votes[
+                next(name for name, _ in member.protocols if self.supported[name] == len(self.members))
+            ] += 1
         return votes.most_common(1)[0][0]
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
@@ -236,7 +238,9 @@ class ClassicGroup:
             return None
         try:
             return frozenset(
-                topic for member in self.members.values() for topic in read_topics(member.metadata(self.protocol))
+                topic
+                for member in self.members.values()
+                for topic in read_topics(member.metadata(self.protocol))
             )
         except CorruptStruct:
             return None

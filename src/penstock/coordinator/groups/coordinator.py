@@ -1,0 +1,276 @@
+"""The coordinator of the groups that live in one partition of `__consumer_offsets`.
+
+It decides and writes nothing. Whoever drives it appends what it wants written and tells it what became of that:
+
+    outcome = coordinator.handle(request, now_ms)
+    if outcome.records:
+        base_offset = append(outcome.records)           # one batch; in a transaction if change.producer says so
+        coordinator.written(outcome, base_offset)       # before anything else is asked of the coordinator
+    ... once everything up to here is committed ...
+    coordinator.settled(outcome, ErrorCode.NONE, now_ms)
+    send(outcome.reply)                                 # if it is a Later, when it is answered
+
+An outcome without records waits for what was written before it, too: it was decided on that. So nobody is told
+what could still be lost, and reads need no state of their own.
+
+State moves when its records are appended, not when they are committed, so that the next decision sees it. There is
+nothing to take back: if the append is refused, nothing has moved (`settled` with the error, and the reply is
+`refusal(request, write_error(code))`); if it was appended but cannot be committed, this node no longer leads the
+partition, and the whole coordinator is dropped with `unload`. The members of a classic group are the exception:
+they wait for each other in memory, and `Change.replays` says how that is handled.
+
+Time drives sessions, rebalances and expiry: `tick` gives one outcome at a time until there is none, each written
+before the next is asked for. A coordinator starts empty, is given every record of its partition in order, and then
+`loaded`: it knows nothing that is not in its topic.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import NO_PRODUCER_ID
+from penstock.records import ControlType, RecordBatch, parse_control
+from penstock.records.structs import CorruptStruct
+
+from . import overview
+from .classic.group import ClassicGroup, tombstone
+from .classic.joining import Joining, checked
+from .classic.membership import Membership
+from .classic.rounds import Rounds
+from .committing import Committing
+from .offsets import CommittedOffset
+from .outcome import NOTHING, Change, Outcome
+from .replay import replay
+from .requests import (
+    DeletedGroup,
+    DeleteGroups,
+    DeleteReply,
+    DescribeGroups,
+    ForgetPartitions,
+    Heartbeat,
+    HeartbeatReply,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Request,
+    SyncGroup,
+    SyncReply,
+    TxnOffsetCommit,
+    refusal,
+)
+from .schemas import GroupRecord, decode
+from .settings import GroupSettings, Topics
+from .shard import Shard
+
+if TYPE_CHECKING:
+    from random import Random
+
+_EXPIRY = ("expiry",)
+
+
+class GroupCoordinator:
+    def __init__(self, settings: GroupSettings, topics: Topics, rng: "Random") -> None:
+        self._shard = Shard(settings, topics, rng)
+        self._rounds = Rounds(self._shard)
+        self._joining = Joining(self._rounds)
+        self._membership = Membership(self._rounds)
+        self._committing = Committing(self._shard, self._membership)
+        self._is_active = False
+        """Loaded, and not unloaded again."""
+        self._changes: deque[Change] = deque()
+        """Wanted by what was no request, and given out by `tick`."""
+        self._to_expire: deque[str] = deque()
+        """Groups whose offsets are still to be looked at in this round of expiry."""
+        self._handlers: dict[type[Any], Callable[[Any], Outcome[Any]]] = {
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            Heartbeat: self._heartbeat,
+            LeaveGroup: self._leave,
+            OffsetCommit: self._committing.commit,
+            TxnOffsetCommit: self._committing.commit_in_transaction,
+            OffsetFetch: self._committing.fetch,
+            OffsetDelete: self._committing.delete,
+            ForgetPartitions: self._committing.forget,
+            DeleteGroups: self._delete,
+            ListGroups: lambda request: Outcome(overview.listed(self._shard, request)),
+            DescribeGroups: lambda request: Outcome(overview.described(self._shard, request)),
+        }
+
+    # What is asked.
+
+    def handle(self, request: Request, now_ms: int) -> Outcome[Any]:
+        if not self._is_active:
+            return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
+        self._shard.now_ms = now_ms
+        try:
+            return self._handlers[type(request)](request)
+        except KafkaError as error:
+            return Outcome(refusal(request, error.code, str(error)))
+
+    def written(self, outcome: Outcome[Any], base_offset: int) -> None:
+        """The outcome's records were appended, the first of them at the offset."""
+        change = outcome.change
+        if change.replays:
+            producer_id = NO_PRODUCER_ID if change.producer is None else change.producer.producer_id
+            for index, record in enumerate(change.records):
+                self._replay(record, base_offset + index, producer_id)
+
+    def settled(self, outcome: Outcome[Any], code: ErrorCode, now_ms: int) -> None:
+        """The outcome's records are committed (NONE), or were never appended."""
+        if self._is_active and outcome.change.settled is not None:
+            self._shard.now_ms = now_ms
+            outcome.change.settled(code)
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+        group = self._rounds.group(group_id)
+        if group is None:
+            raise KafkaError(f"there is no group {group_id}", ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _join(self, request: JoinGroup) -> Outcome[JoinReply]:
+        settings = self._shard.settings
+        checked(request, settings.session_timeout_ms_min, settings.session_timeout_ms_max)
+        return self._joining.join(request)
+
+    def _sync(self, request: SyncGroup) -> Outcome[SyncReply]:
+        return self._membership.sync(request, self._classic(request.group))
+
+    def _heartbeat(self, request: Heartbeat) -> Outcome[HeartbeatReply]:
+        return self._membership.heartbeat(request, self._classic(request.group))
+
+    def _leave(self, request: LeaveGroup) -> Outcome[LeaveReply]:
+        return self._membership.leave(request, self._classic(request.group))
+
+    def _delete(self, request: DeleteGroups) -> Outcome[DeleteReply]:
+        results: list[DeletedGroup] = []
+        records: list[GroupRecord] = []
+        for group_id in dict.fromkeys(request.groups):
+            group = self._shard.groups.get(group_id)
+            if group is None:
+                results.append(DeletedGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
+            elif not group.is_empty:
+                results.append(DeletedGroup(group_id, ErrorCode.NON_EMPTY_GROUP))
+            else:
+                results.append(DeletedGroup(group_id))
+                records += self._committing.delete_all(group_id)
+                records += self._tombstones(group)
+        return Outcome(DeleteReply(ErrorCode.NONE, tuple(results)), Change(tuple(records)))
+
+    def _tombstones(self, group: ClassicGroup) -> list[GroupRecord]:
+        return [tombstone(group.group_id)]
+
+    # Time.
+
+    def next_deadline_ms(self) -> int | None:
+        """When to tick next; 0 for now, None for never."""
+        if self._changes or self._to_expire:
+            return 0
+        return self._shard.timers.next_deadline_ms()
+
+    def tick(self, now_ms: int) -> Outcome[None] | None:
+        """What time has brought about, one outcome a call; None when that is all."""
+        self._shard.now_ms = now_ms
+        while self._is_active:
+            if self._changes:
+                change = self._changes.popleft()
+            elif self._to_expire:
+                change = self._expire(self._to_expire.popleft())
+            else:
+                call = self._shard.timers.due(now_ms)
+                if call is None:
+                    return None
+                change = call()
+            if change.records:
+                return Outcome(None, change)
+        return None
+
+    def _begin_expiry(self) -> Change:
+        self._to_expire.extend(self._shard.groups)
+        interval_ms = self._shard.settings.offsets_check_interval_ms
+        self._shard.timers.schedule(_EXPIRY, self._shard.after_ms(interval_ms), self._begin_expiry)
+        return NOTHING
+
+    def _expire(self, group_id: str) -> Change:
+        group = self._shard.groups.get(group_id)
+        if group is None:
+            return NOTHING
+        records, is_bare = self._committing.expired(group)
+        if is_bare and group.is_empty and not group.pending_joins:
+            records += self._tombstones(group)
+        return Change(tuple(records))
+
+    # The world.
+
+    def topics_changed(self, topics: Topics) -> None:
+        self._shard.topics = topics
+
+    def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
+        """The member that may read the partition in the group's name now."""
+        group = self._shard.groups.get(group_id)
+        return None if group is None else group.owner_of(topic, partition)
+
+    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self._shard.offsets.get(group_id, (topic, partition))
+
+    # From the log, and away again.
+
+    def load(self, batches: Iterable[RecordBatch]) -> None:
+        """Take in batches of the partition's log; call it as often as there are more, then `loaded`."""
+        for batch in batches:
+            if batch.is_control:
+                for record in batch.records():
+                    kind = parse_control(record).type
+                    if kind in (ControlType.COMMIT, ControlType.ABORT):
+                        self.end_transaction(batch.producer_id, kind is ControlType.COMMIT)
+                continue
+            producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+            for record in batch.records():
+                value = None if record.value is None else bytes(record.value)
+                self.replay(bytes(record.key or b""), value, record.offset, producer_id)
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Take in one record. One that cannot be read stops the coordinator: what it says is not known."""
+        try:
+            record = decode(key, value)
+            if record is not None:
+                self._replay(record, offset, producer_id)
+        except CorruptStruct as error:
+            raise CorruptStruct(f"the record at offset {offset}: {error}") from error
+
+    def _replay(self, record: GroupRecord, offset: int, producer_id: int) -> None:
+        replay(self._shard, self._rounds, record, offset, producer_id)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A marker of the producer's was appended to the partition."""
+        self._shard.offsets.end(producer_id, committed)
+
+    def loaded(self, now_ms: int) -> None:
+        self._shard.now_ms = now_ms
+        self._is_active = True
+        for group in [*self._shard.groups.values()]:
+            change = self._rounds.loaded(group)
+            if change.records:
+                self._changes.append(change)
+        interval_ms = self._shard.settings.offsets_check_interval_ms
+        self._shard.timers.schedule(_EXPIRY, self._shard.after_ms(interval_ms), self._begin_expiry)
+
+    def unload(self) -> None:
+        """The partition is led elsewhere: whoever waits here is sent there."""
+        self._is_active = False
+        self._shard.timers.clear()
+        self._changes.clear()
+        self._to_expire.clear()
+        for group in self._shard.groups.values():
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    group.answer_join(member, JoinReply(ErrorCode.NOT_COORDINATOR, member.member_id))
+                    group.answer_sync(member, SyncReply(ErrorCode.NOT_COORDINATOR))
+        self._shard.groups.clear()

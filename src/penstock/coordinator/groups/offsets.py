@@ -1,0 +1,157 @@
+"""The committed offsets of a coordinator's groups, and those that open transactions hold back.
+
+A consumer that processes within a transaction commits its offsets in it too (KIP-98). They are in the log at once,
+in the transaction's batches, but count only when its marker says so: until then they are pending, under the id of
+their producer. Of a pending and an ordinary commit the later one in the log wins, which is what compaction keeps.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.ids import Uuid
+from penstock.records.structs import NO_UUID
+
+from .schemas import GroupRecord, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+
+NEVER = -1
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NEVER
+    """Where the client said how long to keep it (OffsetCommit 2 to 4)."""
+    topic_id: Uuid = NO_UUID
+    record_offset: int = -1
+    """Where in the log it was committed."""
+
+    def record(self, group: str, topic: str, partition: int) -> GroupRecord:
+        """As Kafka 4.3 writes it: version 4, or version 1 where it has an expiry of its own."""
+        key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+        if self.expire_ms != NEVER:
+            value = OffsetCommitValue(
+                version=1,
+                offset=self.offset,
+                metadata=self.metadata,
+                commit_timestamp=self.commit_ms,
+                expire_timestamp=self.expire_ms,
+            )
+        else:
+            value = OffsetCommitValue(
+                offset=self.offset,
+                leader_epoch=self.leader_epoch,
+                metadata=self.metadata,
+                commit_timestamp=self.commit_ms,
+                topic_id=self.topic_id,
+            )
+        return GroupRecord(key, value)
+
+
+def from_record(value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int) -> CommittedOffset:
+    if isinstance(value, LegacyOffsetCommitValue):
+        return CommittedOffset(
+            value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset
+        )
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+        record_offset,
+    )
+
+
+def offset_tombstone(group: str, place: Place) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey(group=group, topic=place[0], partition=place[1]), None)
+
+
+class OffsetStore:
+    __slots__ = ("_committed", "_open", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[Place, CommittedOffset]] = {}
+        self._pending: dict[int, dict[tuple[str, Place], CommittedOffset]] = {}
+        """By producer id."""
+        self._open: dict[str, dict[Place, dict[int, None]]] = {}
+        """The producers with something pending, by group and place. Invariant: what `_pending` says, turned."""
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, OffsetStore)
+            and self._committed == other._committed
+            and self._pending == other._pending
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, group: str, place: Place) -> CommittedOffset | None:
+        offsets = self._committed.get(group)
+        return None if offsets is None else offsets.get(place)
+
+    def of_group(self, group: str) -> dict[Place, CommittedOffset]:
+        return self._committed.get(group, {})
+
+    def groups(self) -> Iterator[str]:
+        return iter(self._committed)
+
+    def is_pending(self, group: str, place: Place) -> bool:
+        return place in self._open.get(group, {})
+
+    def has_open_transactions(self, group: str) -> bool:
+        return group in self._open
+
+    def places(self, group: str) -> list[Place]:
+        """All that are committed or pending."""
+        return list(dict.fromkeys((*self.of_group(group), *self._open.get(group, {}))))
+
+    def places_of(self, places: set[Place]) -> Iterator[tuple[str, Place]]:
+        """Where any group has one of these."""
+        for group in dict.fromkeys((*self._committed, *self._open)):
+            for place in self.places(group):
+                if place in places:
+                    yield group, place
+
+    # Replay.
+
+    def put(self, group: str, place: Place, committed: CommittedOffset) -> None:
+        self._committed.setdefault(group, {})[place] = committed
+
+    def hold(self, producer_id: int, group: str, place: Place, committed: CommittedOffset) -> None:
+        self._pending.setdefault(producer_id, {})[group, place] = committed
+        self._open.setdefault(group, {}).setdefault(place, {})[producer_id] = None
+
+    def remove(self, group: str, place: Place) -> None:
+        """Committed and pending alike."""
+        offsets = self._committed.get(group)
+        if offsets is not None and offsets.pop(place, None) is not None and not offsets:
+            del self._committed[group]
+        for producer_id in [*self._open.get(group, {}).get(place, ())]:
+            self._release(producer_id, group, place)
+            pending = self._pending[producer_id]
+            del pending[group, place]
+            if not pending:
+                del self._pending[producer_id]
+
+    def _release(self, producer_id: int, group: str, place: Place) -> None:
+        places = self._open[group]
+        del places[place][producer_id]
+        if not places[place]:
+            del places[place]
+        if not places:
+            del self._open[group]
+
+    def end(self, producer_id: int, committed: bool) -> None:
+        """The marker of the producer's transaction: what it held counts from now on, or is gone."""
+        for (group, place), offset in self._pending.pop(producer_id, {}).items():
+            self._release(producer_id, group, place)
+            if committed:
+                existing = self.get(group, place)
+                if existing is None or existing.record_offset < offset.record_offset:
+                    self.put(group, place, offset)

@@ -1,0 +1,60 @@
+"""What each record of the topic does to a coordinator, when it is loaded and when it has just been written."""
+
+from penstock.base.ids import NO_PRODUCER_ID
+
+from .classic.group import ClassicGroup
+from .classic.rounds import Rounds
+from .offsets import from_record
+from .schemas import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    Value,
+)
+from .shard import Shard
+
+
+def replay(shard: Shard, rounds: Rounds, record: GroupRecord, offset: int, producer_id: int) -> None:
+    key, value = record
+    if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+        _replay_offset(shard, key, value, offset, producer_id)
+    elif isinstance(key, GroupMetadataKey):
+        assert value is None or isinstance(value, GroupMetadataValue)
+        _replay_classic(shard, rounds, key, value)
+
+
+def _replay_offset(
+    shard: Shard,
+    key: OffsetCommitKey | LegacyOffsetCommitKey,
+    value: Value | None,
+    offset: int,
+    producer_id: int,
+) -> None:
+    place = (key.topic, key.partition)
+    if value is None:
+        shard.offsets.remove(key.group, place)
+        return
+    assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+    if key.group not in shard.groups:
+        shard.groups[key.group] = ClassicGroup(key.group, state_since_ms=shard.now_ms)
+    committed = from_record(value, offset)
+    if producer_id == NO_PRODUCER_ID:
+        shard.offsets.put(key.group, place, committed)
+    else:
+        shard.offsets.hold(producer_id, key.group, place, committed)
+
+
+def _replay_classic(
+    shard: Shard, rounds: Rounds, key: GroupMetadataKey, value: GroupMetadataValue | None
+) -> None:
+    if value is not None:
+        shard.groups[key.group] = ClassicGroup.from_record(key.group, value)
+        return
+    group = shard.groups.get(key.group)
+    if isinstance(group, ClassicGroup):
+        rounds.forget_timers(group)
+        del shard.groups[key.group]

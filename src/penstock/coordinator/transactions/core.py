@@ -1,0 +1,358 @@
+"""The coordinator of the transactional ids that one partition of `__transaction_state` keeps.
+
+It never acts: it decides on what is committed, and whoever runs it acts. Whatever it is asked takes the same way,
+a client's request, a marker that was written, a timeout:
+
+    outcome = coordinator.handle(request, now_ms)          NEEDS_PRODUCER_ID: get one, and ask again with it
+    append outcome.records to the partition, in one batch
+    coordinator.committed(outcome.token, now_ms)           once they are; then the reply may leave
+    for each in coordinator.take_markers(): write them     and say so: handle(MarkersWritten(...))
+
+    coordinator.failed(outcome.token, now_ms)              they are not in the log: nothing has happened
+    for each in coordinator.tick(now_ms): handle it        no later than next_deadline_ms()
+
+From a decision to its commit, nothing else may change the same id. `failed` is for records that are certainly not in
+the log. Where that cannot be known, what is in memory is no longer what a reload would give: `unload`, and load again.
+
+What the log says is all there is: `replay` every record, then `start`. Markers of transactions that were decided and
+not completed are handed out again from there; a partition that has its marker already takes another without harm.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
+from penstock.records.structs import CorruptStruct
+
+from . import deciding
+from .deciding import Decision, NoProducerId, Refused, Settings, View
+from .expiry import ExpiryRound
+from .looking import describe, list_transactions
+from .requests import (
+    NEEDS_PRODUCER_ID,
+    AbortTimedOut,
+    AddPartitions,
+    DescribeTransaction,
+    EndTxn,
+    ExpireIds,
+    InitProducerId,
+    ListTransactions,
+    Markers,
+    MarkersWritten,
+    NeedsProducerId,
+    OfOneId,
+    Outcome,
+    ProducerEpoch,
+    ProducerReply,
+    Reply,
+    Request,
+    VerifyPartitions,
+    VerifyReply,
+)
+from .schema import Record, decode_key, decode_value, encode_key
+from .state import State, Transaction, from_value
+from .timers import Timers
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+"""How long until what did not come through is tried again: an abort that found no producer id, a last record that
+could not be written. As often as Kafka retries towards a partition's leader (`retry.backoff.ms`)."""
+
+
+class Entry:
+    """One transactional id."""
+
+    __slots__ = ("current", "end", "token", "unmarked")
+
+    def __init__(self, current: Transaction | None = None) -> None:
+        self.current = current
+        """As committed; None until the first record is."""
+        self.token = 0
+        """Of the change that is decided and not committed; 0 where there is none."""
+        self.end = 0
+        """Names the end whose markers are being written. Producer and epoch do not: before `transaction.version` 2,
+        one transaction after the other has the same."""
+        self.unmarked: set[TopicPartition] = set()
+        """Partitions whose marker is not written yet. Empty unless the transaction is prepared."""
+
+
+class TransactionCoordinator:
+    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008  (it cannot be changed)
+        self.settings = settings
+        """May be replaced at any time; the next decision goes by it."""
+        self.coordinator_epoch = -1
+        """The leader epoch of the partition, by which the markers of a deposed coordinator are known."""
+        self._entries: dict[str, Entry] = {}
+        self._changes: dict[int, dict[str, Transaction | None]] = {}
+        """By token: what each id becomes once the records are committed; None for one that is forgotten."""
+        self._last_number = 0
+        """Of tokens and ends. Goes on over an unload, so that what is late is known."""
+        self._markers: list[Markers] = []
+        self._timers = Timers()
+        self._expiry = ExpiryRound()
+
+    # Loading.
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """A record of the partition, in order. Raises CorruptStruct where it cannot be understood."""
+        transactional_id = decode_key(key)
+        if transactional_id is None:
+            logger.warning("a record of __transaction_state is of an unknown type, and is passed over")
+        elif value is None:
+            self._entries.pop(transactional_id, None)
+        else:
+            try:
+                current = from_value(decode_value(value))
+            except CorruptStruct as error:
+                raise CorruptStruct(f"the state of transactional id {transactional_id!r}: {error}") from error
+            self._entries[transactional_id] = Entry(current)
+
+    def start(self, coordinator_epoch: int, now_ms: TimestampMs) -> None:
+        """All of the partition is replayed: take up what was under way."""
+        self.coordinator_epoch = coordinator_epoch
+        for transactional_id, entry in self._entries.items():
+            self._follow(transactional_id, entry, now_ms)
+        self._expiry.next_ms = now_ms + self.settings.expiry_interval_ms
+
+    def load(
+        self, records: Iterable[tuple[bytes, bytes | None]], coordinator_epoch: int, now_ms: TimestampMs
+    ) -> None:
+        for key, value in records:
+            self.replay(key, value)
+        self.start(coordinator_epoch, now_ms)
+
+    def unload(self) -> None:
+        """Forget everything: the partition is led elsewhere, or is to be loaded again."""
+        self._entries.clear()
+        self._changes.clear()
+        self._markers.clear()
+        self._timers.clear()
+        self._expiry = ExpiryRound()
+        self.coordinator_epoch = -1
+
+    # Deciding.
+
+    def handle(
+        self, request: Request, now_ms: TimestampMs, producer_id: ProducerId | None = None
+    ) -> Outcome[Any] | NeedsProducerId:
+        """The answer, and the records that make it true. A producer id that turns out not to be needed is lost."""
+        match request:
+            case DescribeTransaction():
+                return Outcome(describe(request, self.current(request.transactional_id)))
+            case ListTransactions():
+                return Outcome(list_transactions(request, self._known(), now_ms))
+            case ExpireIds():
+                return self._expire(request, now_ms)
+            case MarkersWritten() if not self._is_marked(request):
+                return Outcome(Reply())
+        return self._change(request, now_ms, producer_id)
+
+    def _change(
+        self, request: OfOneId, now_ms: TimestampMs, producer_id: ProducerId | None
+    ) -> Outcome[Any] | NeedsProducerId:
+        entry = self._entries.get(request.transactional_id)
+        try:
+            decided = _decide(self._view(entry, now_ms, producer_id), request)
+        except Refused as refusal:
+            logger.debug("%s is refused: %s", type(request).__name__, refusal)
+            return Outcome(_refusal(request, refusal.code))
+        except NoProducerId:
+            return NEEDS_PRODUCER_ID
+        if not decided.states:
+            return Outcome(decided.reply)
+        level = self.settings.transaction_version
+        records = tuple(each.record(request.transactional_id, level) for each in decided.states)
+        return Outcome(decided.reply, records, self._promise({request.transactional_id: decided.states[-1]}))
+
+    def _expire(self, request: ExpireIds, now_ms: TimestampMs) -> Outcome[Reply]:
+        expired = [
+            each
+            for each in request.transactional_ids
+            if deciding.is_expired(self._view(self._entries.get(each), now_ms, None))
+        ]
+        if not expired:
+            return Outcome(Reply())
+        records = tuple(Record(encode_key(each), None) for each in expired)
+        return Outcome(Reply(), records, self._promise(dict.fromkeys(expired)))
+
+    def _view(self, entry: Entry | None, now_ms: TimestampMs, producer_id: ProducerId | None) -> View:
+        current = None if entry is None else entry.current
+        is_pending = entry is not None and entry.token != 0
+        return View(current, is_pending, self.settings, now_ms, producer_id)
+
+    def _promise(self, change: dict[str, Transaction | None]) -> int:
+        token = self._number()
+        self._changes[token] = change
+        for transactional_id in change:
+            entry = self._entries.setdefault(transactional_id, Entry())
+            assert entry.token == 0, "an id changes once at a time"
+            entry.token = token
+        return token
+
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _is_marked(self, request: MarkersWritten) -> bool:
+        """Take note of markers; whether they were the last. Those of another end than this one are nothing."""
+        entry = self._entries.get(request.transactional_id)
+        current = None if entry is None else entry.current
+        if entry is None or current is None or not current.state.is_prepared:
+            return False
+        if entry.end != request.end:
+            return False
+        entry.unmarked -= request.partitions
+        return not entry.unmarked
+
+    # Afterwards.
+
+    def committed(self, token: int, now_ms: TimestampMs) -> bool:
+        """The records are: the reply is true now. False where the coordinator was unloaded since: NOT_COORDINATOR."""
+        change = self._changes.pop(token, None)
+        if change is None:
+            return False
+        for transactional_id, current in change.items():
+            if current is None:
+                del self._entries[transactional_id]
+                continue
+            entry = self._entries[transactional_id]
+            entry.current, entry.token = current, 0
+            self._follow(transactional_id, entry, now_ms)
+        return True
+
+    def failed(self, token: int, now_ms: TimestampMs) -> bool:
+        """The records are not in the log, and never will be: everything is as it was. False as with `committed`."""
+        change = self._changes.pop(token, None)
+        if change is None:
+            return False
+        for transactional_id in change:
+            entry = self._entries[transactional_id]
+            entry.token = 0
+            if entry.current is None:
+                del self._entries[transactional_id]
+            elif entry.current.state.is_prepared:
+                self._timers.wake(transactional_id, now_ms + RETRY_MS)
+        return True
+
+    def take_markers(self) -> list[Markers]:
+        """Ends of transactions that are decided, and are to be written to their partitions; each is given once."""
+        markers, self._markers = self._markers, []
+        return markers
+
+    def _follow(self, transactional_id: str, entry: Entry, now_ms: TimestampMs) -> None:
+        """See to what the committed state asks for."""
+        current = entry.current
+        if current is None:
+            return
+        expires_ms = current.expires_ms
+        if expires_ms is not None:
+            self._timers.wake(transactional_id, expires_ms + 1)
+        if not current.state.is_prepared:
+            entry.unmarked = set()
+            return
+        entry.unmarked, entry.end = set(current.partitions), self._number()
+        if not current.partitions:
+            self._timers.wake(transactional_id, now_ms)
+            return
+        self._markers.append(
+            Markers(
+                transactional_id,
+                entry.end,
+                ProducerEpoch(current.producer_id, current.epoch),
+                self.coordinator_epoch,
+                current.state is State.PREPARE_COMMIT,
+                current.partitions,
+                current.version,
+            )
+        )
+
+    # Time.
+
+    def tick(self, now_ms: TimestampMs) -> list[Request]:
+        """What time has brought: to be handled now, like any request; the replies are nobody's."""
+        due: list[Request] = []
+        for transactional_id in self._timers.due(now_ms):
+            request = self._look_at(transactional_id, now_ms)
+            if request is not None:
+                due.append(request)
+        due += self._expiry.due(
+            self._entries,
+            lambda entry: deciding.is_expired(self._view(entry, now_ms, None)),
+            self.settings.expiry_interval_ms,
+            now_ms,
+        )
+        return due
+
+    def next_deadline_ms(self) -> TimestampMs | None:
+        """When `tick` may have something; None where it has nothing until something else happens."""
+        moments = [self._timers.next_ms(), self._expiry.next_ms if self._entries else None]
+        return min((each for each in moments if each is not None), default=None)
+
+    def _look_at(self, transactional_id: str, now_ms: TimestampMs) -> Request | None:
+        entry = self._entries.get(transactional_id)
+        current = None if entry is None else entry.current
+        if entry is None or current is None:
+            return None
+        if current.state.is_prepared:
+            if entry.token or entry.unmarked:
+                return None
+            self._timers.wake(transactional_id, now_ms + RETRY_MS)
+            return MarkersWritten(transactional_id, entry.end)
+        expires_ms = current.expires_ms
+        if expires_ms is None:
+            return None
+        if expires_ms >= now_ms:
+            self._timers.wake(transactional_id, expires_ms + 1)
+            return None
+        # Once more later, unless it comes through: it may be busy, or lack a producer id, or not get written.
+        self._timers.wake(transactional_id, now_ms + RETRY_MS)
+        return (
+            None
+            if entry.token
+            else AbortTimedOut(transactional_id, ProducerEpoch(current.producer_id, current.epoch))
+        )
+
+    # Looking.
+
+    def current(self, transactional_id: str) -> Transaction | None:
+        """The committed state of an id."""
+        entry = self._entries.get(transactional_id)
+        return None if entry is None else entry.current
+
+    def _known(self) -> Iterable[tuple[str, Transaction]]:
+        for transactional_id, entry in self._entries.items():
+            if entry.current is not None:
+                yield transactional_id, entry.current
+
+    def is_pending(self, transactional_id: str) -> bool:
+        """Whether a change of the id is decided and not committed."""
+        entry = self._entries.get(transactional_id)
+        return entry is not None and entry.token != 0
+
+
+def _decide(view: View, request: OfOneId) -> Decision:
+    match request:
+        case InitProducerId():
+            return deciding.init_producer_id(view, request)
+        case AddPartitions():
+            return deciding.add_partitions(view, request)
+        case VerifyPartitions():
+            return deciding.verify_partitions(view, request)
+        case EndTxn():
+            return deciding.end_txn(view, request)
+        case AbortTimedOut():
+            return deciding.abort_timed_out(view, request)
+        case MarkersWritten():
+            return deciding.complete(view)
+
+
+def _refusal(request: OfOneId, code: ErrorCode) -> Reply | ProducerReply | VerifyReply:
+    match request:
+        case InitProducerId() | EndTxn():
+            return ProducerReply(code)
+        case VerifyPartitions():
+            return VerifyReply(dict.fromkeys(request.partitions, code))
+    return Reply(code)

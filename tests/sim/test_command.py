@@ -1,0 +1,56 @@
+"""`penstock sim run`."""
+
+import json
+
+import pytest
+from tests.cli.conftest import Command, penstock  # noqa: F401  # a fixture
+
+from penstock.replica.partition import Partition
+
+
+def test_a_seed_is_played_and_summed_up(penstock: Command) -> None:  # noqa: F811
+    outcome = penstock("sim", "run", "--seed", "3", "--steps", "300")
+    assert outcome.code == 0
+    assert outcome.out.startswith("seed 3: ")
+    assert outcome.err == ""
+
+
+def test_several_seeds_are_counted_and_told_as_json(penstock: Command) -> None:  # noqa: F811
+    outcome = penstock("sim", "run", "--seeds", "3..4", "--steps", "200")
+    assert outcome.out.endswith("2 of 2 seeds went well\n")
+    outcome = penstock("sim", "run", "--seeds", "3..4", "--steps", "200", "--json")
+    told = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [(each["seed"], each["ok"]) for each in told] == [(3, True), (4, True)]
+
+
+def test_a_trace_is_the_same_each_time(penstock: Command) -> None:  # noqa: F811
+    arguments = ("sim", "run", "--seed", "4", "--steps", "300", "--trace")
+    first = penstock(*arguments)
+    assert "process 1 starts" in first.out
+    assert penstock(*arguments).out == first.out
+
+
+def test_a_failure_names_the_rule_and_how_to_see_it_again(
+    penstock: Command,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Partition, "_advance", lambda _: None)
+    outcome = penstock("sim", "run", "--seed", "3", "--steps", "900")
+    assert outcome.code == 1
+    assert outcome.err.startswith("penstock: seed 3: ")
+    assert "to see it again: penstock sim run --seed 3 --steps 900 --trace" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--seeds", "5"), "--seeds is '5', expected two numbers as in 1..20"),
+        (("--seeds", "5..1"), "--seeds is '5..1', expected two numbers as in 1..20"),
+        (("--seed", "1", "--seeds", "1..2"), "--seed and --seeds say the same in two ways"),
+    ],
+)
+def test_a_mistake_is_one_sentence(penstock: Command, arguments: tuple[str, ...], sentence: str) -> None:  # noqa: F811
+    outcome = penstock("sim", "run", *arguments)
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,108 @@
+"""Runs from seeds: clients produce and consume while the node crashes and comes back, with all checkers on.
+
+`penstock sim run --seed N --trace` shows one of them.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.sim.play import play
+from penstock.sim.run import Failure, Simulation
+from penstock.sim.scenario import Scenario, draw
+
+SEEDS = 20
+SEEDS_LONG = 500
+
+KEPT = [
+    int(line.split()[0])
+    for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def went_well(seed: int) -> None:
+    try:
+        Simulation(draw(seed)).run()
+    except Failure as failure:
+        pytest.fail(str(failure))
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_a_seed_goes_well(seed: int) -> None:
+    went_well(seed)
+
+
+@pytest.mark.parametrize("seed", sorted(set(KEPT) - set(range(1, SEEDS + 1))))
+def test_a_seed_that_once_failed_goes_well(seed: int) -> None:
+    went_well(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(SEEDS + 1, SEEDS_LONG + 1))
+def test_many_seeds_go_well(seed: int) -> None:
+    went_well(seed)
+
+
+def crashing() -> Scenario:
+    """The first scenario in which the node crashes often, and somebody is idempotent."""
+    return next(
+        scenario
+        for scenario in map(draw, range(1, 100))
+        if 0 < scenario.crash_us_mean < 1_000_000 and any(each.is_idempotent for each in scenario.producers)
+    )
+
+
+def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_there() -> None:
+    seed = crashing().seed
+    told = play(seed, 2000)
+    assert told.outcome is not None, told.failure
+    program = f"from penstock.sim.play import play; print(play({seed}, 2000).outcome.fingerprint)"
+    for hash_seed in ("1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == told.outcome.fingerprint
+
+
+def test_another_seed_gives_another_trace() -> None:
+    outcomes = [play(seed, 500).outcome for seed in (1, 2)]
+    assert outcomes[0] is not None
+    assert outcomes[1] is not None
+    assert outcomes[0].fingerprint != outcomes[1].fingerprint
+
+
+def test_a_run_does_what_it_is_for() -> None:
+    """A scenario in which nothing happens finds nothing."""
+    outcome = Simulation(crashing()).run()
+    told = "\n".join(outcome.trace)
+    assert outcome.processes > 3
+    assert outcome.power_cuts > 0
+    assert outcome.acked > 50
+    assert outcome.read > 50
+    for what in (
+        "is killed while up",
+        "loses power while up",
+        "lost its connection",
+        "reads",
+        "everything is read",
+    ):
+        assert what in told
+
+
+def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
+    scenarios = [draw(seed) for seed in range(1, SEEDS + 1)]
+    assert {each.acks for scenario in scenarios for each in scenario.producers} == {0, 1, -1}
+    assert {each.uses_session for scenario in scenarios for each in scenario.consumers} == {True, False}
+    assert {scenario.settings["durability.fsync"] for scenario in scenarios} == {"alone", "always", "never"}
+    assert any(scenario.has_disk_faults for scenario in scenarios)
+    assert any(topic.is_compacted for scenario in scenarios for topic in scenario.topics)
+    assert any(topic.is_shortened for scenario in scenarios for topic in scenario.topics)
+    assert any("flush.messages" in topic.configs for scenario in scenarios for topic in scenario.topics)
