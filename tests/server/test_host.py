@@ -52,14 +52,24 @@ def is_over(client: socket.socket) -> bool:
         return True
 
 
-def our_threads() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("penstock-")]
+@pytest.fixture
+def threads_before() -> set[threading.Thread]:
+    """A broker that serves many tests may have its own."""
+    return set(threading.enumerate())
+
+
+def threads_left(before: set[threading.Thread]) -> list[str]:
+    return [
+        each.name
+        for each in threading.enumerate()
+        if each.name.startswith("penstock-") and each not in before
+    ]
 
 
 # -- in a thread ---------------------------------------------------------------------------------------
 
 
-def test_a_broker_serves_and_leaves_nothing_behind() -> None:
+def test_a_broker_serves_and_leaves_nothing_behind(threads_before: set[threading.Thread]) -> None:
     with Broker(make_node=EchoNode) as broker:
         assert echo(broker.port) == b"hello"
         assert broker.bootstrap == f"127.0.0.1:{broker.port}"
@@ -67,7 +77,7 @@ def test_a_broker_serves_and_leaves_nothing_behind() -> None:
         data = Path(broker.data)
         assert data.is_dir()
     assert not data.exists()
-    assert our_threads() == []
+    assert threads_left(threads_before) == []
     with pytest.raises(ConnectionRefusedError):
         echo(broker.port)
 
@@ -151,16 +161,18 @@ def test_settings_are_kafkas_text() -> None:
         ({"node.id": 17}, "ZeroDivisionError: a bug"),
     ],
 )
-def test_a_broker_that_cannot_start_says_why(settings: dict[str, int], reason: str) -> None:
+def test_a_broker_that_cannot_start_says_why(
+    settings: dict[str, int], reason: str, threads_before: set[threading.Thread]
+) -> None:
     broker = Broker(make_node=EchoNode, settings=settings)
     with pytest.raises(BrokerFailed, match=reason):
         broker.start()
     broker.close()
     assert broker.data is None
-    assert our_threads() == []
+    assert threads_left(threads_before) == []
 
 
-def test_a_broker_that_failed_says_so_when_it_is_stopped() -> None:
+def test_a_broker_that_failed_says_so_when_it_is_stopped(threads_before: set[threading.Thread]) -> None:
     nodes = Nodes()
     broker = Broker(make_node=nodes, settings={"node.id": 15}).start()
     with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as client:
@@ -168,7 +180,7 @@ def test_a_broker_that_failed_says_so_when_it_is_stopped() -> None:
     with pytest.raises(BrokerFailed, match="a client is cursed"):
         broker.close()
     assert nodes.made[0].history == ["start", "abandon"]
-    assert our_threads() == []
+    assert threads_left(threads_before) == []
 
 
 def test_a_broker_is_started_once() -> None:

@@ -28,13 +28,18 @@ ACKNOWLEDGEMENTS = 60
 
 def run_lab(data: str | None) -> int:
     # What recovery has to say is part of the show, not of the error stream.
-    logging.getLogger("penstock").addHandler(logging.NullHandler())
-    logging.getLogger("penstock").propagate = False
-    if data is not None:
-        _check_is_ours(data)
-        return _show(data)
-    with tempfile.TemporaryDirectory(prefix="penstock-lab-") as temporary:
-        return _show(temporary)
+    logger, nowhere = logging.getLogger("penstock"), logging.NullHandler()
+    logger.addHandler(nowhere)
+    propagated, logger.propagate = logger.propagate, False
+    try:
+        if data is not None:
+            _check_is_ours(data)
+            return _show(data)
+        with tempfile.TemporaryDirectory(prefix="penstock-lab-") as temporary:
+            return _show(temporary)
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(nowhere)
 
 
 def _check_is_ours(path: str) -> None:

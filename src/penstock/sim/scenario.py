@@ -13,7 +13,7 @@ from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.history import Survives
 from penstock.sim.producers import ALL, ProducerPlan
 
-STEPS_DEFAULT = 6000
+STEPS_DEFAULT = 4000
 """Events of a run before everyone is told to finish."""
 
 

@@ -56,17 +56,12 @@ def test_an_id_that_nobody_came_back_with_is_forgotten_after_the_session_timeout
     assert value(desk.join(member_id=first.member_id)).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_join_waits_for_an_id_that_was_given_out() -> None:
+def test_a_round_waits_for_an_id_that_was_given_out() -> None:
     """Otherwise each member of a starting group would begin a round of its own."""
     desk = Desk()
-    one, two = desk.join(), desk.join()
-    waiting = desk.join(member_id=one.member_id)
-    desk.stable  # noqa: B018  (nothing has happened)
-    first = value(waiting)  # the first round does not wait for ids, only for its delay
-    assert first.generation == 1
-    again = desk.join(
-        member_id=one.member_id
-    )  # the leader begins a round, and now there is an id to wait for
+    (one,) = desk.stable({})
+    two = desk.join()
+    again = desk.join(member_id=one.member_id)
     assert waits(again)
     joined = value(desk.join(member_id=two.member_id))
     assert joined.generation == value(again).generation == 2
