@@ -14,8 +14,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(STAMP)
 
-run: setup  ## write a log, kill the writer, recover, look inside
-	$(BIN)/penstock lab crash
+run: setup  ## a node on 127.0.0.1:9092, data in ./penstock-data; Ctrl-C stops it
+	$(BIN)/penstock up
 
 test: setup  ## what CI runs
 	$(BIN)/python -m pytest -q -n 2

@@ -142,6 +142,18 @@ def test_log_append_time_is_told() -> None:
     assert int(result(client.wait()).log_append_time.timestamp() * 1000) == now_ms
 
 
+def test_the_records_at_fault_are_named() -> None:
+    """KIP-467: a producer may drop them and send the rest again."""
+    node = StillNode()
+    node.create_topic("keyed", cleanup_policy="compact")
+    client = node.client()
+    records = [(b"k", b"0", START_MS), (None, b"1", START_MS), (b"k", b"2", START_MS), (None, b"3", START_MS)]
+    send(client, (0, build_batch(records)), topic="keyed")
+    refused = result(client.wait())
+    assert refused.error_code.value == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in refused.record_errors] == [1, 3]
+
+
 def test_a_full_disk_costs_the_batch_and_nothing_else() -> None:
     disk = FaultyDisk(MemoryDisk())
     node = StillNode(disk)

@@ -18,6 +18,7 @@ from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
+from penstock.records import InvalidBatch
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 from penstock.wire import (
@@ -25,6 +26,7 @@ from penstock.wire import (
     ProducePrefix,
     ProduceRequest,
     ProduceResult,
+    RecordError,
     Repeated,
     RequestHeader,
     TopicKey,
@@ -93,7 +95,7 @@ class Unanswered:
         self.session = session
         self.appended = appended
         self.acks = 0
-        self.deadline_ms = 0
+        self.deadline_ms = NEVER_MS
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:
@@ -302,4 +304,11 @@ def _refusal(version: int, correlation_id: int, topic: TopicKey, number: int, er
 
 
 def _failed(number: int, error: KafkaError) -> ProduceResult:
-    return ProduceResult(number, error.code, error_message=str(error))
+    """What became of it, with the records at fault where they are known (KIP-467)."""
+    faults = error.record_errors if isinstance(error, InvalidBatch) else ()
+    return ProduceResult(
+        number,
+        error.code,
+        record_errors=[RecordError(index, why) for index, why in faults],
+        error_message=str(error),
+    )

@@ -483,7 +483,8 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         directory.former_broker_epoch = _read_broker_epoch(directory)
         # From here on a crash is a crash.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
-        vfs.sync_dir(layout.logs)
+    # After a crash as well: a partition that the last process made may have its name in the cache alone.
+    vfs.sync_dir(layout.logs)
     log_starts = _read_offsets(directory, ck.LOG_STARTS)
     cleaner_points = _read_offsets(directory, ck.CLEANER_POINTS) or {}
     directory.high_watermarks = _read_offsets(directory, ck.HIGH_WATERMARKS) or {}
