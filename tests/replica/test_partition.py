@@ -258,6 +258,27 @@ def test_stepping_down_tells_everyone_who_waits() -> None:
     assert syncing.answers == unwritten.answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def test_what_was_not_written_before_stepping_down_never_is() -> None:
+    """Its bytes are a connection's, which receives other requests into them."""
+    stage = Stage()
+    stage.produce(1)
+    stage.world.advance(0)
+    batch = bytearray(build_batch([(b"k", b"late", START_MS)], producer_id=7, producer_epoch=0, base_sequence=0))
+    stage.partition.stage(memoryview(batch), 0, stage.world.now_ms())
+    stage.partition.step_down(KafkaError("gone", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    batch[:] = b"?" * len(batch)
+    stage.world.advance(5)
+    log = stage.partition.log
+    log.checkpoint(is_last=True)
+    assert [each.base_offset for each in log.batches()] == [0]
+    assert not log.producers.by_id
+    stage.partition.lead(4, 1, 1)
+    again = stage.produce(1)
+    stage.world.advance(0)
+    assert again.appended.base_offset == 1
+    assert again.answers == [None]
+
+
 @pytest.mark.parametrize(
     ("epoch", "code"),
     [(-1, None), (3, None), (2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)],

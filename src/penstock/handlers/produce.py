@@ -40,6 +40,9 @@ _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 _TRANSACTIONAL = 0x10
 
+_NEVER_MS: TimestampMs = 2**63 - 1
+"""The deadline of a batch that nobody waits for."""
+
 Reply = list[Buffer]
 
 
@@ -95,7 +98,7 @@ class Unanswered:
         self.session = session
         self.appended = appended
         self.acks = 0
-        self.deadline_ms = NEVER_MS
+        self.deadline_ms = _NEVER_MS
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:

@@ -190,8 +190,10 @@ class Partition:
         self._advance()
 
     def step_down(self, why: KafkaError) -> None:
-        """Lead no more: whoever waits is told."""
+        """Lead no more: whoever waits is told, and what is not written yet never will be."""
         self.is_leader = False
+        self.log.drop_staged()
+        self._staged_bytes = 0
         waiting, self._syncing = [*self._unwritten, *self._syncing], deque()
         self._unwritten = []
         for writer in waiting:

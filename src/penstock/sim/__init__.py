@@ -12,6 +12,7 @@
     checkers    what must hold of a history, each rule a class of its own
     scenario    what one seed stands for: settings, topics, clients, crashes
     run         plays a scenario and says what was wrong
+    play        plays one seed, for the command line
 
 Nothing here is a model of the broker: all that is simulated is what is around it. A seed stands for a run, byte
 for byte, in any process on any machine. The names of the rules are those of the checkers.

@@ -272,7 +272,7 @@ class _LogListener(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             self._simulation.unforeseen = Unforeseen(
-                f"{record.getMessage()}: {type(error).__name__}: {error}"
+                f"NothingUnforeseen: {record.getMessage()}: {type(error).__name__}: {error}"
             )
             self._simulation.unforeseen.__cause__ = error
 

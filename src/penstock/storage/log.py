@@ -328,6 +328,10 @@ class Log(LogReader):
         self.producers.end_offset = self.log_end = self._staged_end
         self._clear_staged()
 
+    def drop_staged(self) -> None:
+        """Take back what was staged and not written: its buffers are about to be used for something else."""
+        self._unstage()
+
     def _unstage(self) -> None:
         for producer_id, before in reversed(self._before_staged):
             self.producers.undo(producer_id, before)

@@ -10,6 +10,7 @@ in twenty digits. A file on its way in or out of the log carries a second suffix
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TopicPartition
@@ -51,6 +52,7 @@ def segment_file(base_offset: Offset, kind: str, state: str = "") -> str:
     return f"{base_offset:020d}{kind}{state}"
 
 
+@lru_cache(maxsize=4096)  # most partitions have files of the same names
 def parse_segment_file(name: str) -> SegmentFile | None:
     found = _FILE.fullmatch(name)
     return SegmentFile(int(found[1]), found[2], found[3] or "") if found else None

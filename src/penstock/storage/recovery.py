@@ -31,8 +31,9 @@ from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.scan import next_sound, scan_batches
 from penstock.storage.segment import Segment
+from penstock.storage.names import SegmentFile
 from penstock.storage.segments import SegmentList
-from penstock.storage.snapshots import load_snapshot, remove_snapshots, snapshot_offsets
+from penstock.storage.snapshots import load_snapshot, remove_snapshots_above
 from penstock.storage.swap import finish_swaps
 from penstock.vfs import File, Vfs, read_file, replace_file
 
@@ -119,8 +120,7 @@ def open_log(
 ) -> tuple[Log, Report]:
     """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since."""
     opening = _Opening(directory, files, settings, Report(), is_our_point, now_ms)
-    opening.tidy(log_start)
-    opening.load_segments(log_start)
+    opening.load_segments(opening.tidy(log_start), log_start)
     first = opening.segments[0].base_offset
     start = first if log_start is None else max(log_start, first)
     epochs_lost = opening.load_epochs()
@@ -153,7 +153,7 @@ def open_log(
         is_clean=clean or opening.is_as_checkpointed,
         epochs_dirty=epochs_lost or epochs_cut,
         unsynced=opening.unsynced,
-        snapshots=snapshot_offsets(files.vfs, directory),
+        snapshots=opening.snapshots,
     )
     return log, opening.report
 
@@ -176,6 +176,10 @@ class _Opening:
     """What the checkpoint says of epochs; past the recovery point only where the log bears it out."""
     unsynced: list[FileRef] = field(default_factory=list)
     """Index files that were written anew."""
+    snapshots: set[Offset] = field(default_factory=set)
+    """Offsets of which there is a producer snapshot, or a companion of one."""
+    empty: set[tuple[Offset, str]] = field(default_factory=set)
+    """Index files that are there and hold nothing, by segment and kind: they need no reading."""
 
     @property
     def vfs(self) -> Vfs:
@@ -183,35 +187,47 @@ class _Opening:
 
     @property
     def is_as_checkpointed(self) -> bool:
-        """Whether nothing was found past the recovery point: then names and epochs are durable too."""
+        """Whether nothing was found past the recovery point: then names and epochs are durable too.
+
+        A log at offset 0 may be one that nothing was flushed of yet, not even its name.
+        """
         active, point = self.segments[-1], self.recovery_point
-        return not self.report.notes and (active.base_offset, active.size) == (point.segment, point.position)
+        is_at_point = (active.base_offset, active.size) == (point.segment, point.position)
+        return is_at_point and point.offset > 0 and not self.report.notes
 
     # -- what is there ---------------------------------------------------------------------------------
 
-    def tidy(self, log_start: Offset | None) -> None:
-        """Finish deletions and swaps that were cut short; drop what is left of abandoned ones."""
-        listed = [names.parse_segment_file(entry.name) for entry in self.vfs.list_dir(self.directory)]
-        kinds = {(each.kind, each.state) for each in listed if each}
-        if any(kind == names.TOMB for kind, _ in kinds):
+    def tidy(self, log_start: Offset | None) -> list[tuple[SegmentFile, int]]:
+        """Finish deletions and swaps that were cut short; drop what is left of abandoned ones. Returns what is there."""
+        listed = self._list()
+        is_tidy = True
+        if any(each.kind == names.TOMB for each, _ in listed):
             finish_burials(self.vfs, self.directory, log_start or 0)
-        if any(state for _, state in kinds):
+            is_tidy = False
+        if any(each.state for each, _ in listed):
             finish_swaps(self.vfs, self.directory)
+            is_tidy = False
+        return listed if is_tidy else self._list()
 
-    def load_segments(self, log_start: Offset | None) -> None:
-        sizes: dict[Offset, int] = {}
-        others: list[tuple[Offset, str]] = []
-        for entry in self.vfs.list_dir(self.directory):
-            parsed = names.parse_segment_file(entry.name)
-            if parsed is None or parsed.state:
+    def _list(self) -> list[tuple[SegmentFile, int]]:
+        """The segments' files, with their sizes."""
+        entries = self.vfs.list_dir(self.directory)
+        return [
+            (parsed, entry.size) for entry in entries if (parsed := names.parse_segment_file(entry.name))
+        ]
+
+    def load_segments(self, listed: list[tuple[SegmentFile, int]], log_start: Offset | None) -> None:
+        sizes = {each.base_offset: size for each, size in listed if each.kind == names.LOG and not each.state}
+        for each, size in listed:
+            if each.state:
                 continue
-            if parsed.kind == names.LOG:
-                sizes[parsed.base_offset] = entry.size
-            elif parsed.kind in names.SEGMENT_KINDS:
-                others.append((parsed.base_offset, entry.name))
-        for base_offset, name in others:
-            if base_offset not in sizes:
-                self.vfs.remove(f"{self.directory}/{name}")
+            if each.kind in (names.SNAPSHOT, names.SEQUENCES):
+                self.snapshots.add(each.base_offset)
+            elif each.kind in names.SEGMENT_KINDS:
+                if each.base_offset not in sizes:
+                    self.vfs.remove(f"{self.directory}/{names.segment_file(each.base_offset, each.kind)}")
+                elif not size:
+                    self.empty.add((each.base_offset, each.kind))
         self.segments = [self._segment(base, size) for base, size in sorted(sizes.items())]
         for segment in self.segments[1:-1]:
             # Left by a roll that failed. The log went on in the segment before it, which it would hide.
@@ -231,6 +247,9 @@ class _Opening:
             created_ms=self.now_ms,
         )
 
+    def _empty_of(self, segment: Segment) -> set[str]:
+        return {kind for base_offset, kind in self.empty if base_offset == segment.base_offset}
+
     def _drop_empty(self, segment: Segment) -> None:
         self.segments.remove(segment)
         self._set_aside(segment)
@@ -244,7 +263,8 @@ class _Opening:
     def begin_anew(self, offset: Offset) -> None:
         for segment in reversed(self.segments):
             self._set_aside(segment)
-        remove_snapshots(self.vfs, self.directory, above=-1)
+        remove_snapshots_above(self.vfs, self.directory, -1)
+        self.snapshots.clear()
         self.segments = [self._new_segment(offset)]
         self.producers = Producers(offset)
         self.recovery_point = RecoveryPoint(offset, offset, 0)
@@ -291,7 +311,7 @@ class _Opening:
         if len(self.segments) > 1 and not self.segments[-1].size and self._reaches_past(self.segments[-1]):
             self._drop_empty(self.segments[-1])
         active = self.segments[-1]
-        if not active.resume(below=2**63 - 1):
+        if not active.resume(below=2**63 - 1, empty=self._empty_of(active)):
             return False
         end = active.next_offset
         if point.segment == active.base_offset and point.position == active.size and end <= point.offset:
@@ -322,12 +342,14 @@ class _Opening:
         a transaction that it has for open perhaps.
         """
         first = self.segments[0].base_offset
-        for offset in reversed(snapshot_offsets(self.vfs, self.directory)):
+        for offset in sorted(self.snapshots, reverse=True):
             if first <= offset <= at_most and load_snapshot(self.vfs, self.directory, offset, self.producers):
                 return
         self.producers = Producers(first)
 
     def _batches_between(self, start: Offset, end: Offset) -> Iterator[RecordBatch]:
+        if start >= end:
+            return
         for segment, behind in zip(self.segments, [*self.segments[1:], None], strict=True):
             if behind is not None and behind.base_offset <= start:
                 continue
@@ -381,7 +403,7 @@ class _Opening:
 
         size, segment.size = segment.size, position
         segment.flushed_bytes = position
-        segment.resume(below=offset)
+        segment.resume(below=offset, empty=self._empty_of(segment))
         if is_certain:
             if segment.next_offset > offset:
                 self.report.say(
@@ -395,7 +417,9 @@ class _Opening:
             )
             offset = segment.next_offset
         self.recovery_point = RecoveryPoint(offset, segment.base_offset, position)
-        remove_snapshots(self.vfs, self.directory, above=offset)
+        if any(each > offset for each in self.snapshots):
+            remove_snapshots_above(self.vfs, self.directory, offset)
+            self.snapshots = {each for each in self.snapshots if each <= offset}
         self.scanned_epochs = {entry.epoch: entry.offset for entry in self.epochs.entries}
         self.epochs.truncate_end(offset)
         self._load_producers(offset)

@@ -1,11 +1,13 @@
 """Producer state on disk: what `producers` knew at an offset.
 
 Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
-beside it has all five, and the CRC of the snapshot that it goes with. Both carry a CRC of their own, and a pair
-of which one is damaged, or that does not go together, is as good as missing: an older one serves.
+beside it has all five, and the CRC of the snapshot that it goes with; where the snapshot says it all, there is none.
+Both carry a CRC of their own, and a pair of which one is damaged, or that does not go together, is as good as missing:
+an older one serves.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -123,19 +125,34 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
 
     The companion's name is there first: a snapshot that a crash leaves without it is Kafka's.
     """
-    written = []
     snapshot = encode_snapshot(producers.by_id)
-    for kind, data in (
-        (names.SEQUENCES, encode_sequences(producers.by_id, snapshot)),
-        (names.SNAPSHOT, snapshot),
-    ):
-        ref = FileRef(f"{directory}/{names.segment_file(producers.end_offset, kind)}")
-        file = vfs.open(ref.path, write=True, create=True)
+    path = f"{directory}/{names.segment_file(producers.end_offset, names.SEQUENCES)}"
+    written = []
+    if _says_it_all(snapshot, producers.by_id):
+        with suppress(FileNotFoundError):  # one of other records, which were cut off, had this offset
+            vfs.remove(path)
+    else:
+        written.append(_write(vfs, path, encode_sequences(producers.by_id, snapshot)))
+    path = f"{directory}/{names.segment_file(producers.end_offset, names.SNAPSHOT)}"
+    written.append(_write(vfs, path, snapshot))
+    return written
+
+
+def _says_it_all(snapshot: bytes, producers: dict[ProducerId, Producer]) -> bool:
+    """Whether Kafka's form of the state loses nothing of it."""
+    if any(len(each.batches) > 1 for each in producers.values()):
+        return False
+    return not producers or decode_snapshot(snapshot, "") == producers
+
+
+def _write(vfs: Vfs, path: str, data: bytes) -> FileRef:
+    file = vfs.open(path, write=True, create=True)
+    try:
         file.truncate(len(data))
         file.pwrite([data], 0)
+    finally:
         file.close()
-        written.append(ref)
-    return written
+    return FileRef(path)
 
 
 def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers) -> bool:
@@ -163,23 +180,23 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
     return True
 
 
-def snapshot_offsets(vfs: Vfs, directory: str) -> list[Offset]:
-    parsed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
-    return sorted(
-        {each.base_offset for each in parsed if each and each.kind == names.SNAPSHOT and not each.state}
-    )
+_FILES_OF_ONE = (names.SNAPSHOT, names.SEQUENCES)
+"""In the order in which they go: the companion last, see `write_snapshot`."""
 
 
-def remove_snapshots(
-    vfs: Vfs, directory: str, offsets: Iterable[Offset] = (), *, above: Offset | None = None
-) -> None:
-    """Remove the snapshots at some offsets, or all those above one."""
-    doomed = set(offsets)
+def remove_snapshots(vfs: Vfs, directory: str, offsets: Iterable[Offset]) -> None:
+    """Remove the snapshots at some offsets, those that are there."""
+    for offset in offsets:
+        for kind in _FILES_OF_ONE:
+            with suppress(FileNotFoundError):
+                vfs.remove(f"{directory}/{names.segment_file(offset, kind)}")
+
+
+def remove_snapshots_above(vfs: Vfs, directory: str, offset: Offset) -> None:
+    """Remove all snapshots above an offset."""
     entries = vfs.list_dir(directory)
-    for kind in (names.SNAPSHOT, names.SEQUENCES):  # the companion last: see write_snapshot
+    for kind in _FILES_OF_ONE:
         for entry in entries:
             parsed = names.parse_segment_file(entry.name)
-            if parsed is None or parsed.kind != kind:
-                continue
-            if parsed.base_offset in doomed or (above is not None and parsed.base_offset > above):
+            if parsed is not None and parsed.kind == kind and parsed.base_offset > offset:
                 vfs.remove(f"{directory}/{entry.name}")

@@ -150,6 +150,13 @@ class TestVersion2:
         assert driver.end(new._replace(epoch=7)).code is FENCED
         assert driver.ask(EndTxn("", new, True, V2)).code is ErrorCode.INVALID_REQUEST
 
+    def test_a_fenced_producer_does_not_take_the_end_of_a_version_1_owner_for_its_own(self) -> None:
+        """Kafka goes by the epoch alone here, and would let both write under one epoch."""
+        driver = Driver()
+        old, new = driver.init(), driver.init()
+        driver.run(new, commit=False, version=V1)
+        assert driver.end(old, commit=False).code is FENCED
+
     def test_the_end_that_uses_up_the_epochs_gives_a_new_producer_id(self) -> None:
         """KAFKA-18660. The markers have epoch 32767 of the old id; the client goes on with epoch 0 of another."""
         driver = Driver()

@@ -26,6 +26,8 @@ class Change(NamedTuple):
     replays: bool = True
     """Whether the records move the state when they are appended. A classic group moves at once, because its members
     wait for each other and not for the log, and its records only tell a later coordinator where it was."""
+    applied: Callable[[], None] | None = None
+    """What to do when the records are appended, in place of replaying them."""
     producer: Producer | None = None
     """The records are part of this producer's transaction."""
 

@@ -285,6 +285,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
     subscribed_regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    needs_member_id: bool = False
+    """Version 0: a member that joins may leave it to the coordinator to name it (KIP-1082)."""
 
 
 class ConsumerHeartbeatReply(NamedTuple):

@@ -211,8 +211,12 @@ def _end_v2(view: View, request: EndTxn) -> Decision:
 
 
 def _is_repeated(current: Transaction, producer: ProducerEpoch) -> bool:
-    """Whether the end that a producer asks for is the one that gave it its present epoch."""
-    if current.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    """Whether the end that a producer asks for is the one that the id's present epoch comes from.
+
+    Kafka goes by the epochs alone. But where the last end did not move the epoch, an InitProducerId did: then the one
+    who asks has been fenced, and must not be given the epoch of its successor.
+    """
+    if current.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or not current.bumps_epoch:
         return False
     return current.epoch == producer.epoch + 1 or _was_last_of_its_id(current, producer)
 

@@ -20,6 +20,7 @@ from penstock.records.structs import CorruptStruct
 from ..consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from ..requests import JoinedMember, JoinReply, Protocols, SyncReply
 from ..schemas import GroupMetadataKey, GroupMetadataValue, GroupRecord, MemberMetadata
+from ..settings import Topics
 
 
 class State(StrEnum):
@@ -97,8 +98,13 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     @property
+    def is_idle(self) -> bool:
+        """Nobody is in it, and nobody is about to be."""
+        return self.is_empty and not self.pending_joins
+
+    @property
     def is_simple(self) -> bool:
-        return self.is_empty and not self.pending_joins and self.protocol_type is None
+        return self.is_idle and self.protocol_type is None
 
     @property
     def is_of_consumers(self) -> bool:
@@ -260,7 +266,7 @@ class ClassicGroup:
             for member in self.members.values()
         )
 
-    def owner_of(self, topic: str, partition: int) -> str | None:
+    def owner_of(self, topic: str, partition: int, topics: Topics) -> str | None:
         """The member that this generation's assignment gives the partition to."""
         if not self.is_of_consumers:
             return None

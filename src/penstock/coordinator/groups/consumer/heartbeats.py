@@ -1,0 +1,261 @@
+"""ConsumerGroupHeartbeat: the one request of the consumer protocol, by which members join, move and leave."""
+
+from dataclasses import replace
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import random_uuid, uuid_text
+
+from ..classic.group import ClassicGroup, tombstone
+from ..classic.rounds import Rounds
+from ..outcome import Change, Outcome
+from ..requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
+from ..schemas import GroupRecord
+from .group import ConsumerGroup
+from .member import (
+    AWAY_EPOCH,
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    ConsumerMember,
+    as_partitions,
+    is_subset,
+    member_tombstones,
+    target_record,
+)
+from .migration import can_downgrade, downgrade, upgrade
+from .planning import Planning, Step
+from .sessions import Sessions
+
+
+class Heartbeats:
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._shard = rounds.shard
+        self.planning = Planning(self._shard)
+        self.sessions = Sessions(self._shard, self.fence)
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
+        check(request, self._shard.settings.consumer_assignors)
+        if request.member_epoch < 0:
+            return self._leave(request)
+        records: list[GroupRecord] = []
+        is_joining = request.member_epoch == JOINING_EPOCH
+        group, is_new_group = self._group(request.group, is_joining, records)
+        member_id = request.member_id or uuid_text(random_uuid(self._shard.rng))
+        self.check_room(group, member_id)
+        old, replaced = self._member(group, member_id, request, records)
+        step = Step(group, old, _told(old, request), request.owned, records, is_new_group, replaced)
+        before = len(records)
+        after = self.planning.take(step)
+        if len(records) > before:
+            self.sessions.moved(group, after)
+        self.sessions.renew(group, after)
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_names is not None or request.subscribed_regex is not None)
+            and request.owned is not None
+        )
+        has = as_partitions(after.assigned)
+        reply = ConsumerHeartbeatReply(
+            member_id=after.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=self._shard.settings.consumer_heartbeat_interval_ms,
+            assignment=has if is_joining or is_full or has != as_partitions(old.assigned) else None,
+        )
+        return Outcome(reply, Change(tuple(records)))
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self._shard.settings.consumer_size_max
+        if len(group.members) >= limit and member_id not in group.members:
+            raise KafkaError(
+                f"group {group.group_id} has {limit} members, and may have no more",
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+
+    def _group(
+        self, group_id: str, creates: bool, records: list[GroupRecord]
+    ) -> tuple[ConsumerGroup, bool]:
+        """The group, or what will be the group when the records are replayed."""
+        group = self._shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, not group.target_epoch and not group.members
+        if group is None and creates:
+            return ConsumerGroup(group_id), True
+        if isinstance(group, ClassicGroup) and creates:
+            if group.is_empty:
+                if not group.is_simple:
+                    records.append(tombstone(group_id))
+                return ConsumerGroup(group_id), True
+            upgraded = upgrade(group, self._shard.settings, self._shard.topics, records)
+            for member in upgraded.members.values():
+                self.sessions.renew(upgraded, member)
+            return upgraded, False
+        raise KafkaError(f"there is no consumer group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def _member(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        request: ConsumerGroupHeartbeat,
+        records: list[GroupRecord],
+    ) -> tuple[ConsumerMember, str | None]:
+        """The member as the group has it, and the id whose place it takes."""
+        is_joining = request.member_epoch == JOINING_EPOCH
+        if request.instance_id is None:
+            if is_joining:
+                return group.members.get(member_id, ConsumerMember(member_id)), None
+            member = group.known(member_id)
+        else:
+            existing = group.static(request.instance_id)
+            if is_joining:
+                if existing is None:
+                    return group.members.get(member_id, ConsumerMember(member_id)), None
+                if existing.member_id == member_id:
+                    return existing, None
+                if not existing.is_classic and existing.epoch != AWAY_EPOCH:
+                    raise KafkaError(
+                        f"instance {request.instance_id} is member {existing.member_id}, which has not left",
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                    )
+                return self.replace(group, existing, member_id, records), existing.member_id
+            member = known_static(group, request.instance_id, member_id)
+        _check_epoch(member, request)
+        return member, None
+
+    @staticmethod
+    def replace(
+        group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[GroupRecord]
+    ) -> ConsumerMember:
+        """A static member under another id, with all that it had. Its timers end by themselves."""
+        new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
+        records += member_tombstones(group.group_id, old.member_id)
+        records.append(new.subscription_record(group.group_id))
+        records.append(target_record(group.group_id, member_id, group.target_of(old)))
+        records.append(new.current_record(group.group_id))
+        return new
+
+    # Leaving.
+
+    def _leave(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
+        group = self._shard.groups.get(request.group)
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(f"there is no consumer group {request.group}", ErrorCode.GROUP_ID_NOT_FOUND)
+        reply = ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+        if request.instance_id is None:
+            member = group.known(request.member_id)
+        else:
+            member = known_static(group, request.instance_id, request.member_id)
+            if request.member_epoch == AWAY_EPOCH:
+                # It keeps its place while its session lasts.
+                away = replace(member, epoch=AWAY_EPOCH, revoking={})
+                return Outcome(reply, Change((away.current_record(group.group_id),)))
+        return Outcome(reply, self.fence(group, [member]))
+
+    def fence(self, group: ConsumerGroup, members: list[ConsumerMember]) -> Change:
+        """The members are out. What they had is free, and those who stay get it with the next target."""
+        gone = {member.member_id for member in members}
+        if not gone:
+            return Change()
+        if can_downgrade(group, gone, self._shard.settings):
+            return downgrade(self._rounds, self.sessions, group, gone)
+        records = [record for each in gone_in_order(group, gone) for record in member_tombstones(group.group_id, each)]
+        left = {member_id: each for member_id, each in group.members.items() if member_id not in gone}
+        subscribed = {member.regex for member in left.values()}
+        regexes = {regex: resolved for regex, resolved in group.regexes.items() if regex in subscribed}
+        records += (group.regex_record(regex, None) for regex in group.regexes if regex not in regexes)
+        hashed = self.planning.hash_of(group, left, regexes)
+        records.append(group.epoch_record(group.epoch + 1, hashed))
+        for member_id in gone:
+            self.sessions.forget(group.group_id, member_id)
+        return Change(tuple(records))
+
+
+def gone_in_order(group: ConsumerGroup, gone: set[str]) -> list[str]:
+    return [member_id for member_id in group.members if member_id in gone]
+
+
+def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+    member = group.static(instance_id)
+    if member is None:
+        raise KafkaError(
+            f"instance {instance_id} is not in group {group.group_id}", ErrorCode.UNKNOWN_MEMBER_ID
+        )
+    if member.member_id != member_id:
+        raise KafkaError(
+            f"instance {instance_id} of group {group.group_id} is member {member.member_id} now",
+            ErrorCode.FENCED_INSTANCE_ID,
+        )
+    return member
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> None:
+    said = request.member_epoch
+    if said == member.epoch:
+        return
+    # The answer that raised the epoch may have been lost; the member then has no more than it had.
+    if said < member.epoch and said == member.previous_epoch and is_subset(request.owned, member.assigned):
+        return
+    raise KafkaError(
+        f"member {member.member_id} is at epoch {member.epoch}, not {said}: "
+        "it must give up all its partitions and join again",
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    )
+
+
+def _told(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:
+    """The member with what the heartbeat says; what it leaves out stays."""
+    said: dict[str, object] = {}
+    if request.client_id != member.client_id:
+        said["client_id"] = request.client_id
+    if request.client_host != member.client_host:
+        said["client_host"] = request.client_host
+    if request.instance_id is not None and request.instance_id != member.instance_id:
+        said["instance_id"] = request.instance_id
+    if request.rack_id is not None and request.rack_id != member.rack_id:
+        said["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms not in (-1, member.rebalance_timeout_ms):
+        said["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.assignor is not None and request.assignor != member.assignor:
+        said["assignor"] = request.assignor
+    if request.subscribed_names is not None:
+        names = tuple(sorted(set(request.subscribed_names)))
+        if names != member.names:
+            said["names"] = names
+    if request.subscribed_regex is not None and request.subscribed_regex != member.regex:
+        said["regex"] = request.subscribed_regex
+    if member.classic is not None:
+        said["classic"] = None
+    return replace(member, **said) if said else member  # type: ignore[arg-type]
+
+
+def check(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:
+    """What holds for a heartbeat whatever the group: Kafka's rules."""
+
+    def refuse(why: str) -> KafkaError:
+        return KafkaError(why, ErrorCode.INVALID_REQUEST)
+
+    if not request.group:
+        raise refuse("GroupId can't be empty.")
+    if request.instance_id == "":
+        raise refuse("InstanceId can't be empty.")
+    if request.rack_id == "":
+        raise refuse("RackId can't be empty.")
+    epoch = request.member_epoch
+    if not request.member_id and not (request.needs_member_id and epoch == JOINING_EPOCH):
+        raise refuse("MemberId can't be empty.")
+    if epoch == JOINING_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise refuse("RebalanceTimeoutMs must be provided in first request.")
+        if request.owned is None or request.owned:
+            raise refuse("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_names is None and request.subscribed_regex is None:
+            raise refuse("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == AWAY_EPOCH:
+        if request.instance_id is None:
+            raise refuse("InstanceId can't be null.")
+    elif epoch < LEAVING_EPOCH:
+        raise refuse(f"MemberEpoch is invalid: {epoch}.")
+    if request.assignor is not None and request.assignor not in assignors:
+        raise KafkaError(
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+        )

@@ -1,0 +1,160 @@
+"""What a change of one member means for its group: epochs, expressions, a new target, and the member's next step.
+
+Nothing is changed here. What is to change becomes records, in an order in which each finds what it needs, and the
+group changes when they are replayed.
+"""
+
+from dataclasses import dataclass
+
+from ..schemas import GroupRecord
+from ..shard import Shard
+from .assignors import ASSIGNORS, AssignedMember
+from .group import ConsumerGroup, Resolved, metadata_hash
+from .member import ConsumerMember, Target, target_record
+from .reconcile import reconciled
+from .regex import compile_regex
+from ..requests import Partitions
+
+REGEX_INTERVAL_MS_MIN = 10_000
+"""Expressions are not matched more often than this because of new topics; Kafka's number."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One member's heartbeat, or what stands for one."""
+
+    group: ConsumerGroup
+    old: ConsumerMember
+    """As the group has it, or a blank one that joins."""
+    new: ConsumerMember
+    """With what it said now."""
+    owned: Partitions | None
+    """What it said it has; None where it did not say."""
+    records: list[GroupRecord]
+    """Those before, to which this adds."""
+    is_new_group: bool = False
+    replaced: str | None = None
+    """The id of the static member whose place it takes."""
+
+    def members_after(self) -> dict[str, ConsumerMember]:
+        members = {key: each for key, each in self.group.members.items() if key != self.replaced}
+        members[self.new.member_id] = self.new
+        return members
+
+
+class Planning:
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def take(self, step: Step) -> ConsumerMember:
+        """The member after the step."""
+        group, old, new, records = step.group, step.old, step.new, step.records
+        topics, now_ms = self._shard.topics, self._shard.now_ms
+        names_changed = new.names != old.names
+        regex_changed = (new.regex or "") != (old.regex or "")
+        if new != old:
+            records.append(new.subscription_record(group.group_id))
+        regexes, matches_changed = self._regexes(step, regex_changed)
+        bumps = step.is_new_group or names_changed or regex_changed or matches_changed
+        epoch = group.epoch
+        if bumps or group.checked_version != topics.version:
+            members = step.members_after()
+            hashed = self.hash_of(group, members, regexes)
+            if bumps or hashed != group.metadata_hash:
+                epoch += 1
+                records.append(group.epoch_record(epoch, hashed))
+                if group.has_old_metadata:
+                    records.append(group.old_metadata_tombstone())
+            else:
+                group.checked_version = topics.version
+        if epoch > group.target_epoch:
+            targets = self.assigned(group, step.members_after(), regexes)
+            records += (
+                target_record(group.group_id, member_id, target)
+                for member_id, target in targets.items()
+                if target != group.target.get(member_id) and (target or member_id in group.target)
+            )
+            records.append(group.target_epoch_record(epoch, now_ms))
+            target_epoch, target = epoch, targets[new.member_id]
+        else:
+            target_epoch, target = group.target_epoch, group.target_of(new)
+        changed = names_changed or regex_changed
+        if new.is_reconciled_to(target_epoch) and not changed:
+            return new
+        subscribed = {
+            topics.by_name[name].topic_id
+            for name in group.topics_of(new, regexes)
+            if name in topics.by_name
+        }
+        after = reconciled(
+            new, target_epoch, target, subscribed, step.owned, group.owner_of_id, subscription_changed=changed
+        )
+        if after != new:
+            records.append(after.current_record(group.group_id))
+        return after
+
+    def hash_of(
+        self, group: ConsumerGroup, members: dict[str, ConsumerMember], regexes: dict[str, Resolved]
+    ) -> int:
+        names: set[str] = set()
+        for member in members.values():
+            names |= group.topics_of(member, regexes)
+        return metadata_hash(names, self._shard.topics)
+
+    def assigned(
+        self, group: ConsumerGroup, members: dict[str, ConsumerMember], regexes: dict[str, Resolved]
+    ) -> dict[str, Target]:
+        by_name = self._shard.topics.by_name
+        wanted = {
+            member_id: [by_name[name] for name in group.topics_of(member, regexes) if name in by_name]
+            for member_id, member in members.items()
+        }
+        specs = {
+            member_id: AssignedMember(
+                frozenset(topic.topic_id for topic in wanted[member_id]),
+                group.target_of(member),
+                member.instance_id,
+                member.rack_id,
+            )
+            for member_id, member in members.items()
+        }
+        topics = {topic.topic_id: topic for each in wanted.values() for topic in each}
+        name = group.preferred_assignor(members.values()) or self._shard.settings.consumer_assignors[0]
+        return ASSIGNORS[name](specs, topics)
+
+    def _regexes(self, step: Step, regex_changed: bool) -> tuple[dict[str, Resolved], bool]:
+        """The group's expressions and what they match now, and whether that has changed."""
+        group, topics, now_ms = step.group, self._shard.topics, self._shard.now_ms
+        if not group.regexes and not step.new.regex:
+            return group.regexes, False
+        version, checked_ms = group.regexes_checked
+        waited_ms = now_ms - checked_ms
+        due = waited_ms >= self._shard.settings.regex_refresh_interval_ms or (
+            version != topics.version and waited_ms >= REGEX_INTERVAL_MS_MIN
+        )
+        if not due and not regex_changed and step.replaced is None:
+            return group.regexes, False
+        changed = False
+        regexes: dict[str, Resolved] = {}
+        for member in step.members_after().values():
+            regex = member.regex
+            if not regex or regex in regexes:
+                continue
+            known = group.regexes.get(regex)
+            if known is not None and not due:
+                regexes[regex] = known
+                continue
+            matches = compile_regex(regex).matches
+            found = Resolved(
+                frozenset(name for name in topics.by_name if matches(name)), topics.version, now_ms
+            )
+            if known is not None and known.topics == found.topics:
+                regexes[regex] = known
+                continue
+            regexes[regex] = found
+            step.records.append(group.regex_record(regex, found))
+            changed = True
+        step.records += (group.regex_record(regex, None) for regex in group.regexes if regex not in regexes)
+        if due:
+            group.regexes_checked = (topics.version, now_ms)
+        return regexes, changed

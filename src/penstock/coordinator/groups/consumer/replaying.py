@@ -1,0 +1,107 @@
+"""What the records of consumer groups do."""
+
+from dataclasses import replace
+
+from penstock.records.structs import CorruptStruct
+
+from ..classic.group import ClassicGroup
+from ..schemas import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupRecord,
+    Key,
+    Value,
+)
+from ..shard import Shard
+from .group import ConsumerGroup, Resolved
+from .member import LEAVING_EPOCH, ConsumerMember, target_of
+
+
+def replay_consumer(shard: Shard, record: GroupRecord) -> None:
+    key, value = record
+    group_id = getattr(key, "group_id", None)
+    if group_id is None:
+        return
+    group = _group(shard, group_id, creates=value is not None)
+    if group is None:
+        return  # a tombstone of something that is gone already
+    if isinstance(key, ConsumerGroupMetadataKey) and value is None:
+        del shard.groups[group_id]
+        return
+    _apply(group, key, value)
+
+
+def _group(shard: Shard, group_id: str, creates: bool) -> ConsumerGroup | None:
+    group = shard.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if not creates:
+        return None
+    if isinstance(group, ClassicGroup) and not group.is_simple:
+        raise CorruptStruct(f"group {group_id} is a classic group, and is not taken away before it is another")
+    # A simple group is there for its offsets alone, which the consumer group takes over.
+    made = shard.groups[group_id] = ConsumerGroup(group_id)
+    return made
+
+
+def _apply(group: ConsumerGroup, key: Key, value: Value | None) -> None:
+    if isinstance(key, ConsumerGroupMetadataKey):
+        assert isinstance(value, ConsumerGroupMetadataValue)
+        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+        group.checked_version = -1
+    elif isinstance(key, ConsumerGroupPartitionMetadataKey):
+        group.has_old_metadata = value is not None
+    elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
+        assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+        group.target_epoch = 0 if value is None else value.assignment_epoch
+    elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+        if value is None:
+            group.target.pop(key.member_id, None)
+        else:
+            assert isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+            group.target[key.member_id] = target_of(value)
+    elif isinstance(key, ConsumerGroupRegularExpressionKey):
+        if value is None:
+            group.regexes.pop(key.regular_expression, None)
+        else:
+            assert isinstance(value, ConsumerGroupRegularExpressionValue)
+            group.regexes[key.regular_expression] = Resolved(
+                frozenset(value.topics), value.regex_version, value.timestamp
+            )
+    else:
+        assert isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey)
+        _apply_member(group, key, value)
+
+
+def _apply_member(
+    group: ConsumerGroup,
+    key: ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey,
+    value: Value | None,
+) -> None:
+    member = group.members.get(key.member_id)
+    if value is None:
+        if isinstance(key, ConsumerGroupMemberMetadataKey):
+            group.remove(key.member_id)
+        elif member is not None:
+            group.update(
+                replace(member, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH, assigned={}, revoking={})
+            )
+        return
+    # Compaction may leave what a member has before what it is.
+    member = ConsumerMember(key.member_id) if member is None else member
+    if isinstance(value, ConsumerGroupMemberMetadataValue):
+        group.update(member.with_subscription(value))
+    else:
+        assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+        group.update(member.with_current(value))

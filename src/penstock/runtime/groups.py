@@ -1,0 +1,314 @@
+"""Consumer groups on `__consumer_offsets`: each request goes to the coordinator of its group's partition.
+
+    handle --> coordinator decides --> records appended --> state moves --> (committed) --> the reply leaves
+
+A decision that needs no records is told when everything that it was decided on is committed. Where a write fails after
+the state has moved, the state in memory is thrown away and read anew.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.later import Later
+from penstock.base.world import Timer, World
+from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
+from penstock.coordinator.groups.offsets import CommittedOffset
+from penstock.coordinator.groups.requests import ForgetPartitions, ListGroups, ListReply, Request
+from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
+from penstock.metadata import Topic as ImageTopic
+from penstock.metadata.configs import broker_setting
+from penstock.records import RecordBatch
+from penstock.replica import Replicas
+from penstock.runtime.shard import ShardLog
+from penstock.runtime.shards import Shards
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class _Topic(NamedTuple):
+    """A topic of the image, as a coordinator looks at it."""
+
+    image: ClusterImage
+    topic: ImageTopic
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.topic.id
+
+    @property
+    def partitions(self) -> int:
+        return len(self.topic.partitions)
+
+    def racks(self, partition: int) -> frozenset[str]:
+        brokers = (self.image.brokers.get(each) for each in self.topic.partitions[partition].replicas)
+        return frozenset(each.rack for each in brokers if each is not None and each.rack)
+
+
+class _ByName(Mapping[str, _Topic]):
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def __getitem__(self, name: str) -> _Topic:
+        return _Topic(self._image, self._image.topics[name])
+
+    def __iter__(self) -> Any:
+        return iter(self._image.topics)
+
+    def __len__(self) -> int:
+        return len(self._image.topics)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._image.topics
+
+
+class ImageTopics:
+    """The topics of an image, as coordinators ask for them."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self.version = image.offset
+        self.by_name: Mapping[str, _Topic] = _ByName(image)
+
+    def by_id(self, topic_id: bytes) -> _Topic | None:
+        topic = self._image.topic_by_id(topic_id)
+        return None if topic is None else _Topic(self._image, topic)
+
+
+class GroupShard:
+    """The coordinator of one partition, and its driver."""
+
+    def __init__(
+        self,
+        world: World,
+        log: ShardLog,
+        coordinator: GroupCoordinator,
+        reload: Callable[[], None],
+    ) -> None:
+        self.log = log
+        self.coordinator = coordinator
+        self._world = world
+        self._reload = reload
+        self._is_loaded = False
+        self._is_damaged = False
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._marks = 0
+
+    # -- loading ---------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        self.log.read_all(self.coordinator.load, self._loaded, self._damaged)
+
+    def _loaded(self) -> None:
+        self._is_loaded = True
+        self.coordinator.loaded(self._world.now_ms())
+        self._tick()
+
+    def _damaged(self, error: Exception) -> None:
+        """What the partition says cannot be read. Its groups are not served; the others are."""
+        self._is_damaged = True
+        logger.error("%s: its groups are not served: %s", self.log.partition.name, error)
+
+    def unload(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.coordinator.unload()
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Later[Any]:
+        later: Later[Any] = Later()
+        if self._is_damaged:
+            later.answer(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif not self._is_loaded:
+            later.answer(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            outcome = self.coordinator.handle(request, self._world.now_ms())
+            self._carry_out(outcome, later, request)
+            self._set_timer()
+        return later
+
+    def _carry_out(
+        self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None
+    ) -> None:
+        """Write what was decided, and have it told once it is committed."""
+
+        def settled(error: KafkaError | None) -> None:
+            now_ms = self._world.now_ms()
+            if error is None:
+                self.coordinator.settled(outcome, ErrorCode.NONE, now_ms)
+                _pass_on(outcome.reply, later)
+                self._set_timer()
+                return
+            code = write_error(error.code)
+            self.coordinator.settled(outcome, code, now_ms)
+            if later is not None and request is not None and not later.is_answered:
+                later.answer(refusal(request, code))
+            if outcome.records:
+                self._lost(error)
+
+        if not outcome.records:
+            self.log.after(settled)
+            return
+        producer = outcome.change.producer
+        try:
+            base_offset = self.log.append(
+                [each.encoded() for each in outcome.records],
+                settled,
+                producer=None if producer is None else (producer.producer_id, producer.producer_epoch),
+            )
+        except KafkaError as error:
+            code = write_error(error.code)
+            self.coordinator.settled(outcome, code, self._world.now_ms())
+            if later is not None and request is not None:
+                later.answer(refusal(request, code))
+            return
+        self.coordinator.written(outcome, base_offset)
+
+    def _lost(self, error: KafkaError) -> None:
+        """The state has moved, and its records may not be there."""
+        if self._is_loaded:
+            self._is_loaded = False
+            logger.warning("%s is read anew: %s", self.log.partition.name, error)
+            self._world.call_soon(self._reload)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A marker was appended to this partition: offsets that were pending are committed, or dropped."""
+        if self._is_loaded:
+            self.coordinator.end_transaction(producer_id, committed)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        deadline_ms = self.coordinator.next_deadline_ms()
+        if deadline_ms is None or not self._is_loaded:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._world.now_ms())
+        self._timer = self._world.call_later(delay_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._is_loaded:
+            return
+        while (outcome := self.coordinator.tick(self._world.now_ms())) is not None:
+            self._carry_out(outcome, None, None)
+        self._set_timer()
+
+
+def _pass_on(reply: Any, later: Later[Any] | None) -> None:
+    if later is None or later.is_answered:
+        return
+    if isinstance(reply, Later):
+        reply.then(later.answer)
+    else:
+        later.answer(reply)
+
+
+class Groups:
+    """All groups whose coordinator is on this node."""
+
+    def __init__(
+        self, world: World, replicas: Replicas, settings: BrokerSettings, image: Callable[[], ClusterImage]
+    ) -> None:
+        self._world = world
+        self._settings = settings
+        self._image = image
+        self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, world, replicas, self._make)
+
+    def _make(self, number: int, log: ShardLog) -> GroupShard:
+        coordinator = GroupCoordinator(
+            group_settings(self._image(), self._settings), ImageTopics(self._image()), self._world.rng
+        )
+        return GroupShard(self._world, log, coordinator, lambda: self.shards.reload(number))
+
+    def follow(self, image: ClusterImage, changed: ImageDelta) -> None:
+        """The image has moved: partitions may be led here or no longer, and topics may be gone."""
+        self.shards.follow(image)
+        topics = ImageTopics(image)
+        gone = tuple(
+            (topic.name, number) for topic in changed.topics_deleted for number in sorted(topic.partitions)
+        )
+        for shard in self.shards:
+            shard.coordinator.topics_changed(topics)
+            if gone:
+                shard.handle(ForgetPartitions(gone))
+
+    def handle(self, group_id: str, request: Request) -> Later[Any]:
+        """Ask the coordinator of a group; refused in the reply's own way where it is not here."""
+        try:
+            shard = self.shards.of(group_id)
+        except KafkaError as error:
+            later: Later[Any] = Later()
+            later.answer(refusal(request, error.code))
+            return later
+        return shard.handle(request)
+
+    def list_groups(self, request: ListGroups) -> Later[ListReply]:
+        """Of all coordinators here."""
+        return _gathered([each.handle(request) for each in self.shards])
+
+    def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
+        """The member of a group that reads a partition now; for doors whose requests name a group."""
+        return self.shards.of(group_id).coordinator.owner_of(group_id, topic, partition)
+
+    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self.shards.of(group_id).coordinator.committed(group_id, topic, partition)
+
+
+def _gathered(replies: Iterable[Later[ListReply]]) -> Later[ListReply]:
+    waiting = list(replies)
+    whole: Later[ListReply] = Later()
+    groups: list[Any] = []
+    codes: list[ErrorCode] = []
+
+    def gather(reply: ListReply) -> None:
+        groups.extend(reply.groups)
+        codes.append(reply.code)
+        if len(codes) == len(waiting):
+            wrong = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+            whole.answer(ListReply(wrong, tuple(groups)))
+
+    if not waiting:
+        whole.answer(ListReply())
+    for each in waiting:
+        each.then(gather)
+    return whole
+
+
+def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettings:
+    def number(name: str) -> int:
+        return int(broker_setting(name, image, settings) or 0)
+
+    return GroupSettings(
+        session_timeout_ms_min=number("group.min.session.timeout.ms"),
+        session_timeout_ms_max=number("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
+        size_max=number("group.max.size"),
+        offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
+        offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
+        offsets_check_interval_ms=number("offsets.retention.check.interval.ms"),
+        consumer_session_timeout_ms=number("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
+        consumer_size_max=number("group.consumer.max.size"),
+        consumer_assignors=tuple(
+            each.strip()
+            for each in (broker_setting("group.consumer.assignors", image, settings) or "").split(",")
+        ),
+    )
+
+
+__all__ = ["OFFSETS_TOPIC", "GroupShard", "Groups", "ImageTopics", "RecordBatch", "group_settings"]

@@ -1,0 +1,92 @@
+"""The coordinators of one internal topic: a shard for each of its partitions that is led here.
+
+They come and go with the leadership of their partitions, which `follow` is told of whenever the image has moved.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.hashing import partition_for
+from penstock.base.world import World
+from penstock.metadata import ClusterImage
+from penstock.replica import Replicas
+from penstock.runtime.shard import Shard, ShardLog
+
+S = TypeVar("S", bound=Shard)
+
+
+class Shards(Generic[S]):
+    def __init__(
+        self, topic: str, world: World, replicas: Replicas, make: Callable[[int, ShardLog], S]
+    ) -> None:
+        self.topic = topic
+        self._world = world
+        self._replicas = replicas
+        self._make = make
+        self._shards: dict[int, S] = {}
+        self._count = 0
+        """Partitions of the topic; 0 while there is none."""
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(list(self._shards.values()))
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def follow(self, image: ClusterImage) -> None:
+        """Have a shard for each partition that is led here, and for no other."""
+        topic = image.topics.get(self.topic)
+        self._count = 0 if topic is None else len(topic.partitions)
+        for number in range(max(self._count, max(self._shards, default=-1) + 1)):
+            partition = self._replicas.led(self.topic, number) if number < self._count else None
+            held = self._shards.get(number)
+            if held is not None and not held.log.is_still(partition):
+                self._drop(number, held)
+                held = None
+            if held is None and partition is not None:
+                self._begin(number)
+
+    def reload(self, number: int) -> None:
+        """Begin anew from what is in the log: what is in memory is not what it says."""
+        held = self._shards.get(number)
+        if held is not None:
+            self._drop(number, held)
+            self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        partition = self._replicas.led(self.topic, number)
+        if partition is not None:
+            shard = self._make(number, ShardLog(self._world, partition))
+            self._shards[number] = shard
+            shard.load()
+
+    def _drop(self, number: int, shard: S) -> None:
+        del self._shards[number]
+        shard.log.close()
+        shard.unload()
+
+    def close(self) -> None:
+        """The node stops."""
+        for number, shard in list(self._shards.items()):
+            self._drop(number, shard)
+
+    def number_of(self, name: str) -> int:
+        """Which partition keeps a group or a transactional id."""
+        if not self._count:
+            raise KafkaError(f"there is no topic {self.topic} yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for(name, self._count)
+
+    def of(self, name: str) -> S:
+        """The shard of a group or a transactional id, if it is here."""
+        number = self.number_of(name)
+        shard = self._shards.get(number)
+        if shard is None:
+            raise KafkaError(
+                f"{self.topic}-{number}, which has {name}, is not led here", ErrorCode.NOT_COORDINATOR
+            )
+        return shard
+
+    def at(self, number: int) -> S | None:
+        return self._shards.get(number)
