@@ -18,7 +18,7 @@ from penstock.storage.snapshots import (
     encode_snapshot,
     load_snapshot,
     remove_snapshots,
-    snapshot_offsets,
+    remove_snapshots_above,
     write_snapshot,
 )
 from penstock.vfs import MemoryDisk
@@ -219,8 +219,13 @@ def test_snapshots_are_listed_and_removed_by_offset() -> None:
     for offset in (5, 10, 20):
         producers.end_offset = offset
         write_snapshot(disk, "/", producers)
-    assert snapshot_offsets(disk, "/") == [5, 10, 20]
-    remove_snapshots(disk, "/", [5])
-    remove_snapshots(disk, "/", above=10)
-    assert snapshot_offsets(disk, "/") == [10]
+    assert snapshot_offsets(disk) == [5, 10, 20]
+    remove_snapshots(disk, "/", [5, 7])
+    assert snapshot_offsets(disk) == [10, 20]
+    remove_snapshots_above(disk, "/", 10)
+    assert snapshot_offsets(disk) == [10]
+
+
+def snapshot_offsets(disk: MemoryDisk) -> list[int]:
+    return [int(entry.name[:20]) for entry in disk.list_dir("/") if entry.name.endswith(".snapshot")]
     assert len(files_of(disk, "")) == 2

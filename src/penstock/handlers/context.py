@@ -15,14 +15,14 @@ from penstock.base.later import Later
 from penstock.base.world import World
 from penstock.handlers.shapes import Shapes
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
-from penstock.wire import ProducePrefix
+from penstock.wire import ProducePrefix, ProduceRequest
 
 if TYPE_CHECKING:
     from penstock.handlers.fetch import WaitingFetch
     from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.raft.describe import QuorumDescription
-    from penstock.replica import Replicas
+    from penstock.replica import Partition, Replicas
 
 
 class Operation(IntEnum):
@@ -59,7 +59,18 @@ CLUSTER_NAME = "kafka-cluster"
 class Session:
     """One client's connection, as handlers see it."""
 
-    __slots__ = ("client_software", "end", "fetch", "host", "listener", "peer", "port", "prefix", "principal")
+    __slots__ = (
+        "client_software",
+        "end",
+        "fetch",
+        "host",
+        "listener",
+        "peer",
+        "port",
+        "prefix",
+        "principal",
+        "route",
+    )
 
     def __init__(
         self,
@@ -81,6 +92,16 @@ class Session:
         """The fetch that waits for records; there is one at most."""
         self.prefix: ProducePrefix | None = None
         """What this client's Produce requests have in common; made with the first of them."""
+        self.route: Route | None = None
+        """Where the last of them went."""
+
+
+class Route(NamedTuple):
+    """A partition that a producer was let to; good for the same request as long as the image is the same."""
+
+    prefix: ProduceRequest
+    image: ClusterImage
+    partition: "Partition"
 
 
 class Call(NamedTuple):

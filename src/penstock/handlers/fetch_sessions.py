@@ -177,4 +177,4 @@ def all_wanted(request: FetchRequest) -> Iterator[Wanted]:
     """All partitions that a request names."""
     for topic, partitions in request.topics:
         for partition in partitions:
-            yield Wanted(topic, partition)
+            yield tuple.__new__(Wanted, (topic, partition))

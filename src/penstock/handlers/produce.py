@@ -16,7 +16,7 @@ Version notes: 5 tells the log start, 8 what is wrong with a batch in words, 10 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
-from penstock.handlers.context import Context, On, Operation, Session
+from penstock.handlers.context import Context, On, Operation, Route, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.records import InvalidBatch
 from penstock.replica import ALL_IN_SYNC, Partition
@@ -36,6 +36,9 @@ from penstock.wire import (
 )
 
 _ACKS = (0, 1, ALL_IN_SYNC)
+NEVER_FLUSHED = 2**63 - 1
+"""`flush.messages` of a log whose records need no sync before they are acknowledged."""
+
 _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 _TRANSACTIONAL = 0x10
@@ -87,6 +90,36 @@ class OneWrite(Later[Reply]):
                 appended.append_time,
             )
         self.answer([reply])
+
+
+class Foretold:
+    """A batch that is acknowledged when it is written: its reply is made at once, and leaves when the turn ends,
+    after the write. Should that fail, the reply is made into a refusal where it lies."""
+
+    __slots__ = ("appended", "correlation_id", "number", "reply", "topic", "version")
+
+    acks = 1
+    deadline_ms = 0
+
+    def __init__(
+        self,
+        version: int,
+        correlation_id: int,
+        topic: TopicKey,
+        number: int,
+        appended: Appended,
+        reply: bytearray,
+    ) -> None:
+        self.version = version
+        self.correlation_id = correlation_id
+        self.topic = topic
+        self.number = number
+        self.appended = appended
+        self.reply = reply
+
+    def settle(self, error: KafkaError | None) -> None:
+        if error is not None:
+            self.reply[:] = _refusal(self.version, self.correlation_id, self.topic, self.number, error)
 
 
 class Unanswered:
@@ -161,12 +194,30 @@ class OneOfMany:
 
 def produce_again(
     context: Context, session: Session, prefix: ProducePrefix, repeated: Repeated
-) -> Later[Reply] | None:
+) -> Reply | Later[Reply] | None:
     """A request that begins like the last one of its connection, and has one partition."""
     header, request = prefix.header, prefix.request
     assert header is not None
     assert request is not None
     correlation_id, number, records = repeated
+    route = session.route
+    if (
+        route is not None
+        and route.prefix is request
+        and route.image is context.image
+        and route.partition.number == number
+        and route.partition.is_leader
+    ):
+        return _write_one(
+            context,
+            session,
+            header.api_version,
+            correlation_id,
+            request,
+            prefix.topic,
+            route.partition,
+            records,
+        )
     return _produce_one(
         context,
         session,
@@ -182,7 +233,7 @@ def produce_again(
 
 def produce(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
-) -> Later[Reply] | None:
+) -> Reply | Later[Reply] | None:
     """Any request; None where nothing is to be answered."""
     request = parse_produce(frame, header.body_at, header.api_version)
     if session.prefix is None:
@@ -214,26 +265,68 @@ def _produce_one(
     topic: TopicKey,
     number: int,
     records: memoryview | None,
-) -> Later[Reply] | None:
+) -> Reply | Later[Reply] | None:
+    try:
+        partition = _admit(context, session, client_id, request, topic, number)
+    except KafkaError as error:
+        return _refuse(version, correlation_id, request, topic, number, error)
+    if not request.topics:  # it is what the connection remembers, and holds no records
+        session.route = Route(request, context.image, partition)
+    return _write_one(context, session, version, correlation_id, request, topic, partition, records)
+
+
+def _write_one(
+    context: Context,
+    session: Session,
+    version: int,
+    correlation_id: int,
+    request: ProduceRequest,
+    topic: TopicKey,
+    partition: Partition,
+    records: memoryview | None,
+) -> Reply | Later[Reply] | None:
     acks = request.acks
     now_ms = context.world.now_ms()
     try:
-        partition = _admit(context, session, client_id, request, topic, number)
         appended = _stage(partition, records, acks, now_ms)
     except KafkaError as error:
-        if acks == 0:
-            raise
-        refused: Later[Reply] = Later()
-        refused.answer([_refusal(version, correlation_id, topic, number, error)])
-        return refused
+        return _refuse(version, correlation_id, request, topic, partition.number, error)
+    if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
+        number = partition.number
+        reply = bytearray(
+            produce_reply_one(
+                version,
+                correlation_id,
+                topic,
+                number,
+                appended.base_offset,
+                partition.log.log_start,
+                appended.append_time,
+            )
+        )
+        partition.wait(Foretold(version, correlation_id, topic, number, appended, reply))
+        return [reply]
     if acks == 0:
         partition.wait(Unanswered(session, appended))
         return None
-    write = OneWrite(
-        version, correlation_id, topic, partition, appended, acks, now_ms + request.timeout_ms
-    )
+    write = OneWrite(version, correlation_id, topic, partition, appended, acks, now_ms + request.timeout_ms)
     partition.wait(write)
     return write
+
+
+def _refuse(
+    version: int,
+    correlation_id: int,
+    request: ProduceRequest,
+    topic: TopicKey,
+    number: int,
+    error: KafkaError,
+) -> Later[Reply]:
+    if request.acks == 0:
+        raise error
+    refused: Later[Reply] = Later()
+    refused.answer([_refusal(version, correlation_id, topic, number, error)])
+    return refused
 
 
 def _produce_many(

@@ -89,6 +89,9 @@ class Record(NamedTuple):
     """Unused by Kafka so far, and 0."""
 
 
+_PACK_PLACE = Struct(">qii").pack_into
+
+
 class RecordBatch:
     """A batch where it lies: the header's fields, and a view of the bytes.
 
@@ -158,7 +161,10 @@ class RecordBatch:
         end = position + 12 + length
         if self.magic != 2 or length < 49 or end > buffer_end:
             _explain_header(self.magic, length, buffer_end - position, position)
-        self.view = memoryview(buffer)[position:end]
+        if position == 0 and end == buffer_end and type(buffer) is memoryview:
+            self.view = buffer
+        else:
+            self.view = memoryview(buffer)[position:end]
         return self
 
     def __repr__(self) -> str:
@@ -228,7 +234,7 @@ class RecordBatch:
 
     def place(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Give the batch its place in the log, in the buffer (which must be writable) and in its fields."""
-        patch(self.view, base_offset, leader_epoch)
+        _PACK_PLACE(self.view, 0, base_offset, self.length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
 

@@ -19,7 +19,6 @@ from penstock.coordinator.groups.requests import ForgetPartitions, ListGroups, L
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata import Topic as ImageTopic
 from penstock.metadata.configs import broker_setting
-from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.runtime.shard import ShardLog
 from penstock.runtime.shards import Shards
@@ -100,7 +99,6 @@ class GroupShard:
         self._is_damaged = False
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._marks = 0
 
     # -- loading ---------------------------------------------------------------------------------------
 
@@ -137,9 +135,7 @@ class GroupShard:
             self._set_timer()
         return later
 
-    def _carry_out(
-        self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None
-    ) -> None:
+    def _carry_out(self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None) -> None:
         """Write what was decided, and have it told once it is committed."""
 
         def settled(error: KafkaError | None) -> None:
@@ -181,10 +177,25 @@ class GroupShard:
             logger.warning("%s is read anew: %s", self.log.partition.name, error)
             self._world.call_soon(self._reload)
 
-    def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A marker was appended to this partition: offsets that were pending are committed, or dropped."""
-        if self._is_loaded:
-            self.coordinator.end_transaction(producer_id, committed)
+    def append_marker(
+        self, marker: bytes, producer_id: int, commit: bool, done: Callable[[KafkaError | None], None]
+    ) -> None:
+        """Write the end of a transaction to this partition: offsets that were pending are committed, or dropped."""
+        if self._is_damaged:
+            self.log.append_batch(marker, done)
+            return
+        if not self._is_loaded:
+            raise KafkaError(
+                f"{self.log.partition.name} is being loaded", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            )
+
+        def settled(error: KafkaError | None) -> None:
+            if error is not None:
+                self._lost(error)
+            done(error)
+
+        self.log.append_batch(marker, settled)
+        self.coordinator.end_transaction(producer_id, commit)
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -309,6 +320,3 @@ def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettin
             for each in (broker_setting("group.consumer.assignors", image, settings) or "").split(",")
         ),
     )
-
-
-__all__ = ["OFFSETS_TOPIC", "GroupShard", "Groups", "ImageTopics", "RecordBatch", "group_settings"]

@@ -86,7 +86,7 @@ class ShardLog:
                 batches = list(iter_batches(bytearray(data)))
                 take(each for each in batches if each.last_offset >= offset)
                 next_offset = batches[-1].next_offset if batches else end
-        except Exception as error:  # noqa: BLE001  (whatever is wrong with the records is told, and ends this shard)
+        except Exception as error:  # whatever is wrong with the records ends this shard, and no other
             failed(error)
             return
         if offset >= end:
@@ -120,9 +120,7 @@ class ShardLog:
         if self._is_closed or not partition.is_leader:
             raise KafkaError(f"{partition.name} is led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._world.now_ms()
-        appended = partition.stage(
-            memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR
-        )
+        appended = partition.stage(memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR)
         write = _Write(self, appended, now_ms + WRITE_MS_MAX)
         write.calls.append(done)
         self._last = write

@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         "_held",
         "_holder",
         "_idle_looks",
+        "_is_closing",
         "_is_sending",
         "_listener",
         "_open",
@@ -125,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._is_sending = False
         """It is among those that send at the end of the turn."""
+        self._is_closing = False
+        """Nothing more is looked at; it closes when it has sent."""
         self._pause: int = Pause.NONE
 
     # -- what asyncio calls ----------------------------------------------------------------------------
@@ -185,11 +188,15 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: memoryview) -> None:
         """Dispatch the frames in data, and keep what is left of one."""
         if self._is_held_back:
-            self._hold(data)
+            if not self._is_closing:
+                self._hold(data)
             return
         try:
             size = len(data)
-            if LENGTH_BYTES < size <= self._request_bytes_max and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES:
+            if (
+                LENGTH_BYTES < size <= self._request_bytes_max
+                and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES
+            ):
                 # One frame and nothing else: what most turns bring.
                 self._answer(self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:]))
                 return
@@ -198,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             for frame in cut.frames:
                 at += LENGTH_BYTES + len(frame)
                 self._answer(self._dispatcher.dispatch(self.session, frame))
-                if self._transport is None:
+                if self._transport is None or self._is_closing:
                     return
                 if self._is_held_back and at < size:
                     self._hold(data[at:])
@@ -224,7 +231,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_held_back(self) -> bool:
         return bool(
-            self._holder is not None
+            self._is_closing
+            or self._holder is not None
             or self._held is not None
             or self._out_bytes > OUT_BYTES_MAX
             or self._pause & Pause.NOT_READING
@@ -306,7 +314,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(out[0])
         else:
             self._transport.writelines(out)
-        if self._held is not None:
+        if self._is_closing:
+            self._transport.close()
+        elif self._held is not None:
             self._go_on()
 
     # -- not reading -----------------------------------------------------------------------------------
@@ -329,10 +339,9 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """Close it once what is gathered is sent."""
-        if self._transport is not None:
-            if self._out:
-                self.send_now()
+        """Close it once what is gathered is sent, which is not before this turn's writes are done."""
+        self._is_closing = True
+        if self._transport is not None and not self._is_sending:
             self._transport.close()
 
     def abort(self) -> None:

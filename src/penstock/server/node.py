@@ -35,6 +35,7 @@ from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
+from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
 from penstock.server.active_controller import ActiveController
 from penstock.server.adoption import adopt
@@ -279,7 +280,10 @@ class Node:
         self._housekeeping.stop()
         self.context.replicas.step_down()
         self._connections.close()
-        self.context.replicas.lane.when_idle(lambda: self.quorum.stop(self._close))
+        self.context.replicas.lane.when_idle(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        LastCheckpoints(self.directory, self.context.replicas.lane, lambda: self.quorum.stop(self._close))
 
     def _close(self) -> None:
         try:

@@ -49,9 +49,13 @@ class TxnIndex:
         self._is_written = False
         self._is_lost = False
 
-    def load(self, *, below: Offset) -> None:
-        """Bring the entries into memory whose marker lies below an offset."""
-        self.take(self, below=below)
+    def load(self, *, below: Offset, is_empty: bool = False) -> None:
+        """Bring the entries into memory whose marker lies below an offset; `is_empty`: the file is known to have none."""
+        if is_empty:
+            self.start()
+            self._is_written = True
+        else:
+            self.take(self, below=below)
 
     def take(self, other: "TxnIndex", *, below: Offset) -> None:
         """Begin with the entries of another index whose marker lies below an offset."""
@@ -88,17 +92,24 @@ class TxnIndex:
             raise BadCheckpoint(f"{self.ref.path}: missing") from error
         return decode_aborted(file.pread(file.size(), 0), self.ref.path)
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has all entries; not whether it is synced."""
+        return self._entries is None or self._is_written or self._is_lost
+
     def write(self) -> bool:
         """Bring the file up to what is in memory; True if it had to change. Not synced."""
-        if self._entries is None or self._is_written or self._is_lost:
+        if self._entries is None or self.is_saved:
             return False
         file = self._files.open(self.ref, create=True)
         data = b"".join(entry.encode() for entry in self._entries)
-        file.truncate(len(data))
+        has_changed = bool(data) or file.size() > 0
+        if has_changed:
+            file.truncate(len(data))
         if data:
             file.pwrite([data], 0)
         self._is_written = True
-        return True
+        return has_changed
 
     def doubt(self) -> None:
         """Have the file written again: a sync of it failed, which says nothing about what is on disk."""

@@ -44,7 +44,16 @@ class _SparseIndex(Generic[Entry]):
 
     _ENTRY: ClassVar[Struct]
 
-    __slots__ = ("_entries", "_files", "_last_key", "_sealed_bytes", "_written", "base_offset", "ref")
+    __slots__ = (
+        "_entries",
+        "_files",
+        "_is_exact",
+        "_last_key",
+        "_sealed_bytes",
+        "_written",
+        "base_offset",
+        "ref",
+    )
 
     def __init__(self, files: OpenFiles, ref: FileRef, base_offset: Offset) -> None:
         self._files = files
@@ -54,6 +63,8 @@ class _SparseIndex(Generic[Entry]):
         """All entries, while the segment is active; None once they are only on disk."""
         self._written = 0
         """How many bytes of `_entries` are in the file already."""
+        self._is_exact = False
+        """The file is known to be there and to hold these and nothing else."""
         self._last_key = -1
         """First field of the last entry in memory; -1 where there is none."""
         self._sealed_bytes: int | None = None
@@ -65,33 +76,45 @@ class _SparseIndex(Generic[Entry]):
         """Begin empty, in memory."""
         self._entries = bytearray()
         self._written = 0
+        self._is_exact = False
         self._last_key = -1
 
-    def load(self, *, below: Offset | None = None) -> None:
-        """Bring the entries into memory to go on appending; with `below`, only those that point below it."""
-        data = self._read_all()
-        valid = self._valid_bytes(data, below)
+    def load(self, *, below: Offset | None = None, is_empty: bool = False) -> None:
+        """Bring the entries into memory to go on appending; with `below`, only those that point below it.
+
+        With `is_empty` the file is known to be there and to hold none.
+        """
+        data = b"" if is_empty else self._read_all()
+        valid = self._valid_bytes(data, below) if data else 0
         self._entries = bytearray(data[:valid])
         self._written = valid
+        self._is_exact = valid == len(data) and (is_empty or valid > 0)
         self._note_last_key()
 
     def _note_last_key(self) -> None:
         entries, width = self._entries, self._ENTRY.size
         self._last_key = self._ENTRY.unpack_from(entries, len(entries) - width)[0] if entries else -1
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has all entries; not whether it is synced."""
+        return self._entries is None or (self._is_exact and self._written == len(self._entries))
+
     def write(self) -> bool:
         """Bring the file up to what is in memory; True if it had to change. Not synced."""
         entries = self._entries
-        if entries is None:
+        if entries is None or self.is_saved:
             return False
         file = self._files.open(self.ref, create=True)
         if file.size() > self._written:
             file.truncate(self._written)
         elif self._written == len(entries) and file.size() == self._written:
+            self._is_exact = True
             return False
         if self._written < len(entries):
             file.pwrite([bytes(entries[self._written :])], self._written)
             self._written = len(entries)
+        self._is_exact = True
         self._files.forget_small(self.ref)
         self._sealed_bytes = None
         return True
@@ -101,6 +124,7 @@ class _SparseIndex(Generic[Entry]):
         if self._entries is None:
             self.load()
         self._written = 0
+        self._is_exact = False
 
     def release(self) -> None:
         """Leave the entries to the file, which must be up to date."""

@@ -36,7 +36,7 @@ from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
-from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
@@ -44,7 +44,7 @@ from penstock.storage.reading import LogReader
 from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
-from penstock.storage.snapshots import remove_snapshots, write_snapshot
+from penstock.storage.snapshots import remove_snapshots, remove_snapshots_above, write_snapshot
 from penstock.storage.syncing import CheckpointWork, FlushWork
 from penstock.vfs import Draft
 
@@ -57,6 +57,10 @@ class Origin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+
+
+_new = tuple.__new__
+_CLIENT = Origin.CLIENT
 
 
 class Appended(NamedTuple):
@@ -95,7 +99,7 @@ class Log(LogReader):
         recovery_point: RecoveryPoint,
         topic_id: bytes | None = None,
         is_clean: bool = True,
-        epochs_dirty: bool = False,
+        epochs_saved: Sequence[EpochStart] | None = None,
         unsynced: Iterable[FileRef] = (),
         snapshots: Iterable[Offset] = (),
     ) -> None:
@@ -132,7 +136,10 @@ class Log(LogReader):
         """Segment files made, and how many of their names are durable."""
         self._unsynced: list[FileRef] = list(unsynced)
         """Indexes of sealed segments and snapshots that the next checkpoint must sync."""
-        self._epochs_dirty = epochs_dirty or not is_clean
+        self._has_new_files = False
+        """There are files, beside segments, whose names the next checkpoint must make durable."""
+        self._epochs_saved: Sequence[EpochStart] | None = epochs_saved if is_clean else None
+        """The epochs that are in their file for certain; None where that is not known."""
         self._has_torn_tail = False
         """Behind the active segment's end there are bytes on disk, of a failed write or cut off, that must go."""
         self._doomed: list[Offset] = []
@@ -152,8 +159,10 @@ class Log(LogReader):
     def configure(self, settings: LogSettings) -> None:
         """Take over changed settings; they hold from the next append on."""
         self.settings = settings
+        self.segments.active.room_bytes = 0
         self._log_append_time = settings.message_timestamp_type == "LogAppendTime"
         self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
+        self._client_rules = self._rules[Origin.CLIENT]
         self._codec: Codec | None = _CODECS.get(settings.compression_type)
         """What clients' batches are stored in; None for whatever they came in."""
         self.segments.active.interval_bytes = settings.index_interval_bytes
@@ -200,11 +209,12 @@ class Log(LogReader):
                 f"the batch has {batch.size} bytes, the request {len(data)}: expected one batch",
                 ErrorCode.INVALID_RECORD,
             )
-        validate_produced(batch, self._rules[origin], now_ms)
-        if batch.has_producer_id:
+        is_client = origin is _CLIENT
+        validate_produced(batch, self._client_rules if is_client else self._rules[origin], now_ms)
+        if batch.producer_id >= 0:
             if batch.is_control:
                 self.producers.check_marker(batch)
-            elif origin is Origin.CLIENT:
+            elif is_client:
                 kept = self.producers.check(batch)
                 if kept is not None:
                     append_time = kept.timestamp if self._log_append_time else NO_TIMESTAMP
@@ -212,16 +222,17 @@ class Log(LogReader):
         append_time = NO_TIMESTAMP
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
-        if self._codec is not None and origin is Origin.CLIENT and batch.codec is not self._codec:
+        if self._codec is not None and is_client and batch.codec is not self._codec:
             batch = self._recompressed(batch, self._codec)
         elif batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
         if append_time != NO_TIMESTAMP:
             stamp(batch.view, append_time)
             batch = RecordBatch.parse(batch.view)
-        batch.place(self._staged_end, leader_epoch)
+        base_offset = self._staged_end
+        batch.place(base_offset, leader_epoch)
         self._accept(batch, now_ms)
-        return Appended(batch.base_offset, batch.last_offset, append_time)
+        return _new(Appended, (base_offset, base_offset + batch.last_offset_delta, append_time, False))
 
     def _recompressed(self, batch: RecordBatch, codec: Codec) -> RecordBatch:
         """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after."""
@@ -268,11 +279,15 @@ class Log(LogReader):
     def _accept(self, batch: RecordBatch, now_ms: TimestampMs) -> None:
         active = self.segments.active
         start = active.size + self._staged_bytes
-        if active.is_full(
-            start, start + batch.size, batch.last_offset, batch.max_timestamp, now_ms, self.settings
-        ):
+        size = batch.size
+        last_offset = batch.base_offset + batch.last_offset_delta
+        if (
+            start + size > active.room_bytes
+            or batch.max_timestamp > active.room_timestamp
+            or last_offset > active.room_offset
+        ) and active.is_full(start, start + size, last_offset, batch.max_timestamp, now_ms, self.settings):
             self.write_staged()
-            if batch.last_offset - self.log_end > RELATIVE_OFFSET_MAX:
+            if last_offset - self.log_end > RELATIVE_OFFSET_MAX:
                 self._skip_to(batch.base_offset, now_ms)
             else:
                 self.roll(now_ms)
@@ -282,8 +297,8 @@ class Log(LogReader):
             if aborted is not None:
                 self._staged_aborts.append(aborted)
         self._staged.append(batch)
-        self._staged_bytes += batch.size
-        self._staged_end = batch.next_offset
+        self._staged_bytes += size
+        self._staged_end = last_offset + 1
 
     def _skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Move the log end over a gap that no segment can span, in a copy of a compacted log.
@@ -318,11 +333,12 @@ class Log(LogReader):
         # the end offset, so that none takes new bytes for visible ones.
         active.next_offset = self._staged_end
         active.size += self._staged_bytes
+        latest = self.epochs.latest
         for batch in staged:
-            active.note(position, batch.last_offset, batch.max_timestamp)
+            active.note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp)
             position += batch.size
-            if batch.leader_epoch > self.epochs.latest:
-                self._epochs_dirty |= self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            if batch.leader_epoch > latest:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
         for aborted in self._staged_aborts:
             active.txn_index.append(aborted)
         self.producers.end_offset = self.log_end = self._staged_end
@@ -345,8 +361,8 @@ class Log(LogReader):
         self._before_staged = []
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Note that a leader of this epoch writes from here on."""
-        self._epochs_dirty |= self.epochs.assign(epoch, self.log_end)
+        """Note that a leader of this epoch writes from here on; no file says so before it has written something."""
+        self.epochs.assign(epoch, self.log_end)
 
     def roll(self, now_ms: TimestampMs) -> None:
         """Seal the active segment and begin a new one at the log end."""
@@ -439,6 +455,8 @@ class Log(LogReader):
         The caller saves the point that this returns. With `is_last`, before a clean stop, the time index is
         finished as for a sealed segment: Kafka believes its last entry.
         """
+        if self.is_checkpointed(is_last=is_last):
+            return self.recovery_point
         work = self.prepare_checkpoint(is_last=is_last)
         error = None
         try:
@@ -452,6 +470,30 @@ class Log(LogReader):
             error = failure
         self.finish_checkpoint(work, error)
         return self.recovery_point
+
+    def is_checkpointed(self, *, is_last: bool = False) -> bool:
+        """Whether a checkpoint would find nothing to write, sync or note."""
+        active = self.segments.active
+        return (
+            not self._staged
+            and not self._unsynced
+            and not self._has_new_files
+            and self._checkpointing is None
+            and self.recovery_point == RecoveryPoint(self.log_end, active.base_offset, active.size)
+            and self.is_flushed
+            and self._has_saved_epochs
+            and (not is_last or active.is_time_index_finished)
+            and all(segment.has_saved_indexes for segment in self.segments)
+        )
+
+    @property
+    def _has_saved_epochs(self) -> bool:
+        """Whether the file has all epochs that have records. A start forgets the others, as Kafka's does."""
+        saved, end = self._epochs_saved, self.log_end
+        if saved is None:
+            return False
+        entries = [entry for entry in self.epochs.entries if entry.offset < end]
+        return entries == [entry for entry in saved if entry.offset < end]
 
     def prepare_checkpoint(self, *, is_last: bool = False) -> CheckpointWork:
         """Write what must be on disk for recovery to start at the log end; to be synced, on any thread.
@@ -470,22 +512,35 @@ class Log(LogReader):
             if is_last:
                 active.finish_time_index()
             for segment in self.segments:
+                self._has_new_files |= not segment.has_saved_indexes
                 self._unsynced += segment.save_indexes()
                 if segment is not active:
                     segment.release_indexes()
             if self.log_end != self.recovery_point.offset:
+                self._has_new_files = True
                 self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
                 self._snapshots.add(self.log_end)
                 self._forget_snapshots(keep={self.recovery_point.offset, self.log_end})
-            if self._epochs_dirty:
+            if not self._has_saved_epochs:
                 epochs = Draft(self.vfs, f"{self.directory}/{names.LEADER_EPOCHS}", self.epochs.encode())
         except OSError as error:
+            # Which of the indexes were written before the error is not known.
+            self._unsynced += [ref for segment in self.segments for ref in segment.index_refs]
             raise StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}") from error
         point = RecoveryPoint(self.log_end, active.base_offset, active.size)
         work = CheckpointWork(
-            point, self.generation, flush, self.directory, self.files, self._unsynced, epochs
+            point,
+            self.generation,
+            flush,
+            self.directory,
+            self.files,
+            self._unsynced,
+            epochs,
+            has_new_files=self._has_new_files,
         )
-        self._unsynced, self._epochs_dirty = [], False
+        self._unsynced, self._has_new_files = [], False
+        if epochs is not None:
+            self._epochs_saved = tuple(self.epochs.entries)
         self._checkpointing = work
         return work
 
@@ -497,7 +552,8 @@ class Log(LogReader):
         is_current = work is self._checkpointing
         if not is_current or error is not None:
             self._take_back(work)
-        if work.flush is not None:
+        if work.flush is not None and not (work.is_flushed and work.flush.directory):
+            # Else it is durable when the names are: see `finish_checkpoint`.
             is_current &= self.finish_flush(work.flush, None if work.is_flushed else error)
         if error is not None:
             if work.is_flushed and len(work.synced) < len(work.refs):
@@ -529,6 +585,9 @@ class Log(LogReader):
             if error is not None:
                 raise self._checkpoint_failed(error) from error
             return False
+        if work.flush is not None and work.flush.directory and not self.finish_flush(work.flush):
+            self._take_back(work)
+            return False
         self._checkpointing = None
         self.recovery_point = work.point
         return True
@@ -541,12 +600,14 @@ class Log(LogReader):
         if work is self._checkpointing:
             self._checkpointing = None
             self._unsynced += work.refs
-            self._epochs_dirty |= work.epochs is not None
+            self._has_new_files |= work.has_new_files
+            if work.epochs is not None:
+                self._epochs_saved = None
 
     def _forget_snapshots(self, keep: set[Offset]) -> None:
         """Remove checkpoints' snapshots, unless a segment begins there: those stay, as Kafka keeps them."""
         bases = {segment.base_offset for segment in self.segments}
-        remove_snapshots(self.vfs, self.directory, self._snapshots - keep - bases)
+        remove_snapshots(self.vfs, self.directory, sorted(self._snapshots - keep - bases))
         self._snapshots &= keep
 
     def _complete_txn_index(self) -> None:
@@ -583,7 +644,7 @@ class Log(LogReader):
             # Last to first, so that whatever a crash leaves is the log without its end, never with a hole.
             for base_offset in reversed(self._doomed):
                 remove_segment_files(self.vfs, self.directory, base_offset)
-            remove_snapshots(self.vfs, self.directory, above=self.log_end)
+            remove_snapshots_above(self.vfs, self.directory, self.log_end)
             self._doomed = []
             file = self.files.open(active.ref, create=True)
             self.vfs.sync_dir(self.directory)
@@ -642,7 +703,7 @@ class Log(LogReader):
         self._unstage()
         self.producers = producers
         self._replace_from(keep, fresh, end)
-        self._epochs_dirty |= self.epochs.truncate_end(end)
+        self.epochs.truncate_end(end)
         self._cut_tail()
         return end
 
@@ -707,7 +768,7 @@ class Log(LogReader):
         )
         fresh.start_indexes()
         try:
-            remove_snapshots(self.vfs, self.directory, above=-1)
+            remove_snapshots_above(self.vfs, self.directory, -1)
         except OSError as error:
             raise StorageError(f"cannot restart {self.directory}: {error.strerror or error}") from error
         self._unstage()
@@ -716,7 +777,7 @@ class Log(LogReader):
         self._replace_from(0, fresh, offset)
         self.flushed = self.clean_to = self.log_start = offset
         self.producers = Producers(offset)
-        self._epochs_dirty |= self.epochs.truncate_end(-1)
+        self.epochs.truncate_end(-1)
         self._cut_tail()
         self.points.save_log_start(self.partition, offset)
         point = RecoveryPoint(offset, offset, 0)
@@ -735,7 +796,7 @@ class Log(LogReader):
         self.points.save_log_start(self.partition, offset)
         self.log_start = offset
         self.clean_to = max(self.clean_to, offset)
-        self._epochs_dirty |= self.epochs.truncate_start(offset)
+        self.epochs.truncate_start(offset)
 
     def detach(self, segments: Sequence[Segment], replacements: Sequence[Segment] = ()) -> None:
         """Take segments out of the list, putting others in their place. Their files may be touched afterwards.

@@ -24,7 +24,7 @@ from penstock.records import HEADER_BYTES, RecordBatch
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint, decode_partition_metadata, encode_partition_metadata
 from penstock.storage.deletion import finish_burials
-from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
 from penstock.storage.openfiles import FileRef, OpenFiles
@@ -71,9 +71,7 @@ def create_log(
     name is the caller's to sync."""
     files.vfs.make_dirs(directory)
     if topic_id is not None:
-        _write_new(
-            files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id)
-        )
+        _write_new(files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
     segment = Segment(files, directory, 0, interval_bytes=settings.index_interval_bytes, created_ms=now_ms)
     segment.create()
     return Log(
@@ -135,8 +133,8 @@ def open_log(
         )
         opening.begin_anew(start)
         end = start
-    epochs_cut = opening.epochs.truncate_end(end)
-    epochs_cut |= opening.epochs.truncate_start(start)
+    opening.epochs.truncate_end(end)
+    opening.epochs.truncate_start(start)
     opening.producers.expire(now_ms, PRODUCER_IDLE_MS_MAX)
     log = Log(
         partition,
@@ -151,7 +149,7 @@ def open_log(
         recovery_point=opening.recovery_point,
         topic_id=opening.topic_id(),
         is_clean=clean or opening.is_as_checkpointed,
-        epochs_dirty=epochs_lost or epochs_cut,
+        epochs_saved=None if epochs_lost else opening.epochs_in_file,
         unsynced=opening.unsynced,
         snapshots=opening.snapshots,
     )
@@ -172,6 +170,7 @@ class _Opening:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: Producers = field(default_factory=Producers)
     recovery_point: RecoveryPoint = field(default_factory=lambda: RecoveryPoint(0, 0, 0))
+    epochs_in_file: tuple[EpochStart, ...] = ()
     scanned_epochs: dict[LeaderEpoch, Offset] = field(default_factory=dict)
     """What the checkpoint says of epochs; past the recovery point only where the log bears it out."""
     unsynced: list[FileRef] = field(default_factory=list)
@@ -212,9 +211,7 @@ class _Opening:
     def _list(self) -> list[tuple[SegmentFile, int]]:
         """The segments' files, with their sizes."""
         entries = self.vfs.list_dir(self.directory)
-        return [
-            (parsed, entry.size) for entry in entries if (parsed := names.parse_segment_file(entry.name))
-        ]
+        return [(parsed, entry.size) for entry in entries if (parsed := names.parse_segment_file(entry.name))]
 
     def load_segments(self, listed: list[tuple[SegmentFile, int]], log_start: Offset | None) -> None:
         sizes = {each.base_offset: size for each, size in listed if each.kind == names.LOG and not each.state}
@@ -285,6 +282,7 @@ class _Opening:
         try:
             data = read_file(self.vfs, path)
             self.epochs = LeaderEpochs.decode(data, path)
+            self.epochs_in_file = tuple(self.epochs.entries)
         except FileNotFoundError:
             return True
         except BadCheckpoint as error:
@@ -323,9 +321,8 @@ class _Opening:
             end = active.next_offset = max(end, active.base_offset)
         self.recovery_point = RecoveryPoint(end, active.base_offset, active.size)
         self._load_producers(end)
-        for batch in self._batches_between(self.producers.end_offset, end):
-            self.producers.apply(batch)
-        self.producers.end_offset = end
+        if self.producers.end_offset < end:
+            self._replay_producers(end)
         return True
 
     def _reaches_past(self, last: Segment) -> bool:
@@ -347,9 +344,12 @@ class _Opening:
                 return
         self.producers = Producers(first)
 
+    def _replay_producers(self, end: Offset) -> None:
+        for batch in self._batches_between(self.producers.end_offset, end):
+            self.producers.apply(batch)
+        self.producers.end_offset = end
+
     def _batches_between(self, start: Offset, end: Offset) -> Iterator[RecordBatch]:
-        if start >= end:
-            return
         for segment, behind in zip(self.segments, [*self.segments[1:], None], strict=True):
             if behind is not None and behind.base_offset <= start:
                 continue
@@ -403,7 +403,7 @@ class _Opening:
 
         size, segment.size = segment.size, position
         segment.flushed_bytes = position
-        segment.resume(below=offset, empty=self._empty_of(segment))
+        is_readable = segment.resume(below=offset, empty=self._empty_of(segment))
         if is_certain:
             if segment.next_offset > offset:
                 self.report.say(
@@ -423,9 +423,8 @@ class _Opening:
         self.scanned_epochs = {entry.epoch: entry.offset for entry in self.epochs.entries}
         self.epochs.truncate_end(offset)
         self._load_producers(offset)
-        for batch in self._batches_between(self.producers.end_offset, offset):
-            self.producers.apply(batch)
-        self.producers.end_offset = offset
+        if self.producers.end_offset < offset or not is_readable:
+            self._replay_producers(offset)  # which also finds what is damaged
         segment.size = size
 
         # What needs no change may yet be in the cache alone, as a process before this one left it.

@@ -13,6 +13,8 @@ an index that is missing or wrong is built anew from the file, in memory; the wr
 checkpoint.
 """
 
+from collections.abc import Container
+
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.base.settings import LogSettings
 from penstock.storage import names
@@ -43,6 +45,9 @@ class Segment:
         "interval_bytes",
         "next_offset",
         "ref",
+        "room_bytes",
+        "room_offset",
+        "room_timestamp",
         "size",
         "time_index",
         "txn_index",
@@ -82,6 +87,11 @@ class Segment:
         """Position of the batch that has the last index entry, or 0."""
         self._largest: TimeEntry | None = None
         self._first_timestamp: TimestampMs | None = None
+        self.room_bytes = 0
+        """A batch that ends below this, with a timestamp and a last offset that are not larger than the next two,
+        has room: `is_full` said so of another, and no index entry and no setting has come since. 0: ask it."""
+        self.room_offset: Offset = 0
+        self.room_timestamp: TimestampMs = 0
 
     def __repr__(self) -> str:
         return f"<Segment {self.ref.path} {self.size} bytes>"
@@ -106,6 +116,7 @@ class Segment:
         self.time_index.start()
         self.txn_index.start()
         self._largest, self._indexed_to, self._first_timestamp = NO_TIME, 0, None
+        self.room_bytes = 0
 
     def note(self, position: int, last_offset: Offset, max_timestamp: TimestampMs) -> None:
         """Take a batch into the indexes. The order of the steps is Kafka's, so the files are too."""
@@ -119,6 +130,7 @@ class Segment:
             self.index.append(last_offset, position)
             self.time_index.append(largest.timestamp, largest.offset)
             self._indexed_to = position
+            self.room_bytes = 0
         if self._first_timestamp is None:
             self._first_timestamp = max_timestamp
         if last_offset >= self.next_offset:
@@ -139,13 +151,21 @@ class Segment:
         """
         if start_position == 0:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-        return (
+        wait_ms_max = settings.segment_ms - self._jitter_ms(settings)
+        if (
             end_position > settings.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.index.is_full(settings.segment_index_bytes)
             or self.time_index.is_full(settings.segment_index_bytes)
-            or self.waited_ms(timestamp, now_ms) > settings.segment_ms - self._jitter_ms(settings)
-        )
+            or self.waited_ms(timestamp, now_ms) > wait_ms_max
+        ):
+            return True
+        first = self.first_timestamp()
+        if first >= 0:
+            self.room_bytes = settings.segment_bytes
+            self.room_offset = self.base_offset + RELATIVE_OFFSET_MAX
+            self.room_timestamp = first + wait_ms_max
+        return False
 
     def waited_ms(self, timestamp: TimestampMs, now_ms: TimestampMs) -> int:
         """How old the segment is: by its records' time where they have one, else by the clock."""
@@ -171,6 +191,17 @@ class Segment:
         if largest is not NO_TIME:
             self.time_index.append(*largest)
 
+    @property
+    def has_saved_indexes(self) -> bool:
+        """Whether the files have all that is in memory."""
+        return self.index.is_saved and self.time_index.is_saved and self.txn_index.is_saved
+
+    @property
+    def is_time_index_finished(self) -> bool:
+        """Whether `finish_time_index` has nothing to add."""
+        largest = self._largest
+        return largest is NO_TIME or (largest is not None and self.time_index.last() == largest)
+
     def save_indexes(self) -> list[FileRef]:
         """Write what is only in memory; return the files that changed, for the caller to sync."""
         return [index.ref for index in (self.index, self.time_index, self.txn_index) if index.write()]
@@ -190,21 +221,23 @@ class Segment:
         self.time_index.release()
         self.txn_index.release()
 
-    def resume(self, *, below: Offset) -> bool:
+    def resume(self, *, below: Offset, empty: Container[str] = ()) -> bool:
         """Make ready to append after the last batch below an offset, believing the indexes up to there.
 
-        False if the segment cannot be read to its end.
+        `empty` has the kinds of index whose files are known to hold nothing. False if the segment cannot be read to
+        its end.
         """
-        self.index.load(below=below)
-        self.time_index.load(below=below)
-        if self.size:
-            self.txn_index.load(below=below)
+        self.index.load(below=below, is_empty=names.INDEX in empty)
+        self.time_index.load(below=below, is_empty=names.TIME_INDEX in empty)
+        if self.size or names.TXN_INDEX in empty:
+            self.txn_index.load(below=below, is_empty=names.TXN_INDEX in empty)
         else:
             self.txn_index.start()
         last = self.index.last()
         self._indexed_to = last.position if last else 0
         self._largest = NO_TIME
         self._first_timestamp = None
+        self.room_bytes = 0
         try:
             self._index_tail()
         except (CorruptLog, _BadIndex):
@@ -220,7 +253,8 @@ class Segment:
         if last is not None and last.position >= self.size:
             raise _BadIndex
         start, self._largest = self._timed_to()
-        for spot in walk_headers(self.file(), min(start, self._indexed_to), self.size):
+        start = min(start, self._indexed_to)
+        for spot in walk_headers(self.file(), start, self.size):
             if last is not None and spot.position <= last.position:
                 if spot.position == last.position and spot.last_offset != last.offset:
                     raise _BadIndex
@@ -231,7 +265,7 @@ class Segment:
                 self.next_offset = spot.last_offset + 1
                 continue
             self.note(spot.position, spot.last_offset, spot.max_timestamp)
-        if self.size:
+        if self.size and (start or last is not None):  # else the first batch was just noted
             self._first_timestamp = next(walk_headers(self.file(), 0, self.size)).max_timestamp
 
     def _timed_to(self) -> tuple[int, TimeEntry]:

@@ -28,12 +28,13 @@ class TimestampOffset(NamedTuple):
 class SegmentList(Sequence[Segment]):
     """Sorted by base offset, never empty; the last one is active."""
 
-    __slots__ = ("_bases", "_largest_so_far", "_segments")
+    __slots__ = ("_bases", "_largest_so_far", "_segments", "active")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = tuple(segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._largest_so_far: list[TimestampMs] | None = None
+        self.active = self._segments[-1]
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -49,10 +50,6 @@ class SegmentList(Sequence[Segment]):
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     def index_of(self, offset: Offset) -> int:
         """The segment in which offset lies, or would."""

@@ -27,14 +27,17 @@ class FlushWork(NamedTuple):
     vfs: Vfs
 
     def run(self) -> None:
+        self.sync_files()
+        if self.directory is not None:
+            self.vfs.sync_dir(self.directory)
+
+    def sync_files(self) -> None:
         for segment, _ in self.segments:
             try:
                 segment.file().sync()
             except FileNotFoundError:
                 if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
                     raise
-        if self.directory is not None:
-            self.vfs.sync_dir(self.directory)
 
 
 class CheckpointWork:
@@ -49,6 +52,8 @@ class CheckpointWork:
         files: OpenFiles,
         refs: list[FileRef],
         epochs: Draft | None,
+        *,
+        has_new_files: bool,
     ) -> None:
         self.point = point
         self.generation = generation
@@ -59,12 +64,14 @@ class CheckpointWork:
         self.synced: list[FileRef] = []
         """Those of them that are done, in the same order."""
         self.epochs = epochs
+        self.has_new_files = has_new_files
+        """Beside segments and the epochs."""
         self._directory = directory
         self._files = files
 
     def run(self) -> None:
         if self.flush is not None:
-            self.flush.run()
+            self.flush.sync_files()  # names are synced below, all of them at once
             self.is_flushed = True
         for ref in self.refs:
             with suppress(FileNotFoundError):  # it left with its segment
@@ -75,5 +82,11 @@ class CheckpointWork:
         if self.epochs is not None:
             self.epochs.sync()
 
+    @property
+    def has_new_names(self) -> bool:
+        has_new_segments = self.flush is not None and self.flush.directory is not None
+        return has_new_segments or self.has_new_files or self.epochs is not None
+
     def sync_names(self) -> None:
-        self._files.vfs.sync_dir(self._directory)
+        if self.has_new_names:
+            self._files.vfs.sync_dir(self._directory)
