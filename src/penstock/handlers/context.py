@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.raft.describe import QuorumDescription
     from penstock.replica import Partition, Replicas
+    from penstock.runtime import Groups, MarkerWriter, Transactions
 
 
 class Operation(IntEnum):
@@ -145,6 +146,9 @@ class Context:
     quorum: QuorumPort
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
+    groups: "Groups"
+    transactions: "Transactions"
+    markers: "MarkerWriter"
     image: ClusterImage
     """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
     fetch_bytes_max: int = 55 * 2**20

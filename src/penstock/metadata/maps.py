@@ -21,6 +21,7 @@ D = TypeVar("D")
 LEAF_MAX = 64
 FANOUT = 32
 _BITS = 5
+_SLOT_MASK = FANOUT - 1
 _DEPTH_MAX = 6
 """Six times five bits of a 32-bit hash; a leaf at the bottom holds whatever is left."""
 
@@ -46,14 +47,16 @@ def _spread(key: Any) -> int:
     return crc32(repr(key).encode())
 
 
-def _slot(key: Any, depth: int) -> int:
-    return _spread(key) >> (depth * _BITS) & (FANOUT - 1)
-
-
 def _grouped(entries: dict[Any, Any], depth: int) -> dict[int, dict[Any, Any]]:
     groups: dict[int, dict[Any, Any]] = {}
+    shift = depth * _BITS
     for key, value in entries.items():
-        groups.setdefault(_slot(key, depth), {})[key] = value
+        slot = _spread(key) >> shift & _SLOT_MASK
+        group = groups.get(slot)
+        if group is None:
+            groups[slot] = {key: value}
+        else:
+            group[key] = value
     return groups
 
 
@@ -120,9 +123,13 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
         return _differing(self._root, other._root)
 
     def _leaf(self, key: object) -> dict[Any, Any]:
-        node, depth = self._root, 0
+        node = self._root
+        if isinstance(node, dict):
+            return node
+        spread = _spread(key)
         while isinstance(node, tuple):
-            node, depth = node[_slot(key, depth)], depth + 1
+            node = node[spread & _SLOT_MASK]
+            spread >>= _BITS
         return node
 
     def __getitem__(self, key: K) -> V:

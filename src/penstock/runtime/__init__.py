@@ -8,6 +8,7 @@ markers        the ends of transactions, written to the partitions that took par
 """
 
 from penstock.runtime.groups import Groups
+from penstock.runtime.markers import MarkerWriter
 from penstock.runtime.transactions import Transactions
 
-__all__ = ["Groups", "Transactions"]
+__all__ = ["Groups", "MarkerWriter", "Transactions"]

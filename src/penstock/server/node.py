@@ -37,6 +37,7 @@ from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
+from penstock.runtime import Groups, MarkerWriter, Transactions
 from penstock.server.active_controller import ActiveController
 from penstock.server.adoption import adopt
 from penstock.server.config import NodeConfig
@@ -144,6 +145,9 @@ class Node:
             metadata_offset=lambda: self.context.image.offset,
             failed=self._failed,
         )
+        producer_ids = ProducerIds(self._controller, identity.node_id, lambda: self._lifecycle.epoch)
+        groups = Groups(world, replicas, settings, lambda: self.context.image)
+        markers = MarkerWriter(world, replicas, groups)
         self.context = Context(
             world=world,
             node_id=identity.node_id,
@@ -155,7 +159,12 @@ class Node:
             fetch_sessions=FetchSessions(
                 config.number("max.incremental.fetch.session.cache.slots"), world.rng
             ),
-            producer_ids=ProducerIds(self._controller, identity.node_id, lambda: self._lifecycle.epoch),
+            producer_ids=producer_ids,
+            groups=groups,
+            transactions=Transactions(
+                world, replicas, settings, lambda: self.context.image, producer_ids, markers
+            ),
+            markers=markers,
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
@@ -183,12 +192,16 @@ class Node:
         """Act on what was committed, then let those go on who waited for it."""
         old, new = self._published, self._image
         self._published = new
+        changed = delta(old, new)
+        context = self.context
 
         def acted() -> None:
-            self.context.image = new
+            context.image = new
+            context.groups.follow(new, changed)
+            context.transactions.follow(new)
             self._controller.advanced(high_watermark)
 
-        self.context.replicas.apply(new, delta(old, new), acted)
+        context.replicas.apply(new, changed, acted)
 
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
@@ -278,6 +291,8 @@ class Node:
 
     def _left(self) -> None:
         self._housekeeping.stop()
+        self.context.groups.shards.close()
+        self.context.transactions.shards.close()
         self.context.replicas.step_down()
         self._connections.close()
         self.context.replicas.lane.when_idle(self._checkpoint)

@@ -15,6 +15,7 @@ and epochs in memory are those of the batches written; a failed write leaves no 
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -842,6 +843,7 @@ def _level(settings: LogSettings, codec: Codec) -> int | None:
     return settings.compression_zstd_level if codec is Codec.ZSTD else None
 
 
+@lru_cache(maxsize=256)  # logs with the same settings share theirs
 def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
     return ProduceRules(
         max_message_bytes=min(settings.max_message_bytes, BATCH_BYTES_MAX),

@@ -22,7 +22,6 @@ from penstock.coordinator.groups.requests import (
     JoinReply,
     Request,
     SyncGroup,
-    SyncReply,
 )
 
 START_MS = 1_700_000_000_000
@@ -243,6 +242,3 @@ def value(reply: Any) -> Any:
 
 def waits(reply: Any) -> bool:
     return isinstance(reply, Later) and not reply.is_answered
-
-
-__all__ = ["SyncReply"]

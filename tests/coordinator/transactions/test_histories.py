@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.coordinator.transactions.world import DAY_MS, TIMEOUT_MS, Client, World
@@ -13,6 +12,8 @@ from penstock.base.ids import TopicPartition
 LAST_EPOCH = 2**15 - 2
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 CLIENTS = st.integers(0, 4)
+FAILED_ONCE = (1016, 1050, 2013, 2022, 3003)
+"""A producer was fenced by one that spoke version 1, and took its successor's end for its own."""
 
 
 class Transactions(RuleBasedStateMachine):
@@ -80,7 +81,6 @@ class Transactions(RuleBasedStateMachine):
             self.world.settle()
 
 
-Transactions.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestTransactions = Transactions.TestCase
 
 
@@ -140,10 +140,10 @@ def play(seed: int, steps: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), *FAILED_ONCE])
 def test_a_long_life_comes_to_a_good_end(seed: int) -> None:
-    world = play(seed, 1500)
-    assert len(world.told) > 30, "hardly anything happened"
+    world = play(seed, 4000)
+    assert len(world.told) > 40, "hardly anything happened"
 
 
 @pytest.mark.long

@@ -49,8 +49,17 @@ def test_a_timeout_above_the_limit_or_not_above_0_is_refused(timeout_ms: int) ->
     assert code_of(driver) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_an_empty_transactional_id_is_an_invalid_request() -> None:
-    assert Driver().ask(InitProducerId("", TIMEOUT_MS)).code is ErrorCode.INVALID_REQUEST
+def test_a_transactional_id_that_no_record_can_hold_is_an_invalid_request() -> None:
+    """A key has two bytes for its length; a flexible request has five."""
+    driver = Driver()
+    for name, code in (
+        ("", ErrorCode.INVALID_REQUEST),
+        ("x" * 2**15, ErrorCode.INVALID_REQUEST),
+        ("ü" * 2**14, ErrorCode.INVALID_REQUEST),
+        ("x" * (2**15 - 1), ErrorCode.NONE),
+    ):
+        assert driver.ask(InitProducerId(name, TIMEOUT_MS)).code is code
+    driver.reload()
 
 
 def test_two_who_begin_at_once_do_not_both_get_the_id() -> None:

@@ -12,6 +12,7 @@ from penstock.coordinator.transactions import (
     Transaction,
     TransactionCoordinator,
 )
+from penstock.coordinator.transactions.core import RETRY_MS
 from penstock.coordinator.transactions.schema import encode_key
 from penstock.records.structs import CorruptStruct
 
@@ -57,7 +58,10 @@ def test_a_decided_end_without_partitions_is_completed_after_a_reload() -> None:
     assert driver.state.state is State.PREPARE_ABORT
     assert driver.coordinator.take_markers() == []
     assert driver.coordinator.next_deadline_ms() == driver.now_ms
-    assert len(driver.tick()) == 1
+    assert len(driver.coordinator.tick(driver.now_ms)) == 1
+    assert driver.tick() == []
+    driver.now_ms += RETRY_MS
+    assert len(driver.tick()) == 1, "what nobody saw to comes again"
     assert driver.state.state is State.COMPLETE_ABORT
 
 

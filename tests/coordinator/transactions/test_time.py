@@ -38,6 +38,8 @@ class TestTimeouts:
         driver, producer = begun(Settings(transaction_version=level))
         driver.now_ms += TIMEOUT_MS
         assert driver.tick() == []
+        driver.ask(AbortTimedOut(ID, producer))
+        assert driver.state.state is State.ONGOING, "its last moment is its own"
         assert driver.coordinator.next_deadline_ms() == driver.now_ms + 1
         driver.now_ms += 1
         assert driver.tick() == [AbortTimedOut(ID, producer)]

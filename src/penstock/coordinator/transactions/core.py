@@ -13,6 +13,7 @@ a client's request, a marker that was written, a timeout:
 
 From a decision to its commit, nothing else may change the same id. `failed` is for records that are certainly not in
 the log. Where that cannot be known, what is in memory is no longer what a reload would give: `unload`, and load again.
+Tokens and ends are numbers of the object that gave them: what is late for one object is nothing to tell another.
 
 What the log says is all there is: `replay` every record, then `start`. Markers of transactions that were decided and
 not completed are handed out again from there; a partition that has its marker already takes another without harm.

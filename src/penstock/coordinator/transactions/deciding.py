@@ -35,6 +35,9 @@ from .requests import (
 )
 from .state import EPOCH_BUMP_VERSION, EPOCH_MAX, State, Transaction, is_exhausted
 
+ID_BYTES_MAX = 2**15 - 1
+"""What the length of a record's key can say. Newer requests could carry more."""
+
 
 class Settings(NamedTuple):
     """Defaults are Kafka's."""
@@ -284,6 +287,12 @@ def _given(after: Transaction) -> Decision:
 def _need_name(transactional_id: str) -> None:
     if not transactional_id:
         raise Refused("the transactional id is empty", ErrorCode.INVALID_REQUEST)
+    size = len(transactional_id.encode())
+    if size > ID_BYTES_MAX:
+        raise Refused(
+            f"the transactional id has {size} bytes, at most {ID_BYTES_MAX} expected",
+            ErrorCode.INVALID_REQUEST,
+        )
 
 
 def _fenced_by(current: Transaction, producer: ProducerEpoch) -> Refused:

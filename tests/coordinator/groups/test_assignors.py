@@ -1,0 +1,165 @@
+"""The coordinator's assignors: complete, balanced, sticky, near."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.coordinator.groups.world import ATopic
+
+from penstock.coordinator.groups.consumer.assignors import (
+    ASSIGNORS,
+    AssignedMember,
+    assign_range,
+    assign_uniform,
+)
+from penstock.coordinator.groups.consumer.member import Target
+
+
+def a_topic(name: str, partitions: int, *racks: str) -> ATopic:
+    return ATopic(name, name.encode() * 16, partitions, tuple(frozenset({rack}) for rack in racks))
+
+
+def member(topics: Mapping[bytes, ATopic], target: Target | None = None, **said: str) -> AssignedMember:
+    return AssignedMember(frozenset(topics), target or {}, **said)
+
+
+def by_id(*topics: ATopic) -> dict[bytes, ATopic]:
+    return {topic.topic_id: topic for topic in topics}
+
+
+def places(target: Target) -> set[tuple[bytes, int]]:
+    return {(topic_id, partition) for topic_id, partitions in target.items() for partition in partitions}
+
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def test_range_gives_neighbouring_partitions_and_the_first_members_more() -> None:
+    topics = by_id(a_topic("a", 7), a_topic("b", 3))
+    members = {each: member(topics) for each in ("z", "x", "y")}
+    result = assign_range(members, topics)
+    assert result["x"] == {A: (0, 1, 2), B: (0,)}
+    assert result["y"] == {A: (3, 4), B: (1,)}
+    assert result["z"] == {A: (5, 6), B: (2,)}
+
+
+def test_range_puts_static_members_first_so_that_new_ids_move_nothing() -> None:
+    topics = by_id(a_topic("a", 3))
+    members = {
+        "9": member(topics, instance_id="i1"),
+        "5": member(topics, instance_id="i2"),
+        "0": member(topics),
+    }
+    result = assign_range(members, topics)
+    assert (result["9"], result["5"], result["0"]) == ({A: (0,)}, {A: (1,)}, {A: (2,)})
+
+
+def test_range_leaves_members_without_a_share_where_there_are_more_of_them() -> None:
+    topics = by_id(a_topic("a", 1))
+    assert assign_range({"x": member(topics), "y": member(topics)}, topics) == {"x": {A: (0,)}, "y": {}}
+
+
+def test_uniform_moves_no_more_than_balance_needs() -> None:
+    topics = by_id(a_topic("a", 6))
+    members = {"x": member(topics, {A: (0, 2, 4)}), "y": member(topics, {A: (1, 3, 5)}), "z": member(topics)}
+    result = assign_uniform(members, topics)
+    assert {each: len(result[each][A]) for each in result} == {"x": 2, "y": 2, "z": 2}
+    assert places(result["x"]) < {(A, 0), (A, 2), (A, 4)}
+    assert places(result["y"]) < {(A, 1), (A, 3), (A, 5)}
+
+
+def test_uniform_lets_those_keep_the_extra_ones_that_have_them() -> None:
+    topics = by_id(a_topic("a", 5))
+    members = {"x": member(topics, {A: (0, 1)}), "y": member(topics, {A: (2, 3, 4)})}
+    assert assign_uniform(members, topics) == {"x": {A: (0, 1)}, "y": {A: (2, 3, 4)}}
+
+
+def test_uniform_prefers_members_that_are_near() -> None:
+    """KIP-881: where racks are known, and balance leaves a choice."""
+    topics = by_id(a_topic("a", 4, "west", "east", "west", "east"))
+    members = {"x": member(topics, rack_id="east"), "y": member(topics, rack_id="west")}
+    assert assign_uniform(members, topics) == {"x": {A: (1, 3)}, "y": {A: (0, 2)}}
+
+
+def test_uniform_forgets_partitions_and_topics_that_are_gone() -> None:
+    topics = by_id(a_topic("a", 2))
+    members = {"x": member(topics, {A: (1, 5), B: (0,)})}
+    assert assign_uniform(members, topics) == {"x": {A: (0, 1)}}
+
+
+def test_a_target_that_two_members_share_is_given_to_one() -> None:
+    topics = by_id(a_topic("a", 2))
+    members = {"x": member(topics, {A: (0, 1)}), "y": member(topics, {A: (0, 1)})}
+    result = assign_uniform(members, topics)
+    assert places(result["x"]) | places(result["y"]) == {(A, 0), (A, 1)}
+    assert not places(result["x"]) & places(result["y"])
+
+
+SOME = by_id(a_topic("a", 5), a_topic("b", 3, "r", "s", "r"), a_topic("c", 1), a_topic("d", 0))
+
+
+@st.composite
+def groups(draw: st.DrawFn, alike: bool) -> dict[str, AssignedMember]:
+    everything = sorted(SOME)
+    subscription = st.sets(st.sampled_from(everything)).map(frozenset)
+    same = draw(subscription)
+    free = [
+        (topic_id, partition) for topic_id, topic in SOME.items() for partition in range(topic.partitions + 1)
+    ]
+    members = {}
+    for number in range(draw(st.integers(1, 6))):
+        target: dict[bytes, list[int]] = {}
+        for topic_id, partition in draw(st.lists(st.sampled_from(free), unique=True, max_size=8)):
+            target.setdefault(topic_id, []).append(partition)
+        members[f"m{number}"] = AssignedMember(
+            same if alike else draw(subscription),
+            {topic_id: tuple(sorted(partitions)) for topic_id, partitions in target.items()},
+            draw(st.none() | st.just(f"i{number}")),
+            draw(st.none() | st.sampled_from(["r", "s"])),
+        )
+    return members
+
+
+@given(st.sampled_from(sorted(ASSIGNORS)), st.booleans().flatmap(groups))
+def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
+    name: str, members: dict[str, AssignedMember]
+) -> None:
+    result = ASSIGNORS[name](members, SOME)
+    assert set(result) == set(members)
+    given_out = [place for target in result.values() for place in places(target)]
+    assert len(given_out) == len(set(given_out))
+    wanted = {
+        (topic_id, partition)
+        for each in members.values()
+        for topic_id in each.topics
+        for partition in range(SOME[topic_id].partitions)
+    }
+    assert set(given_out) == wanted
+    for member_id, target in result.items():
+        assert set(target) <= members[member_id].topics
+        assert all(partitions == tuple(sorted(partitions)) and partitions for partitions in target.values())
+
+
+@given(groups(alike=True))
+def test_uniform_is_balanced_and_done_when_it_is_asked_again(members: dict[str, AssignedMember]) -> None:
+    result = assign_uniform(members, SOME)
+    loads = [len(places(target)) for target in result.values()]
+    assert max(loads) - min(loads) <= 1
+    again = {
+        member_id: AssignedMember(each.topics, result[member_id], each.instance_id, each.rack_id)
+        for member_id, each in members.items()
+    }
+    assert assign_uniform(again, SOME) == result
+
+
+@given(groups(alike=False))
+def test_uniform_leaves_no_move_that_would_even_out_different_subscriptions(
+    members: dict[str, AssignedMember],
+) -> None:
+    result = assign_uniform(members, SOME)
+    loads = {member_id: len(places(target)) for member_id, target in result.items()}
+    for most, target in result.items():
+        for topic_id in target:
+            for least, each in members.items():
+                if topic_id in each.topics:
+                    assert loads[most] - loads[least] < 2
