@@ -154,6 +154,9 @@ class Cluster:
             quorum=self.quorum,
             fetch_sessions=cast("Any", None),
             producer_ids=self.producer_ids,
+            groups=cast("Any", None),
+            transactions=cast("Any", None),
+            markers=cast("Any", None),
             image=EMPTY,
         )
         self.context.denied = set()
