@@ -13,6 +13,8 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
 Version notes: 5 tells the log start, 8 what is wrong with a batch in words, 10 who leads now, 13 names topics by id.
 """
 
+from typing import NamedTuple
+
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
@@ -36,6 +38,8 @@ from penstock.wire import (
 )
 
 _ACKS = (0, 1, ALL_IN_SYNC)
+_new = tuple.__new__
+
 NEVER_FLUSHED = 2**63 - 1
 """`flush.messages` of a log whose records need no sync before they are acknowledged."""
 
@@ -92,30 +96,18 @@ class OneWrite(Later[Reply]):
         self.answer([reply])
 
 
-class Foretold:
+class Foretold(NamedTuple):
     """A batch that is acknowledged when it is written: its reply is made at once, and leaves when the turn ends,
     after the write. Should that fail, the reply is made into a refusal where it lies."""
 
-    __slots__ = ("appended", "correlation_id", "number", "reply", "topic", "version")
-
-    acks = 1
-    deadline_ms = 0
-
-    def __init__(
-        self,
-        version: int,
-        correlation_id: int,
-        topic: TopicKey,
-        number: int,
-        appended: Appended,
-        reply: bytearray,
-    ) -> None:
-        self.version = version
-        self.correlation_id = correlation_id
-        self.topic = topic
-        self.number = number
-        self.appended = appended
-        self.reply = reply
+    appended: Appended
+    reply: bytearray
+    version: int
+    correlation_id: int
+    topic: TopicKey
+    number: int
+    acks: int = 1
+    deadline_ms: TimestampMs = 0
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:
@@ -304,7 +296,7 @@ def _write_one(
                 appended.append_time,
             )
         )
-        partition.wait(Foretold(version, correlation_id, topic, number, appended, reply))
+        partition.wait(_new(Foretold, (appended, reply, version, correlation_id, topic, number, 1, 0)))
         return [reply]
     if acks == 0:
         partition.wait(Unanswered(session, appended))

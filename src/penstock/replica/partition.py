@@ -52,10 +52,15 @@ class Durability(Enum):
 class Writer(Protocol):
     """A batch that was staged, and waits."""
 
-    appended: Appended
-    acks: int
-    deadline_ms: TimestampMs
-    """When it gives up waiting, by its own wish."""
+    @property
+    def appended(self) -> Appended: ...
+
+    @property
+    def acks(self) -> int: ...
+
+    @property
+    def deadline_ms(self) -> TimestampMs:
+        """When it gives up waiting, by its own wish."""
 
     def settle(self, error: KafkaError | None) -> None:
         """It is as durable as was asked for, or never will be. Called once."""

@@ -298,8 +298,13 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, reply: list[Buffer]) -> None:
         if self._transport is None:
             return
-        self._out += reply
-        self._out_bytes += len(reply[0]) if len(reply) == 1 else sum(map(len, reply))
+        if len(reply) == 1:
+            buffer = reply[0]
+            self._out.append(buffer)
+            self._out_bytes += len(buffer)
+        else:
+            self._out += reply
+            self._out_bytes += sum(map(len, reply))
         if not self._is_sending:
             self._is_sending = True
             self._turn.send_later(self)

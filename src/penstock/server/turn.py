@@ -35,6 +35,7 @@ class Turn:
         self._chunk = memoryview(bytearray(chunk_bytes))
         self._used = 0
         """Bytes of the chunk that this turn's requests may still look at."""
+        self._used_max = max(0, chunk_bytes - RECEIVE_BYTES_MIN)
         self._is_scheduled = False
         self._writers: list[Callable[[], None]] = []
         self._senders: list[Sender] = []
@@ -43,7 +44,7 @@ class Turn:
 
     def room(self) -> memoryview:
         """Where a connection may receive into."""
-        if len(self._chunk) - self._used < min(RECEIVE_BYTES_MIN, len(self._chunk)):
+        if self._used > self._used_max:
             # The full chunk lives on in whatever looks at it; at the end of the turn it is gone.
             self._chunk = memoryview(bytearray(len(self._chunk)))
             self._used = 0
@@ -51,27 +52,29 @@ class Turn:
 
     def keep(self, count: int) -> memoryview:
         """The bytes that were just received, theirs until the end of the turn."""
-        received = self._chunk[self._used : self._used + count]
-        self._used += count
-        self._schedule()
-        return received
+        used = self._used
+        self._used = end = used + count
+        if not self._is_scheduled:
+            self._schedule()
+        return self._chunk[used:end]
 
     # -- at the end ------------------------------------------------------------------------------------
 
     def write_later(self, write: Callable[[], None]) -> None:
         """Have something written before the replies of this turn go out; it must not raise."""
         self._writers.append(write)
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def send_later(self, sender: Sender) -> None:
         """Have a connection send once, when everything is written."""
         self._senders.append(sender)
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._world.call_soon(self._end)
+        self._is_scheduled = True
+        self._world.call_soon(self._end)
 
     def _end(self) -> None:
         self._is_scheduled = False
