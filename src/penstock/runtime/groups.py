@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
-from penstock.base.world import Timer, World
+from penstock.base.world import World
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
 from penstock.coordinator.groups.offsets import CommittedOffset
 from penstock.coordinator.groups.requests import ForgetPartitions, ListGroups, ListReply, Request
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata import Topic as ImageTopic
 from penstock.metadata.configs import broker_setting
+from penstock.records import RecordBatch
 from penstock.replica import Replicas
-from penstock.runtime.shard import ShardLog
+from penstock.runtime.shard import Shard, ShardLog
 from penstock.runtime.shards import Shards
 
 logger = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ class ImageTopics:
         return None if topic is None else _Topic(self._image, topic)
 
 
-class GroupShard:
+class GroupShard(Shard):
     """The coordinator of one partition, and its driver."""
 
     def __init__(
@@ -91,48 +93,29 @@ class GroupShard:
         coordinator: GroupCoordinator,
         reload: Callable[[], None],
     ) -> None:
-        self.log = log
+        super().__init__(world, log, reload)
         self.coordinator = coordinator
-        self._world = world
-        self._reload = reload
-        self._is_loaded = False
-        self._is_damaged = False
-        self._timer: Timer | None = None
-        self._timer_ms = 0
 
-    # -- loading ---------------------------------------------------------------------------------------
+    def take(self, batches: Iterable[RecordBatch]) -> None:
+        self.coordinator.load(batches)
 
-    def load(self) -> None:
-        self.log.read_all(self.coordinator.load, self._loaded, self._damaged)
-
-    def _loaded(self) -> None:
-        self._is_loaded = True
+    def begin(self) -> None:
         self.coordinator.loaded(self._world.now_ms())
-        self._tick()
 
-    def _damaged(self, error: Exception) -> None:
-        """What the partition says cannot be read. Its groups are not served; the others are."""
-        self._is_damaged = True
-        logger.error("%s: its groups are not served: %s", self.log.partition.name, error)
-
-    def unload(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def forget(self) -> None:
         self.coordinator.unload()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Later[Any]:
         later: Later[Any] = Later()
-        if self._is_damaged:
-            later.answer(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif not self._is_loaded:
-            later.answer(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        trouble = self.trouble
+        if trouble is not None:
+            later.answer(refusal(request, trouble))
         else:
             outcome = self.coordinator.handle(request, self._world.now_ms())
             self._carry_out(outcome, later, request)
-            self._set_timer()
+            self.set_timer()
         return later
 
     def _carry_out(self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None) -> None:
@@ -143,14 +126,14 @@ class GroupShard:
             if error is None:
                 self.coordinator.settled(outcome, ErrorCode.NONE, now_ms)
                 _pass_on(outcome.reply, later)
-                self._set_timer()
+                self.set_timer()
                 return
             code = write_error(error.code)
             self.coordinator.settled(outcome, code, now_ms)
             if later is not None and request is not None and not later.is_answered:
                 later.answer(refusal(request, code))
             if outcome.records:
-                self._lost(error)
+                self.lost(error)
 
         if not outcome.records:
             self.log.after(settled)
@@ -170,13 +153,6 @@ class GroupShard:
             return
         self.coordinator.written(outcome, base_offset)
 
-    def _lost(self, error: KafkaError) -> None:
-        """The state has moved, and its records may not be there."""
-        if self._is_loaded:
-            self._is_loaded = False
-            logger.warning("%s is read anew: %s", self.log.partition.name, error)
-            self._world.call_soon(self._reload)
-
     def append_marker(
         self, marker: bytes, producer_id: int, commit: bool, done: Callable[[KafkaError | None], None]
     ) -> None:
@@ -191,7 +167,7 @@ class GroupShard:
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
-                self._lost(error)
+                self.lost(error)
             done(error)
 
         self.log.append_batch(marker, settled)
@@ -199,25 +175,12 @@ class GroupShard:
 
     # -- time ------------------------------------------------------------------------------------------
 
-    def _set_timer(self) -> None:
-        deadline_ms = self.coordinator.next_deadline_ms()
-        if deadline_ms is None or not self._is_loaded:
-            return
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._world.now_ms())
-        self._timer = self._world.call_later(delay_ms, self._tick)
+    def next_deadline_ms(self) -> TimestampMs | None:
+        return self.coordinator.next_deadline_ms()
 
-    def _tick(self) -> None:
-        self._timer = None
-        if not self._is_loaded:
-            return
+    def tick(self) -> None:
         while (outcome := self.coordinator.tick(self._world.now_ms())) is not None:
             self._carry_out(outcome, None, None)
-        self._set_timer()
 
 
 def _pass_on(reply: Any, later: Later[Any] | None) -> None:

@@ -64,7 +64,6 @@ class Shards(Generic[S]):
 
     def _drop(self, number: int, shard: S) -> None:
         del self._shards[number]
-        shard.log.close()
         shard.unload()
 
     def close(self) -> None:

@@ -8,14 +8,13 @@ Where a write fails and it is not known what became of it, the state in memory i
 transactions that were decided are handed out again from there.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import ProducerId, TopicPartition
+from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
 from penstock.base.later import Later
-from penstock.base.world import Timer, World
+from penstock.base.world import World
 from penstock.coordinator.transactions import (
     Described,
     DescribeTransaction,
@@ -40,10 +39,8 @@ from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.runtime.markers import MarkerWriter
-from penstock.runtime.shard import ShardLog
+from penstock.runtime.shard import Shard, ShardLog
 from penstock.runtime.shards import Shards
-
-logger = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -66,7 +63,7 @@ def refusal(request: Request, code: ErrorCode) -> Any:
     return Reply(code)
 
 
-class TransactionShard:
+class TransactionShard(Shard):
     """The coordinator of one partition, and its driver."""
 
     def __init__(
@@ -78,65 +75,38 @@ class TransactionShard:
         markers: MarkerWriter,
         reload: Callable[[], None],
     ) -> None:
-        self.log = log
+        super().__init__(world, log, reload)
         self.coordinator = coordinator
-        self._world = world
         self._producer_ids = producer_ids
         self._markers = markers
-        self._reload = reload
-        self._is_loaded = False
-        self._is_damaged = False
-        self._is_gone = False
-        self._timer: Timer | None = None
-        self._timer_ms = 0
 
-    @property
-    def is_loaded(self) -> bool:
-        return self._is_loaded
-
-    # -- loading ---------------------------------------------------------------------------------------
-
-    def load(self) -> None:
-        self.log.read_all(self._replay, self._loaded, self._damaged)
-
-    def _replay(self, batches: Iterable[RecordBatch]) -> None:
+    def take(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
-            if batch.is_control:
-                continue
-            for record in batch.records():
-                value = None if record.value is None else bytes(record.value)
-                self.coordinator.replay(bytes(record.key or b""), value)
+            if not batch.is_control:
+                for record in batch.records():
+                    value = None if record.value is None else bytes(record.value)
+                    self.coordinator.replay(bytes(record.key or b""), value)
 
-    def _loaded(self) -> None:
-        self._is_loaded = True
+    def begin(self) -> None:
         self.coordinator.start(self.log.epoch, self._world.now_ms())
         self._follow_up()
 
-    def _damaged(self, error: Exception) -> None:
-        self._is_damaged = True
-        logger.error("%s: its transactions are not served: %s", self.log.partition.name, error)
-
-    def unload(self) -> None:
-        self._is_gone = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def forget(self) -> None:
         self.coordinator.unload()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Later[Any]:
         later: Later[Any] = Later()
-        if self._is_damaged:
-            later.answer(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif not self._is_loaded:
-            later.answer(refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        trouble = self.trouble
+        if trouble is not None:
+            later.answer(refusal(request, trouble))
         else:
             self._decide(request, later, None)
         return later
 
     def _decide(self, request: Request, later: Later[Any], producer_id: ProducerId | None) -> None:
-        if not self._is_loaded or self._is_gone:
+        if not self.is_loaded:
             later.answer(refusal(request, ErrorCode.NOT_COORDINATOR))
             return
         now_ms = self._world.now_ms()
@@ -151,7 +121,7 @@ class TransactionShard:
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
-                self._lost(error)
+                self.lost(error)
                 later.answer(refusal(request, for_failed_write(error.code)))
             elif self.coordinator.committed(outcome.token, self._world.now_ms()):
                 later.answer(outcome.reply)
@@ -172,44 +142,28 @@ class TransactionShard:
         else:
             self._decide(request, later, taken)
 
-    def _lost(self, error: KafkaError) -> None:
-        """It is not known whether the records are in the log."""
-        if self._is_loaded and not self._is_gone:
-            self._is_loaded = False
-            logger.warning("%s is read anew: %s", self.log.partition.name, error)
-            self._world.call_soon(self._reload)
-
     # -- what follows ----------------------------------------------------------------------------------
 
     def _follow_up(self) -> None:
         """Write the markers of what was decided, and look at the clock."""
-        if not self._is_loaded or self._is_gone:
-            return
-        for markers in self.coordinator.take_markers():
-            self._write(markers)
-        deadline_ms = self.coordinator.next_deadline_ms()
-        if deadline_ms is None:
-            return
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        self._timer = self._world.call_later(max(0, deadline_ms - self._world.now_ms()), self._tick)
+        if self.is_loaded:
+            for markers in self.coordinator.take_markers():
+                self._write(markers)
+            self.set_timer()
 
     def _write(self, markers: Markers) -> None:
         def written(name: TopicPartition) -> None:
-            if self._is_loaded and not self._is_gone:
+            if self.is_loaded:
                 self.handle(MarkersWritten(markers.transactional_id, markers.end, frozenset({name})))
 
-        self._markers.write(markers, written, lambda: self._is_gone or not self._is_loaded)
+        self._markers.write(markers, written, lambda: not self.is_loaded)
 
-    def _tick(self) -> None:
-        self._timer = None
-        if self._is_loaded and not self._is_gone:
-            for request in self.coordinator.tick(self._world.now_ms()):
-                self.handle(request)
-            self._follow_up()
+    def next_deadline_ms(self) -> TimestampMs | None:
+        return self.coordinator.next_deadline_ms()
+
+    def tick(self) -> None:
+        for request in self.coordinator.tick(self._world.now_ms()):
+            self.handle(request)
 
 
 class Transactions:
