@@ -25,7 +25,7 @@ from penstock.coordinator.groups.requests import (
 class Consumer:
     """A client of the consumer protocol, which gives up at once what it is told to."""
 
-    desk: Desk
+    desk: Desk = field(repr=False)
     member_id: str
     topics: tuple[str, ...] | None = ("orders",)
     group: str = "g"
@@ -40,6 +40,8 @@ class Consumer:
     """What it was last told to have."""
     clings: bool = False
     """It does not give up what it is told to."""
+    is_unsure: bool = False
+    """An answer was lost: it says everything again, and is told everything."""
 
     def join(self) -> ConsumerHeartbeatReply:
         self.forget()
@@ -50,7 +52,7 @@ class Consumer:
 
     def beat(self, full: bool = False, **said: Any) -> ConsumerHeartbeatReply:
         fields: dict[str, Any] = {"instance_id": self.instance_id, "owned": tuple(self.owned.items())}
-        if full or self.epoch == 0:
+        if full or self.epoch == 0 or self.is_unsure:
             fields |= {
                 "rebalance_timeout_ms": self.rebalance_timeout_ms,
                 "subscribed_names": self.topics,
@@ -63,6 +65,7 @@ class Consumer:
         )
         reply: ConsumerHeartbeatReply = self.desk.ask(request)
         if reply.code is ErrorCode.NONE:
+            self.is_unsure = False
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
                 self.told = dict(reply.assignment)

@@ -1,6 +1,7 @@
 """The coordinator's assignors: complete, balanced, sticky, near."""
 
 from collections.abc import Mapping
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,3 +164,13 @@ def test_uniform_leaves_no_move_that_would_even_out_different_subscriptions(
             for least, each in members.items():
                 if topic_id in each.topics:
                     assert loads[most] - loads[least] < 2
+
+
+@given(groups(alike=False), st.randoms(use_true_random=False))
+def test_the_order_in_which_topics_are_named_makes_no_difference(
+    members: dict[str, AssignedMember], rng: Random
+) -> None:
+    shuffled = [*SOME.items()]
+    rng.shuffle(shuffled)
+    for assign in ASSIGNORS.values():
+        assert assign(members, dict(shuffled)) == assign(members, SOME)

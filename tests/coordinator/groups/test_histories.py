@@ -94,6 +94,11 @@ class World(RuleBasedStateMachine):
             if commits:
                 self.committed[held[1]] = max(offset, self.committed.get(held[1], offset))
 
+    @rule(partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 99))
+    def commit_by_hand(self, partition: int, offset: int) -> None:
+        """Accepted while the group has no members."""
+        self.commit_as("", -1, partition, offset)
+
     def commit_as(self, member_id: str, generation: int, partition: int, offset: int) -> None:
         committed = (CommittedPartition("orders", partition, offset),)
         reply = self.desk.ask(OffsetCommit("g", committed, member_id, generation))
@@ -311,6 +316,7 @@ class ConsumerHistories(World):
             before = consumer.epoch, dict(consumer.owned), dict(consumer.told)
             consumer.beat()
             consumer.epoch, consumer.owned, consumer.told = before
+            consumer.is_unsure = True
             return
         reply = consumer.beat() if consumer.epoch > 0 else consumer.join()
         if reply.code in (
@@ -448,7 +454,7 @@ class ConsumerHistories(World):
         self.check_log(written_state(self.desk.coordinator))
 
 
-ClassicHistories.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
-ConsumerHistories.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+ClassicHistories.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+ConsumerHistories.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestClassicHistories = ClassicHistories.TestCase
 TestConsumerHistories = ConsumerHistories.TestCase

@@ -461,3 +461,11 @@ def test_a_group_that_is_not_there_is_described_as_dead() -> None:
     described = Desk().ask(DescribeGroups(("no",))).groups[0]
     assert (described.code, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert described.message == "Group no not found."
+
+
+def test_a_group_that_somebody_is_about_to_join_does_not_go() -> None:
+    desk = Desk()
+    desk.advance(599_000)
+    first = desk.join()
+    desk.advance(1_000)
+    assert value(desk.join(member_id=first.member_id)).code is ErrorCode.NONE

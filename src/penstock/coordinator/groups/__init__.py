@@ -1,17 +1,21 @@
 """Consumer groups and committed offsets: one coordinator for each partition of `__consumer_offsets`.
 
-coordinator        how it is driven              classic/       members meet, one of them assigns
-requests           what it is asked, and answers   group          a group and its members
-outcome            answers and records             rounds         joins, generations, syncs, sessions
-schemas            Kafka's records                 joining        who may come in
-replay             what each record does           membership     syncs, heartbeats, leaving
-offsets            what is committed or pending
-committing         commits, fetches, expiry
-overview           groups as others see them
-consumer_protocol  what consumers put into bytes
-timers             deadlines without a clock
-settings           settings, and the topics there are
-shard              what the parts share
+coordinator        how it is driven                 classic/         members meet, one of them assigns
+requests           what it is asked, and answers      group            a group and its members
+outcome            answers and records                rounds           joins, generations, syncs, sessions
+schemas            Kafka's records                    joining          who may come in
+replay             what each record does              membership       syncs, heartbeats, leaving
+offsets            what is committed or pending     consumer/        the coordinator assigns (KIP-848)
+committing         commits, fetches, expiry           group, member    epochs, and who has what
+overview           groups as others see them          heartbeats       joining, moving, leaving
+consumer_protocol  what consumers put into bytes      planning         what a member's change means
+timers             deadlines without a clock          reconcile        from what it has to what it is to have
+settings           settings, and the topics           assignors        uniform, range
+shard              what the parts share               sessions         the time that members have
+                                                      regex(_syntax)   subscriptions by expression
+                                                      classic_members  the classic protocol, translated
+                                                      migration        one protocol to the other
+                                                      replaying        what its records do
 """
 
 from .coordinator import GroupCoordinator

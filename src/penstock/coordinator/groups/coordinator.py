@@ -39,10 +39,15 @@ from .classic.joining import Joining, checked
 from .classic.membership import Membership
 from .classic.rounds import Rounds
 from .committing import Committing
+from .consumer.classic_members import ClassicMembers
+from .consumer.group import ConsumerGroup
+from .consumer.heartbeats import Heartbeats
 from .offsets import CommittedOffset
 from .outcome import NOTHING, Change, Outcome
 from .replay import replay
 from .requests import (
+    ConsumerGroupDescribe,
+    ConsumerGroupHeartbeat,
     DeletedGroup,
     DeleteGroups,
     DeleteReply,
@@ -80,6 +85,8 @@ class GroupCoordinator:
         self._rounds = Rounds(self._shard)
         self._joining = Joining(self._rounds)
         self._membership = Membership(self._rounds)
+        self._heartbeats = Heartbeats(self._rounds)
+        self._classic_members = ClassicMembers(self._heartbeats)
         self._committing = Committing(self._shard, self._membership)
         self._is_active = False
         """Loaded, and not unloaded again."""
@@ -100,6 +107,10 @@ class GroupCoordinator:
             DeleteGroups: self._delete,
             ListGroups: lambda request: Outcome(overview.listed(self._shard, request)),
             DescribeGroups: lambda request: Outcome(overview.described(self._shard, request)),
+            ConsumerGroupHeartbeat: self._heartbeats.heartbeat,
+            ConsumerGroupDescribe: lambda request: Outcome(
+                overview.described_consumers(self._shard, request)
+            ),
         }
 
     # What is asked.
@@ -116,6 +127,8 @@ class GroupCoordinator:
     def written(self, outcome: Outcome[Any], base_offset: int) -> None:
         """The outcome's records were appended, the first of them at the offset."""
         change = outcome.change
+        if change.applied is not None:
+            change.applied()
         if change.replays:
             producer_id = NO_PRODUCER_ID if change.producer is None else change.producer.producer_id
             for index, record in enumerate(change.records):
@@ -127,10 +140,10 @@ class GroupCoordinator:
             self._shard.now_ms = now_ms
             outcome.change.settled(code)
 
-    def _classic(self, group_id: str) -> ClassicGroup:
+    def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         if not group_id:
             raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
-        group = self._rounds.group(group_id)
+        group = self._shard.groups.get(group_id)
         if group is None:
             raise KafkaError(f"there is no group {group_id}", ErrorCode.UNKNOWN_MEMBER_ID)
         return group
@@ -138,16 +151,30 @@ class GroupCoordinator:
     def _join(self, request: JoinGroup) -> Outcome[JoinReply]:
         settings = self._shard.settings
         checked(request, settings.session_timeout_ms_min, settings.session_timeout_ms_max)
+        group = self._shard.groups.get(request.group)
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                return self._classic_members.join(request, group)
+            return self._joining.join(request, tuple(group.tombstones()))
         return self._joining.join(request)
 
     def _sync(self, request: SyncGroup) -> Outcome[SyncReply]:
-        return self._membership.sync(request, self._classic(request.group))
+        group = self._group(request.group)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.sync(request, group)
+        return self._membership.sync(request, group)
 
     def _heartbeat(self, request: Heartbeat) -> Outcome[HeartbeatReply]:
-        return self._membership.heartbeat(request, self._classic(request.group))
+        group = self._group(request.group)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(request, group)
+        return self._membership.heartbeat(request, group)
 
     def _leave(self, request: LeaveGroup) -> Outcome[LeaveReply]:
-        return self._membership.leave(request, self._classic(request.group))
+        group = self._group(request.group)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(request, group)
+        return self._membership.leave(request, group)
 
     def _delete(self, request: DeleteGroups) -> Outcome[DeleteReply]:
         results: list[DeletedGroup] = []
@@ -164,8 +191,9 @@ class GroupCoordinator:
                 records += self._tombstones(group)
         return Outcome(DeleteReply(ErrorCode.NONE, tuple(results)), Change(tuple(records)))
 
-    def _tombstones(self, group: ClassicGroup) -> list[GroupRecord]:
-        return [tombstone(group.group_id)]
+    @staticmethod
+    def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
+        return group.tombstones() if isinstance(group, ConsumerGroup) else [tombstone(group.group_id)]
 
     # Time.
 
@@ -203,7 +231,7 @@ class GroupCoordinator:
         if group is None:
             return NOTHING
         records, is_bare = self._committing.expired(group)
-        if is_bare and group.is_empty and not group.pending_joins:
+        if is_bare and group.is_idle:
             records += self._tombstones(group)
         return Change(tuple(records))
 
@@ -215,7 +243,7 @@ class GroupCoordinator:
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member that may read the partition in the group's name now."""
         group = self._shard.groups.get(group_id)
-        return None if group is None else group.owner_of(topic, partition)
+        return None if group is None else group.owner_of(topic, partition, self._shard.topics)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._shard.offsets.get(group_id, (topic, partition))
@@ -256,6 +284,9 @@ class GroupCoordinator:
         self._shard.now_ms = now_ms
         self._is_active = True
         for group in [*self._shard.groups.values()]:
+            if isinstance(group, ConsumerGroup):
+                self._heartbeats.sessions.loaded(group)
+                continue
             change = self._rounds.loaded(group)
             if change.records:
                 self._changes.append(change)

@@ -1,11 +1,21 @@
-"""ListGroups and DescribeGroups: groups as others see them."""
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as others see them."""
+
+from collections.abc import Iterable, Mapping
 
 from penstock.base.errors import ErrorCode
+from penstock.base.ids import Uuid
 
 from .classic.group import DEAD, ClassicGroup, State
+from .consumer.group import ConsumerGroup
+from .consumer.member import ConsumerMember
 from .requests import (
+    ConsumerDescribeReply,
+    ConsumerGroupDescribe,
+    DescribedConsumer,
+    DescribedConsumerGroup,
     DescribedGroup,
     DescribedMember,
+    DescribedTopicPartitions,
     DescribeGroups,
     DescribeReply,
     ListedGroup,
@@ -55,3 +65,46 @@ def _described(shard: Shard, group_id: str) -> DescribedGroup:
         (group.protocol or "") if is_stable else "",
         members,
     )
+
+
+def described_consumers(shard: Shard, request: ConsumerGroupDescribe) -> ConsumerDescribeReply:
+    groups = tuple(_described_consumer(shard, group_id) for group_id in request.groups)
+    return ConsumerDescribeReply(ErrorCode.NONE, groups)
+
+
+def _described_consumer(shard: Shard, group_id: str) -> DescribedConsumerGroup:
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        message = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
+        return DescribedConsumerGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message, DEAD)
+    members = tuple(_described_member(shard, group, member) for member in group.members.values())
+    assignor = group.preferred_assignor(group.members.values()) or shard.settings.consumer_assignors[0]
+    return DescribedConsumerGroup(
+        group_id, ErrorCode.NONE, None, group.state, group.epoch, group.target_epoch, assignor, members
+    )
+
+
+def _described_member(shard: Shard, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+    return DescribedConsumer(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        member.names,
+        member.regex,
+        _named(shard, member.assigned),
+        _named(shard, group.target_of(member)),
+        member.is_classic,
+    )
+
+
+def _named(shard: Shard, partitions: Mapping[Uuid, Iterable[int]]) -> tuple[DescribedTopicPartitions, ...]:
+    """Topics that are deleted meanwhile have no name to be told by."""
+    named = []
+    for topic_id, each in partitions.items():
+        topic = shard.topics.by_id(topic_id)
+        if topic is not None:
+            named.append(DescribedTopicPartitions(topic_id, topic.name, tuple(each)))
+    return tuple(named)

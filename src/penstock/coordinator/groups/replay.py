@@ -4,6 +4,7 @@ from penstock.base.ids import NO_PRODUCER_ID
 
 from .classic.group import ClassicGroup
 from .classic.rounds import Rounds
+from .consumer.replaying import replay_consumer
 from .offsets import from_record
 from .schemas import (
     GroupMetadataKey,
@@ -25,6 +26,8 @@ def replay(shard: Shard, rounds: Rounds, record: GroupRecord, offset: int, produ
     elif isinstance(key, GroupMetadataKey):
         assert value is None or isinstance(value, GroupMetadataValue)
         _replay_classic(shard, rounds, key, value)
+    else:
+        replay_consumer(shard, record)
 
 
 def _replay_offset(
@@ -56,5 +59,4 @@ def _replay_classic(
         return
     group = shard.groups.get(key.group)
     if isinstance(group, ClassicGroup):
-        rounds.forget_timers(group)
-        del shard.groups[key.group]
+        rounds.forget(group)

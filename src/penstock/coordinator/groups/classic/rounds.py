@@ -48,6 +48,14 @@ class Rounds:
         self.shard.timers.cancel(join_timer(group.group_id))
         self.shard.timers.cancel(sync_timer(group.group_id))
 
+    def forget(self, group: ClassicGroup) -> None:
+        """The group is gone, or of the other protocol now; whoever waits finds out by joining again."""
+        self.forget_timers(group)
+        for member in group.members.values():
+            group.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        del self.shard.groups[group.group_id]
+
     # The phase of joins.
 
     def prepare_or_complete(self, group: ClassicGroup) -> Change:

@@ -144,7 +144,7 @@ def _uneven(
     """Members want different topics: whoever may have a partition and has least gets it, until no move helps."""
     subscribers = {
         topic_id: [member_id for member_id in kept if topic_id in members[member_id].topics]
-        for topic_id in topics
+        for topic_id in sorted(topics)
     }
 
     def load(member_id: str) -> int:

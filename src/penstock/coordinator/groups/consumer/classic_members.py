@@ -5,6 +5,7 @@ they have. There is no leader: the coordinator assigns. What they are to give up
 REBALANCE_IN_PROGRESS, on which they join again.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -29,6 +30,7 @@ from ..requests import (
     SyncReply,
 )
 from ..schemas import GroupRecord
+from ..settings import Topic
 from .group import ConsumerGroup
 from .heartbeats import Heartbeats, known_static
 from .member import ConsumerMember, MemberState
@@ -40,7 +42,7 @@ class ClassicMembers:
     def __init__(self, heartbeats: Heartbeats) -> None:
         self._heartbeats = heartbeats
         self._sessions = heartbeats.sessions
-        self._rounds = heartbeats._rounds
+        self._rounds = heartbeats.rounds
         self._shard = self._rounds.shard
 
     def join(self, request: JoinGroup, group: ConsumerGroup) -> Outcome[JoinReply]:
@@ -68,9 +70,11 @@ class ClassicMembers:
             old = known_static(group, request.instance_id, member_id)
         new = _told(old, request, subscription)
         if replaced is not None and can_downgrade(group, {replaced.member_id}, self._shard.settings):
-            return self._downgrade(request, group, replaced, old, new, records)
+            return self._downgrade(group, replaced, old, new, records)
         owned = _by_id(subscription, self._shard.topics.by_name)
-        step = Step(group, old, new, owned, records, replaced=None if replaced is None else replaced.member_id)
+        step = Step(
+            group, old, new, owned, records, replaced=None if replaced is None else replaced.member_id
+        )
         after = self._heartbeats.planning.take(step)
 
         def settled(code: ErrorCode) -> None:
@@ -81,7 +85,6 @@ class ClassicMembers:
 
     def _downgrade(
         self,
-        request: JoinGroup,
         group: ConsumerGroup,
         replaced: ConsumerMember,
         old: ConsumerMember,
@@ -157,10 +160,8 @@ class ClassicMembers:
 
     @staticmethod
     def _known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-        if instance_id is None:
-            member = group.known(member_id)
-        else:
-            member = known_static(group, instance_id, member_id)
+        static = instance_id is not None
+        member = known_static(group, instance_id or "", member_id) if static else group.known(member_id)
         if not member.is_classic:
             raise KafkaError(
                 f"member {member_id} does not speak the classic protocol", ErrorCode.UNKNOWN_MEMBER_ID
@@ -199,8 +200,7 @@ def _told(member: ConsumerMember, request: JoinGroup, subscription: Subscription
     )
 
 
-def _by_id(subscription: Subscription, by_name: object) -> Partitions:
-    assert hasattr(by_name, "get")
+def _by_id(subscription: Subscription, by_name: Mapping[str, Topic]) -> Partitions:
     owned = []
     for each in subscription.owned_partitions:
         topic = by_name.get(each.topic)

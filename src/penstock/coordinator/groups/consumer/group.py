@@ -66,7 +66,7 @@ class ConsumerGroup:
     checked_version: int = -1
     """The metadata that the hash was last found to agree with. Not in the log."""
     regexes_checked: tuple[int, int] = (-1, -1)
-    """The metadata that the expressions were last matched against, and when. Not in the log."""
+    """The metadata that the expressions were last matched against, and when. The log has it of the last change."""
 
     kind = "Consumer"
     protocol_type = PROTOCOL_TYPE

@@ -28,7 +28,7 @@ from .sessions import Sessions
 
 class Heartbeats:
     def __init__(self, rounds: Rounds) -> None:
-        self._rounds = rounds
+        self.rounds = rounds
         self._shard = rounds.shard
         self.planning = Planning(self._shard)
         self.sessions = Sessions(self._shard, self.fence)
@@ -71,9 +71,7 @@ class Heartbeats:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
 
-    def _group(
-        self, group_id: str, creates: bool, records: list[GroupRecord]
-    ) -> tuple[ConsumerGroup, bool]:
+    def _group(self, group_id: str, creates: bool, records: list[GroupRecord]) -> tuple[ConsumerGroup, bool]:
         """The group, or what will be the group when the records are replayed."""
         group = self._shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -155,9 +153,17 @@ class Heartbeats:
         gone = {member.member_id for member in members}
         if not gone:
             return Change()
+
+        def settled(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._shard.groups.get(group.group_id) is group:
+                for member in members:  # they are not out, and get another session
+                    self.sessions.resume(group, member)
+
         if can_downgrade(group, gone, self._shard.settings):
-            return downgrade(self._rounds, self.sessions, group, gone)
-        records = [record for each in gone_in_order(group, gone) for record in member_tombstones(group.group_id, each)]
+            return downgrade(self.rounds, self.sessions, group, gone)._replace(settled=settled)
+        records: list[GroupRecord] = []
+        for member in members:
+            records += member_tombstones(group.group_id, member.member_id)
         left = {member_id: each for member_id, each in group.members.items() if member_id not in gone}
         subscribed = {member.regex for member in left.values()}
         regexes = {regex: resolved for regex, resolved in group.regexes.items() if regex in subscribed}
@@ -166,11 +172,7 @@ class Heartbeats:
         records.append(group.epoch_record(group.epoch + 1, hashed))
         for member_id in gone:
             self.sessions.forget(group.group_id, member_id)
-        return Change(tuple(records))
-
-
-def gone_in_order(group: ConsumerGroup, gone: set[str]) -> list[str]:
-    return [member_id for member_id in group.members if member_id in gone]
+        return Change(tuple(records), settled)
 
 
 def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
@@ -248,7 +250,9 @@ def check(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:
         if request.owned is None or request.owned:
             raise refuse("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_names is None and request.subscribed_regex is None:
-            raise refuse("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+            raise refuse(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
     elif epoch == AWAY_EPOCH:
         if request.instance_id is None:
             raise refuse("InstanceId can't be null.")

@@ -4,6 +4,7 @@ A classic group becomes a consumer group when the first member of the new protoc
 are, and the coordinator translates for them. It becomes classic again when the last of the new protocol goes.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -38,7 +39,8 @@ def upgrade(
 
     def refuse(why: str) -> KafkaError:
         return KafkaError(
-            f"classic group {group.group_id} cannot become a consumer group: {why}", ErrorCode.GROUP_ID_NOT_FOUND
+            f"classic group {group.group_id} cannot become a consumer group: {why}",
+            ErrorCode.GROUP_ID_NOT_FOUND,
         )
 
     if not settings.upgrades:
@@ -71,6 +73,7 @@ def upgrade(
 
 def _upgraded(group: ClassicGroup, member: ClassicMember, topics: Topics) -> ConsumerMember:
     known = dict(member.protocols)
+    read_version(member.protocols[0][1])
     subscription = read_subscription(known.get(group.protocol or "", member.protocols[0][1]))
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
@@ -97,7 +100,9 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, topics: Topics) -> Con
     )
 
 
-def classic_metadata(session_timeout_ms: int, protocols: tuple[tuple[str, bytes], ...]) -> ClassicMemberMetadata:
+def classic_metadata(
+    session_timeout_ms: int, protocols: tuple[tuple[str, bytes], ...]
+) -> ClassicMemberMetadata:
     return ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=tuple(ClassicProtocol(name=name, metadata=data) for name, data in protocols),
@@ -111,7 +116,6 @@ def can_downgrade(group: ConsumerGroup, gone: set[str], settings: GroupSettings)
         settings.downgrades
         and 0 < len(stay) <= settings.size_max
         and all(member.is_classic for member in stay)
-        and not all(group.members[member_id].is_classic for member_id in gone if member_id in group.members)
     )
 
 
@@ -122,7 +126,7 @@ def downgrade(
     gone: set[str],
     joining: ConsumerMember | None = None,
     rebalances: bool = True,
-    before: list[GroupRecord] | None = None,
+    before: Sequence[GroupRecord] = (),
 ) -> Change:
     """The classic group that a consumer group becomes. `joining` takes the place of the static member that is gone."""
     shard = rounds.shard
@@ -132,7 +136,11 @@ def downgrade(
         members.append(joining)
         targets[joining.member_id] = group.target_of(joining)
     classic = ClassicGroup(
-        group.group_id, State.STABLE, generation=group.epoch, protocol_type=PROTOCOL_TYPE, state_since_ms=shard.now_ms
+        group.group_id,
+        State.STABLE,
+        generation=group.epoch,
+        protocol_type=PROTOCOL_TYPE,
+        state_since_ms=shard.now_ms,
     )
     for member in members:
         assert member.classic is not None
@@ -151,13 +159,12 @@ def downgrade(
         )
     classic.protocol = classic.select_protocol()
     classic.subscribed_topics = classic.compute_subscribed_topics()
-    records = [*(before or ()), *group.tombstones()]
+    tombstones = group.tombstones()
     if joining is not None:
         # It was written in place of its predecessor just before, and goes with the rest.
-        old = next(iter(gone))
-        records = [_renamed(record, old, joining.member_id) for record in records[len(before or ()) :]]
-        records = [*(before or ()), *records]
-    records.append(classic.record({key: each.assignment for key, each in classic.members.items()}))
+        tombstones = [_renamed(record, next(iter(gone)), joining.member_id) for record in tombstones]
+    assignments = {member_id: member.assignment for member_id, member in classic.members.items()}
+    records = (*before, *tombstones, classic.record(assignments))
 
     def applied() -> None:
         for member_id in group.members:
@@ -168,7 +175,7 @@ def downgrade(
         if rebalances:
             rounds.prepare(classic)
 
-    return Change(tuple(records), replays=False, applied=applied)
+    return Change(records, replays=False, applied=applied)
 
 
 def _renamed(record: GroupRecord, old: str, new: str) -> GroupRecord:

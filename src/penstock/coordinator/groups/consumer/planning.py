@@ -6,6 +6,7 @@ group changes when they are replayed.
 
 from dataclasses import dataclass
 
+from ..requests import Partitions
 from ..schemas import GroupRecord
 from ..shard import Shard
 from .assignors import ASSIGNORS, AssignedMember
@@ -13,7 +14,6 @@ from .group import ConsumerGroup, Resolved, metadata_hash
 from .member import ConsumerMember, Target, target_record
 from .reconcile import reconciled
 from .regex import compile_regex
-from ..requests import Partitions
 
 REGEX_INTERVAL_MS_MIN = 10_000
 """Expressions are not matched more often than this because of new topics; Kafka's number."""
@@ -82,9 +82,7 @@ class Planning:
         if new.is_reconciled_to(target_epoch) and not changed:
             return new
         subscribed = {
-            topics.by_name[name].topic_id
-            for name in group.topics_of(new, regexes)
-            if name in topics.by_name
+            topics.by_name[name].topic_id for name in group.topics_of(new, regexes) if name in topics.by_name
         }
         after = reconciled(
             new, target_epoch, target, subscribed, step.owned, group.owner_of_id, subscription_changed=changed
@@ -155,6 +153,6 @@ class Planning:
             step.records.append(group.regex_record(regex, found))
             changed = True
         step.records += (group.regex_record(regex, None) for regex in group.regexes if regex not in regexes)
-        if due:
+        if due and not changed:
             group.regexes_checked = (topics.version, now_ms)
         return regexes, changed

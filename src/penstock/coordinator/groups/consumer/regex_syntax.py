@@ -54,7 +54,7 @@ _SPACE = sum(1 << ord(char) for char in "\t\n\f\r ")
 _PRINT = sum(1 << code for code in range(0x20, 0x7F))
 _ALNUM = _DIGITS | _UPPER | _LOWER
 _PERL = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
-_POSIX = {
+_POSIX: dict[str, int] = {
     "alnum": _ALNUM,
     "alpha": _UPPER | _LOWER,
     "ascii": _ALL,

@@ -49,7 +49,9 @@ def _group(shard: Shard, group_id: str, creates: bool) -> ConsumerGroup | None:
     if not creates:
         return None
     if isinstance(group, ClassicGroup) and not group.is_simple:
-        raise CorruptStruct(f"group {group_id} is a classic group, and is not taken away before it is another")
+        raise CorruptStruct(
+            f"group {group_id} is a classic group, and is not taken away before it is another"
+        )
     # A simple group is there for its offsets alone, which the consumer group takes over.
     made = shard.groups[group_id] = ConsumerGroup(group_id)
     return made
@@ -79,6 +81,7 @@ def _apply(group: ConsumerGroup, key: Key, value: Value | None) -> None:
             group.regexes[key.regular_expression] = Resolved(
                 frozenset(value.topics), value.regex_version, value.timestamp
             )
+            group.regexes_checked = (value.regex_version, value.timestamp)
     else:
         assert isinstance(key, ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey)
         _apply_member(group, key, value)

@@ -19,9 +19,13 @@ class Sessions:
 
     def loaded(self, group: ConsumerGroup) -> None:
         for member in group.members.values():
-            self.renew(group, member)
-            if member.state is MemberState.UNREVOKED and not member.is_classic:
-                self.await_revocation(group, member)
+            self.resume(group, member)
+
+    def resume(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin to count anew."""
+        self.renew(group, member)
+        if member.state is MemberState.UNREVOKED and not member.is_classic:
+            self.await_revocation(group, member)
 
     def renew(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """The member has been heard of."""
@@ -67,9 +71,7 @@ class Sessions:
         for kind in (_SESSION, _REBALANCE, _JOIN, _SYNC):
             self._shard.timers.cancel((kind, group_id, member_id))
 
-    def _fence_after(
-        self, kind: str, group: ConsumerGroup, member: ConsumerMember, timeout_ms: int
-    ) -> None:
+    def _fence_after(self, kind: str, group: ConsumerGroup, member: ConsumerMember, timeout_ms: int) -> None:
         group_id, member_id = group.group_id, member.member_id
 
         def over() -> Change:
