@@ -1,9 +1,10 @@
 """The commands over the wire, on Apache Kafka: the tour that Penstock's own broker is taken through."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.cli import wire_tour
+from tests.cli import group_tour, wire_tour
 from tests.cli.conftest import Command, penstock
 from tests.cli.wire_tour import Shell
 from tests.compat.kafka.peer import KafkaPeer
@@ -26,3 +27,28 @@ def server(kafka: KafkaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 )
 def test_the_tour(tour, penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     tour(Shell(penstock, server, monkeypatch))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_and_deleted(
+    protocol: str, penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_tour.describing(Shell(penstock, server, monkeypatch), protocol)
+
+
+def test_offsets_are_reset_in_every_way(
+    penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    group_tour.resetting(Shell(penstock, server, monkeypatch), tmp_path)
+
+
+def test_transactions_are_listed_described_and_aborted(
+    penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_tour.transacting(Shell(penstock, server, monkeypatch))
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(
+    penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_tour.hanging(Shell(penstock, server, monkeypatch))

@@ -76,6 +76,9 @@ class Logs:
             quorum=nothing,
             fetch_sessions=nothing,
             producer_ids=nothing,
+            groups=nothing,
+            transactions=nothing,
+            markers=nothing,
             image=nothing,
         )
 

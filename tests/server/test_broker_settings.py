@@ -9,6 +9,7 @@ import pytest
 from tests.handlers.cluster import Cluster
 from tests.nodes import StillNode
 from tests.server.settings_scenes import TOPIC, Scene, fill_with_one_key
+from tests.server.test_group_settings import SHOWN as GROUPS
 from tests.wire_requests import fetch_body
 
 from penstock.base.settings import BadSetting
@@ -31,6 +32,7 @@ ELSEWHERE = {
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
+    **GROUPS,
 }
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1000"}

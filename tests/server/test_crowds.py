@@ -28,7 +28,9 @@ from tests.server.raw import (
     produce_request,
 )
 
+from penstock.storage.check import check_directory
 from penstock.testing import Broker
+from penstock.vfs import RealDisk
 from penstock.wire import Api, request_frame, request_module, write_request
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
@@ -193,7 +195,7 @@ def test_idle_connections_cost_little_and_disturb_nobody(tmp_path: Path, count: 
 def test_partitions_outnumber_the_files_that_may_be_open(
     tmp_path: Path, partitions: int, descriptors: int
 ) -> None:
-    """Every partition is written, read, kept over a restart and read again, with far fewer descriptors."""
+    """Every partition is written, read, kept over a restart and a kill, and read again, with far fewer descriptors."""
     command = ("/bin/sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *COMMAND)
     each_topic = 200
     topics = {f"t{number}": each_topic for number in range(partitions // each_topic)}
@@ -214,12 +216,21 @@ def test_partitions_outnumber_the_files_that_may_be_open(
                     assert int(answer.responses[0].partition_responses[0].error_code) == 0
         open_files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
         assert open_files < descriptors
-        for life in range(2):
+        for life in range(4):
             with RawClient(process.port) as client:
                 for number in Random(life).sample(range(partitions), 200):
                     name, partition = f"t{number // each_topic}", number % each_topic
                     assert f"{name}-{partition}".encode() in fetched(client, name, partition=partition)
-            if life == 0:
+            resident = resident_bytes(process)
+            assert resident < 160 * MB, f"{resident / MB:.0f} MB"
+            if life == 1:
+                process.kill()
+            else:
                 assert process.stop() == 0
+            if life < 3:
                 process.start()
         assert "ERROR" not in process.stderr
+        assert "WARNING" not in process.stderr, "nothing was damaged, and the controller let the broker go in time"
+    data = tmp_path / "data"
+    findings = check_directory(RealDisk(), str(data / "logs"), str(data / "meta"))
+    assert [each for each in findings if each.severity == "error"] == []

@@ -10,6 +10,7 @@ from tests.server.quorum_bench import ALONE, DIRECTORY, Bench, setting, settings
 
 from penstock.metadata.schema import BeginTransactionRecord, EndTransactionRecord
 from penstock.server.metadata_snapshots import SnapshotReader
+from penstock.server.quorum_snapshots import CALM_MS, SNAPSHOT_BYTES_MIN
 from penstock.storage.errors import StorageError
 from penstock.vfs import FaultyDisk, File, MemoryDisk, read_file
 
@@ -74,6 +75,23 @@ def test_without_an_interval_time_makes_none() -> None:
     bench.commit(setting("a"))
     assert bench.world.is_idle
     assert snapshots(bench) == [FIRST]
+
+
+def test_a_log_far_larger_than_its_snapshot_makes_one_when_things_are_calm() -> None:
+    """Long before Kafka's limits: a start would read every change there ever was, to end up with a small image."""
+    bench = Bench().start()
+    half = "x" * (SNAPSHOT_BYTES_MIN // 2)
+    bench.commit(setting("a", half))
+    bench.world.advance(CALM_MS)
+    assert snapshots(bench) == [FIRST], "it is not that large yet"
+    bench.commit(setting("a", half))
+    bench.commit(setting("a", "small"))
+    assert snapshots(bench) == [FIRST]
+    bench.world.advance(CALM_MS)
+    assert len(snapshots(bench)) == 2
+    again = bench.restart()
+    assert again.hearer.now == bench.hearer.now
+    assert not again.hearer.batches or min(again.hearer.batches) >= int(snapshots(again)[1][:20])
 
 
 def test_an_open_transaction_is_waited_for() -> None:

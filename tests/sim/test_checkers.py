@@ -7,7 +7,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers import Bench, Rules, Violation
+from penstock.sim.bench import Bench
+from penstock.sim.checkers import Rules, Violation
 from penstock.sim.history import (
     Acked,
     Asked,

@@ -189,6 +189,21 @@ def test_a_snapshot_brings_everything_back_the_kept_batches_included() -> None:
     assert loaded.ongoing == producers.ongoing
 
 
+def test_a_snapshot_that_says_it_all_has_no_companion() -> None:
+    disk = MemoryDisk()
+    producers = many()
+    producers.end_offset = 1
+    write_snapshot(disk, "/", producers)
+    assert sorted(files_of(disk, "")) == [f"/{1:020d}.sequences", f"/{1:020d}.snapshot"]
+    producers = after(batch(0))
+    producers.end_offset = 1
+    write_snapshot(disk, "/", producers)
+    assert sorted(files_of(disk, "")) == [f"/{1:020d}.snapshot"], "that of other records is gone"
+    loaded = Producers()
+    assert load_snapshot(disk, "/", 1, loaded)
+    assert loaded == producers
+
+
 def test_kafkas_own_snapshot_has_the_last_batch_of_each_producer() -> None:
     producers = many()
     decoded = decode_snapshot(encode_snapshot(producers.by_id), "x")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.admin_commands import configs, topics
+from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from penstock.cli.simulating import sim
@@ -46,6 +47,8 @@ lab = typer.Typer(
 )
 app.add_typer(topics, name="topics")
 app.add_typer(configs, name="configs")
+app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="transactions")
 app.command("produce")(produce)
 app.command("consume")(consume)
 app.add_typer(log, name="log")

@@ -40,6 +40,14 @@ def parse_place(text: str, now_ms: int) -> Place:
     return Place(time_ms=time_ms)
 
 
+def parse_duration(text: str, what: str) -> int:
+    """`15m` or `1h` as milliseconds."""
+    found = _AGO.fullmatch(f"-{text}")
+    if found is None or len(text) > 20:
+        raise Refused(f"{what} is {text!r}, expected how long: 90s, 15m, 1h")
+    return int(float(found[1]) * _UNITS_MS[found[2]])
+
+
 def parse_time(text: str, now_ms: int) -> int | None:
     """Milliseconds since 1970; None where it is no time."""
     ago = _AGO.fullmatch(text)

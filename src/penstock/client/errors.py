@@ -117,6 +117,14 @@ _PLAIN = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "that is no name for a topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "access to the topic is not allowed",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this is not allowed on the cluster",
+    ErrorCode.INVALID_GROUP_ID: "that is no name for a group",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has live members",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "live members of the group are subscribed to the topic",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available at the moment",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before is still being completed",
 }
 
 

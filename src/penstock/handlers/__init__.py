@@ -10,6 +10,10 @@
     topics, configs, config_changes, features  made, deleted, set; asking: the controller is asked
     log_admin          records deleted, directories and producers described; in_turns: much, piece by piece
     producer_ids       ids for idempotent producers
+    coordinators       who keeps a group or a transactional id
+    groups, consumer_groups                    members of groups, by the classic and by the consumer protocol
+    offset_commits, group_admin                what groups have committed; groups listed, described, deleted
+    waiting            answers that rest on others
     internal_topics, words                     the cluster's own topics; what refusals have in common
 
 Handlers do not wait, look at a clock or open a file: they act on the node's parts and answer, now or with a `Later`.

@@ -15,8 +15,10 @@ Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch,
 """
 
 from collections.abc import Iterable
+from struct import Struct
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
 from penstock.base.later import HoldingLater
 from penstock.base.world import Timer
 from penstock.handlers.context import Context, On, Operation, Session
@@ -44,6 +46,10 @@ from penstock.wire import (
 READ_COMMITTED = 1
 _TOPIC_IDS = 13
 _NO_OFFSET = -1
+
+_OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
+_LENGTH_AT, _LENGTH_BYTES, _DELTA_AT = 8, 12, 23
+"""Where a batch has its length and its last offset's distance from the first, and what its length does not count."""
 
 _new = tuple.__new__
 _NOTHING = FetchResult(0, 0, 0, 0, 0)[5:]
@@ -85,6 +91,15 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> FetchS
             sessions.close(request.session_id)
         return sessions.open(request, uses_ids, now_ms)
     return sessions.resume(request, uses_ids, now_ms)
+
+
+def _end_of(records: Buffer, offset: Offset) -> Offset:
+    """First offset after these batches, of which the last may be cut short; the offset itself where there are none."""
+    end, at, size = offset, 0, len(records)
+    while size - at >= _DELTA_AT + _DELTA.size:
+        end = _OFFSET.unpack_from(records, at)[0] + _DELTA.unpack_from(records, at + _DELTA_AT)[0] + 1
+        at += _LENGTH_BYTES + _LENGTH.unpack_from(records, at + _LENGTH_AT)[0]
+    return end
 
 
 class OneFetch:
@@ -171,7 +186,7 @@ class OneFetch:
             if committed_only:
                 aborted = [
                     AbortedTransaction(each.producer_id, each.first_offset)
-                    for each in partition.log.aborted(offset, visible)
+                    for each in partition.log.aborted(offset, _end_of(records, offset))
                 ]
             return FetchResult(number, 0, high, stable, start, records, aborted)
         except KafkaError as error:
@@ -258,6 +273,13 @@ class WaitingFetch:
                 self._finish(read)
             else:  # what came is not for us: records of an open transaction
                 self._available = self._fetch.bytes_of(read)
+
+    def decided(self) -> None:
+        read = self._fetch.read()
+        if self._fetch.is_enough(read):
+            self._finish(read)
+        else:
+            self._available = self._fetch.bytes_of(read)
 
     def changed(self) -> None:
         self._finish(self._fetch.read())

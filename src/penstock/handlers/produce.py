@@ -8,27 +8,42 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
 - A retry of one of an idempotent producer's last five batches is answered with the offset of the first copy.
 - A batch that is not synced within the request's timeout is answered REQUEST_TIMED_OUT, and may be there nevertheless.
 - Internal topics belong to the coordinators: INVALID_TOPIC_EXCEPTION.
-- Transactions are not served yet: a transactional batch is INVALID_TXN_STATE.
+- A transactional batch is written if its coordinator knows of it (`taking_part`). The first one of a transaction may
+  have to wait for the coordinator's answer, and what its client sent next waits too: sequences are in order. Without
+  a transactional id in the request it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-Version notes: 5 tells the log start, 8 what is wrong with a batch in words, 10 who leads now, 13 names topics by id.
+Version notes: 5 tells the log start, 8 what is wrong with a batch in words, 10 who leads now, 11 knows
+TRANSACTION_ABORTABLE, 12 adds its partitions to the transaction, 13 names topics by id.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import TimestampMs
-from penstock.base.later import Later
+from penstock.base.later import HoldingLater, Later
 from penstock.handlers.context import Context, On, Operation, Route, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
-from penstock.records import InvalidBatch
+from penstock.handlers.produce_writers import (
+    Foretold,
+    ManyWrites,
+    OneOfMany,
+    OneWrite,
+    Reply,
+    Unanswered,
+    failed,
+    refusal,
+)
+from penstock.handlers.taking_part import (
+    Fates,
+    check_first_sequence,
+    claim_of,
+    is_transactional,
+    may_write,
+)
 from penstock.replica import ALL_IN_SYNC, Partition
-from penstock.storage import Appended
 from penstock.wire import (
-    Buffer,
     ProducePrefix,
     ProduceRequest,
     ProduceResult,
-    RecordError,
     Repeated,
     RequestHeader,
     TopicKey,
@@ -47,141 +62,8 @@ _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 _TRANSACTIONAL = 0x10
 
-_NEVER_MS: TimestampMs = 2**63 - 1
-"""The deadline of a batch that nobody waits for."""
-
-Reply = list[Buffer]
-
-
-class OneWrite(Later[Reply]):
-    """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
-
-    __slots__ = ("acks", "appended", "correlation_id", "deadline_ms", "partition", "topic", "version")
-
-    def __init__(
-        self,
-        version: int,
-        correlation_id: int,
-        topic: TopicKey,
-        partition: Partition,
-        appended: Appended,
-        acks: int,
-        deadline_ms: TimestampMs,
-    ) -> None:
-        self.is_answered = False
-        self._then = None
-        self.version = version
-        self.correlation_id = correlation_id
-        self.topic = topic
-        self.partition = partition
-        self.appended = appended
-        self.acks = acks
-        self.deadline_ms = deadline_ms
-
-    def settle(self, error: KafkaError | None) -> None:
-        partition = self.partition
-        if error is not None:
-            reply = _refusal(self.version, self.correlation_id, self.topic, partition.number, error)
-        else:
-            appended = self.appended
-            reply = produce_reply_one(
-                self.version,
-                self.correlation_id,
-                self.topic,
-                partition.number,
-                appended.base_offset,
-                partition.log.log_start,
-                appended.append_time,
-            )
-        self.answer([reply])
-
-
-class Foretold(NamedTuple):
-    """A batch that is acknowledged when it is written: its reply is made at once, and leaves when the turn ends,
-    after the write. Should that fail, the reply is made into a refusal where it lies."""
-
-    appended: Appended
-    reply: bytearray
-    version: int
-    correlation_id: int
-    topic: TopicKey
-    number: int
-    acks: int = 1
-    deadline_ms: TimestampMs = 0
-
-    def settle(self, error: KafkaError | None) -> None:
-        if error is not None:
-            self.reply[:] = _refusal(self.version, self.correlation_id, self.topic, self.number, error)
-
-
-class Unanswered:
-    """A batch whose producer wants no answer; it hears of an error by the end of its connection."""
-
-    __slots__ = ("acks", "appended", "deadline_ms", "session")
-
-    def __init__(self, session: Session, appended: Appended) -> None:
-        self.session = session
-        self.appended = appended
-        self.acks = 0
-        self.deadline_ms = _NEVER_MS
-
-    def settle(self, error: KafkaError | None) -> None:
-        if error is not None:
-            self.session.end(str(error))
-
-
-class ManyWrites:
-    """A request for several partitions: answered when the last of them is settled."""
-
-    def __init__(self, header: RequestHeader, request: ProduceRequest) -> None:
-        self.later: Later[Reply] = Later()
-        self._version = header.api_version
-        self._correlation_id = header.correlation_id
-        self._results: list[tuple[TopicKey, list[ProduceResult]]] = [
-            (topic, [ProduceResult(each.partition) for each in partitions])
-            for topic, partitions in request.topics
-        ]
-        self._open = sum(len(partitions) for _, partitions in self._results)
-
-    def settled(self, place: tuple[int, int], result: ProduceResult) -> None:
-        self._results[place[0]][1][place[1]] = result
-        self._open -= 1
-        if not self._open:
-            self.later.answer([produce_reply(self._version, self._correlation_id, self._results)])
-
-
-class OneOfMany:
-    __slots__ = ("acks", "appended", "deadline_ms", "partition", "place", "whole")
-
-    def __init__(
-        self,
-        whole: ManyWrites,
-        place: tuple[int, int],
-        partition: Partition,
-        appended: Appended,
-        acks: int,
-        deadline_ms: TimestampMs,
-    ) -> None:
-        self.whole = whole
-        self.place = place
-        self.partition = partition
-        self.appended = appended
-        self.acks = acks
-        self.deadline_ms = deadline_ms
-
-    def settle(self, error: KafkaError | None) -> None:
-        partition = self.partition
-        if error is not None:
-            self.whole.settled(self.place, _failed(partition.number, error))
-            return
-        result = ProduceResult(
-            partition.number,
-            0,
-            self.appended.base_offset,
-            self.appended.append_time,
-            partition.log.log_start,
-        )
-        self.whole.settled(self.place, result)
+Place: TypeAlias = tuple[int, int]
+"""Of a partition in its request: the topic's number, and its own."""
 
 
 def produce_again(
@@ -276,11 +158,20 @@ def _write_one(
     topic: TopicKey,
     partition: Partition,
     records: memoryview | None,
+    *,
+    may: bool = False,
 ) -> Reply | Later[Reply] | None:
+    """Write a batch; `may` where it is part of a transaction and known to be."""
     acks = request.acks
     now_ms = context.world.now_ms()
+    if not records:
+        return _refuse(version, correlation_id, request, topic, partition.number, _no_records(partition))
+    if not may and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+        return _write_in_transaction(
+            context, session, version, correlation_id, request, topic, partition, records
+        )
     try:
-        appended = _stage(partition, records, acks, now_ms)
+        appended = partition.stage(records, acks, now_ms)
     except KafkaError as error:
         return _refuse(version, correlation_id, request, topic, partition.number, error)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
@@ -306,6 +197,69 @@ def _write_one(
     return write
 
 
+def _write_in_transaction(
+    context: Context,
+    session: Session,
+    version: int,
+    correlation_id: int,
+    request: ProduceRequest,
+    topic: TopicKey,
+    partition: Partition,
+    records: memoryview,
+) -> Reply | Later[Reply] | None:
+    """Write a batch that says it is part of a transaction, once its coordinator has said so too."""
+    number, acks = partition.number, request.acks
+    if not is_transactional(records):
+        return _write_one(
+            context, session, version, correlation_id, request, topic, partition, records, may=True
+        )
+    try:
+        claim = claim_of(context, session, request.transactional_id, version, [records])
+    except KafkaError as error:
+        return _refuse(version, correlation_id, request, topic, number, error)
+    asked = may_write(context, claim, [partition])
+    if asked.is_answered:
+        try:
+            _check_fate(partition, asked.value)
+            check_first_sequence(claim, partition, records)
+        except KafkaError as error:
+            return _refuse(version, correlation_id, request, topic, number, error)
+        return _write_one(
+            context, session, version, correlation_id, request, topic, partition, records, may=True
+        )
+    kept = memoryview(bytearray(records))  # the frame is gone when the turn ends
+    reply: HoldingLater[Reply] = HoldingLater()
+
+    def answered(fates: Fates) -> None:
+        now_ms = context.world.now_ms()
+        try:
+            _check_fate(partition, fates)
+            check_first_sequence(claim, partition, kept)
+            appended = partition.stage(kept, acks, now_ms)
+        except KafkaError as error:
+            if acks == 0:
+                session.end(str(error))
+            else:
+                reply.answer([refusal(version, correlation_id, topic, number, error)])
+            return
+        if acks == 0:
+            partition.wait(Unanswered(session, appended))
+            return
+        deadline_ms = now_ms + request.timeout_ms
+        write = OneWrite(version, correlation_id, topic, partition, appended, acks, deadline_ms)
+        write.then(reply.answer)
+        partition.wait(write)
+
+    asked.then(answered)
+    return None if acks == 0 else reply
+
+
+def _check_fate(partition: Partition, fates: Fates) -> None:
+    error = fates.get(partition.name)
+    if error is not None:
+        raise error
+
+
 def _refuse(
     version: int,
     correlation_id: int,
@@ -317,7 +271,7 @@ def _refuse(
     if request.acks == 0:
         raise error
     refused: Later[Reply] = Later()
-    refused.answer([_refusal(version, correlation_id, topic, number, error)])
+    refused.answer([refusal(version, correlation_id, topic, number, error)])
     return refused
 
 
@@ -327,17 +281,27 @@ def _produce_many(
     acks = request.acks
     now_ms = context.world.now_ms()
     whole = ManyWrites(header, request)
-    failed: list[tuple[tuple[int, int], ProduceResult]] = []
+    refused: list[tuple[Place, ProduceResult]] = []
+    transactional: list[_Transactional] = []
     for topic_at, (topic, partitions) in enumerate(request.topics):
         for at, (number, records) in enumerate(partitions):
             place = topic_at, at
             try:
                 partition = _admit(context, session, header.client_id, request, topic, number)
-                appended = _stage(partition, records, acks, now_ms)
+                if not records:
+                    raise _no_records(partition)
+                if (
+                    len(records) > _ATTRIBUTES_AT
+                    and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+                    and is_transactional(records)
+                ):
+                    transactional.append(_Transactional(place, partition, records))
+                    continue
+                appended = partition.stage(records, acks, now_ms)
             except KafkaError as error:
                 if acks == 0:
                     raise
-                failed.append((place, _failed(number, error)))
+                refused.append((place, failed(number, error)))
                 continue
             if acks == 0:
                 partition.wait(Unanswered(session, appended))
@@ -345,11 +309,71 @@ def _produce_many(
                 partition.wait(
                     OneOfMany(whole, place, partition, appended, acks, now_ms + request.timeout_ms)
                 )
-    for place, result in failed:
+    if transactional:
+        _write_many_in_transaction(context, session, header.api_version, request, whole, transactional)
+    for place, result in refused:
         whole.settled(place, result)
     if not request.topics:
         whole.later.answer([produce_reply(header.api_version, header.correlation_id, [])])
     return None if acks == 0 else whole.later
+
+
+class _Transactional(NamedTuple):
+    """A batch of a request for several partitions."""
+
+    place: Place
+    partition: Partition
+    records: memoryview
+
+
+def _write_many_in_transaction(
+    context: Context,
+    session: Session,
+    version: int,
+    request: ProduceRequest,
+    whole: ManyWrites,
+    batches: list[_Transactional],
+) -> None:
+    """As with one: the coordinator is asked once for all of them."""
+    acks = request.acks
+
+    def refuse(each: _Transactional, error: KafkaError) -> None:
+        if acks == 0:
+            session.end(str(error))
+        else:
+            whole.settled(each.place, failed(each.partition.number, error))
+
+    try:
+        claim = claim_of(
+            context, session, request.transactional_id, version, [each.records for each in batches]
+        )
+    except KafkaError as error:
+        for each in batches:
+            refuse(each, error)
+        return
+    asked = may_write(context, claim, [each.partition for each in batches])
+    if not asked.is_answered:
+        batches = [each._replace(records=memoryview(bytearray(each.records))) for each in batches]
+        whole.later = HoldingLater()
+
+    def answered(fates: Fates) -> None:
+        now_ms = context.world.now_ms()
+        for each in batches:
+            place, partition, records = each
+            try:
+                _check_fate(partition, fates)
+                check_first_sequence(claim, partition, records)
+                appended = partition.stage(records, acks, now_ms)
+            except KafkaError as error:
+                refuse(each, error)
+                continue
+            if acks == 0:
+                partition.wait(Unanswered(session, appended))
+            else:
+                deadline_ms = now_ms + request.timeout_ms
+                partition.wait(OneOfMany(whole, place, partition, appended, acks, deadline_ms))
+
+    asked.then(answered)
 
 
 def _admit(
@@ -370,8 +394,6 @@ def _admit(
         raise KafkaError(
             f"{session.principal} may not write to {partition.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
-    if request.transactional_id is not None:
-        raise KafkaError("transactions are not served yet", ErrorCode.INVALID_TXN_STATE)
     if partition.topic in INTERNAL_TOPICS and client_id != "__admin_client":
         raise KafkaError(
             f"{partition.topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -379,24 +401,5 @@ def _admit(
     return partition
 
 
-def _stage(partition: Partition, records: memoryview | None, acks: int, now_ms: TimestampMs) -> Appended:
-    if not records:
-        raise KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)
-    if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
-        raise KafkaError("transactions are not served yet", ErrorCode.INVALID_TXN_STATE)
-    return partition.stage(records, acks, now_ms)
-
-
-def _refusal(version: int, correlation_id: int, topic: TopicKey, number: int, error: KafkaError) -> bytes:
-    return produce_reply(version, correlation_id, [(topic, [_failed(number, error)])])
-
-
-def _failed(number: int, error: KafkaError) -> ProduceResult:
-    """What became of it, with the records at fault where they are known (KIP-467)."""
-    faults = error.record_errors if isinstance(error, InvalidBatch) else ()
-    return ProduceResult(
-        number,
-        error.code,
-        record_errors=[RecordError(index, why) for index, why in faults],
-        error_message=str(error),
-    )
+def _no_records(partition: Partition) -> KafkaError:
+    return KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)

@@ -1,4 +1,4 @@
-"""Numbers for idempotent producers: no two producers of a cluster ever get the same.
+"""Numbers for producers: no two producers of a cluster ever get the same.
 
 The controller gives out blocks of a thousand. A broker hands its block out one by one, and asks for the next block
 when a tenth is left, so that no producer waits for the quorum but the first. Where they do wait, they are served in
@@ -12,11 +12,14 @@ from typing import Any
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from penstock.base.later import Later
+from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
+from penstock.coordinator.transactions.codes import for_client
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 
-from .asking import default_wait_ms
+from .asking import default_wait_ms, wait_ms_of
 from .context import CLUSTER_NAME, Call, Context, ControllerPort, On, Operation
+from .waiting import after
 from .words import NO_THROTTLE
 
 PREFETCH_FRACTION = 0.1
@@ -80,21 +83,24 @@ class ProducerIds:
 
 
 def init_producer_id(context: Context, call: Call) -> Any | Later[Any]:
-    """InitProducerId 0 to 5: a new id, with epoch 0, for an idempotent producer.
+    """InitProducerId 0 to 5: who a producer is. An idempotent one gets a new id, with epoch 0; a transactional one
+    the id that its transactional id has, with the next epoch.
 
-    A producer that says which id and epoch it had gets a new id all the same; to name one without the other is
-    INVALID_REQUEST. Where the controller has no ids to give, or not in time, the answer is
-    COORDINATOR_LOAD_IN_PROGRESS, and every client tries again.
+    An idempotent producer that says which id and epoch it had gets a new id all the same. Where the controller has no
+    ids to give, or not in time, the answer is COORDINATOR_LOAD_IN_PROGRESS, and every client tries again. To name a
+    former id without its epoch, or the other way round, is INVALID_REQUEST.
 
-    Transactional ids are not served yet: they get TRANSACTIONAL_ID_AUTHORIZATION_FAILED. It is the one refusal that
-    both the Java client and librdkafka take as final; with any other, one of them asks forever. An empty
-    transactional id gets INVALID_REQUEST, as with Kafka.
+    A transactional id is its coordinator's: an open transaction is aborted first, for which the producer is told
+    CONCURRENT_TRANSACTIONS and comes again, and whoever had the id before is fenced. Who says which id and epoch it
+    had goes on only if it was the last to have it.
 
     Version 2 is flexible, 3 has the former id and epoch (KIP-360), 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
     """
     code = _refused(context, call)
     if code is not ErrorCode.NONE:
         return _response(call, code)
+    if call.message.transactional_id is not None:
+        return _init_transactional(context, call)
     taken = context.producer_ids.take()
     if taken.is_answered:
         return _given(call, taken.value)
@@ -113,15 +119,33 @@ def init_producer_id(context: Context, call: Call) -> Any | Later[Any]:
     return reply
 
 
+def _init_transactional(context: Context, call: Call) -> Any | Later[Any]:
+    message = call.message
+    former = ProducerEpoch(
+        getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_PRODUCER_EPOCH)
+    )
+    request = InitProducerId(
+        message.transactional_id,
+        wait_ms_of(message.transaction_timeout),
+        None if former.producer_id == NO_PRODUCER_ID else former,
+    )
+
+    def respond(reply: ProducerReply) -> Any:
+        code = for_client(reply.code, Api.INIT_PRODUCER_ID, call.version)
+        return _response(call, code, reply.producer_id, reply.epoch)
+
+    return after(context.transactions.handle(message.transactional_id, request), respond)
+
+
 def _refused(context: Context, call: Call) -> ErrorCode:
     request, session = call.message, call.session
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        may = context.authorize(session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id)
-        if may and not transactional_id:
+        if not context.authorize(session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not _may_write(context, call):
+    elif not _may_write(context, call):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     has_id = getattr(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
     has_epoch = getattr(request, "producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH

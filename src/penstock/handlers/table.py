@@ -12,13 +12,20 @@ from . import (
     cluster,
     config_changes,
     configs,
+    consumer_groups,
+    coordinators,
     features,
+    group_admin,
+    groups,
     log_admin,
     metadata,
+    offset_commits,
     offsets,
     producer_ids,
     topic_partitions,
     topics,
+    transaction_admin,
+    transactions,
 )
 from .context import Call, Context
 
@@ -36,6 +43,13 @@ _MODULES = (
     producer_ids,
     offsets,
     log_admin,
+    coordinators,
+    groups,
+    consumer_groups,
+    offset_commits,
+    group_admin,
+    transactions,
+    transaction_admin,
 )
 
 SERVED: dict[Api, tuple[VersionRange, Handler]] = {

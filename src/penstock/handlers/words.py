@@ -1,7 +1,9 @@
 """What many responses say: ids and errors as kio has them, and what a client may do with a resource."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
+from ipaddress import IPv6Address
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -26,6 +28,13 @@ TOPIC_OPERATIONS = (
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
+GROUP_OPERATIONS = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 CLUSTER_OPERATIONS = (
     Operation.CREATE,
     Operation.ALTER,
@@ -45,6 +54,17 @@ def uuid_out(uuid: Uuid) -> UUID | None:
     return None if uuid == NO_UUID else UUID(bytes=uuid)
 
 
+def client_host(session: Session) -> str:
+    """Where a client is, as Kafka writes it: a slash, and the address as Java has it, without the port."""
+    host = session.peer.rpartition(":")[0]
+    if ":" in host:
+        with suppress(ValueError):
+            address, percent, zone = host.partition("%")
+            groups = IPv6Address(address).exploded.split(":")
+            host = ":".join(f"{int(group, 16):x}" for group in groups) + percent + zone
+    return f"/{host}"
+
+
 def refusal(error: KafkaError) -> Result:
     return Result(error.code, str(error))
 
@@ -53,6 +73,12 @@ def topic_operations(context: Context, session: Session, topic: str) -> int:
     """A bit for each operation that the client may do: bit 3 for READ."""
     return _bits(
         operation for operation in TOPIC_OPERATIONS if context.authorize(session, operation, On.TOPIC, topic)
+    )
+
+
+def group_operations(context: Context, session: Session, group: str) -> int:
+    return _bits(
+        operation for operation in GROUP_OPERATIONS if context.authorize(session, operation, On.GROUP, group)
     )
 
 

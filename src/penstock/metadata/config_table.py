@@ -228,6 +228,8 @@ def _inert(
 
 _ROLES = ("broker", "controller")
 _SYNCS = ("alone", "always", "never")
+_ASSIGNORS = ("uniform", "range")
+_MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 BROKER_SETTINGS: dict[str, Setting] = {
     each.name: each
@@ -261,20 +263,25 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("durability.fsync", STRING, "alone",
                "When acks=all waits for the disk: with a single in-sync replica, always or never.", choices=_SYNCS),
         _fixed("fetch.max.bytes", INT, "57671680", "The most that one fetch answers with.", 1024),
-        _inert("group.consumer.assignors", LIST, "uniform,range", "The assignors of consumer groups."),
-        _inert("group.consumer.heartbeat.interval.ms", INT, "5000",
+        _fixed("group.consumer.assignors", LIST, "uniform,range",
+               "The assignors of consumer groups; the first where members name none.", choices=_ASSIGNORS),
+        _fixed("group.consumer.heartbeat.interval.ms", INT, "5000",
                "How often consumers are told to send a heartbeat.", 1),
         _inert("group.consumer.max.heartbeat.interval.ms", INT, "15000", "The largest a group may set.", 1),
         _inert("group.consumer.max.session.timeout.ms", INT, "60000", "The largest a group may set.", 1),
-        _inert("group.consumer.max.size", INT, str(INT32_MAX), "How many members a consumer group may have.", 1),
+        _fixed("group.consumer.max.size", INT, str(INT32_MAX), "How many members a consumer group may have.", 1),
+        _fixed("group.consumer.migration.policy", STRING, "bidirectional",
+               "Which way a live group may change its protocol.", choices=_MIGRATIONS),
         _inert("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The smallest a group may set.", 1),
         _inert("group.consumer.min.session.timeout.ms", INT, "45000", "The smallest a group may set.", 1),
-        _inert("group.consumer.session.timeout.ms", INT, "45000",
+        _inert("group.consumer.regex.refresh.interval.ms", INT, "600000",
+               "After how long subscribed expressions are looked up again, at the latest.", 10_000),
+        _fixed("group.consumer.session.timeout.ms", INT, "45000",
                "After how long a silent consumer is out of its group.", 1),
-        _inert("group.initial.rebalance.delay.ms", INT, "3000", "How long a new group waits for more members."),
-        _inert("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
-        _inert("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),
-        _inert("group.min.session.timeout.ms", INT, "6000", "The smallest session timeout of a classic member."),
+        _fixed("group.initial.rebalance.delay.ms", INT, "3000", "How long a new group waits for more members."),
+        _fixed("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
+        _fixed("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),
+        _fixed("group.min.session.timeout.ms", INT, "6000", "The smallest session timeout of a classic member."),
         _fixed("inter.broker.listener.name", STRING, None, "Which listener brokers use among themselves."),
         _inert("leader.imbalance.check.interval.seconds", LONG, "300", "How often preferred leaders are restored.", 1),
         _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compacted logs are cleaned."),
@@ -295,11 +302,11 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("metadata.max.retention.ms", LONG, _WEEK_MS, "How long old metadata is kept."),
         _fixed("node.id", INT, None, "The node's number in the cluster.", 0),
         _fixed("num.partitions", INT, "3", "How many partitions a topic gets where none is asked for.", 1),
-        _inert("offset.metadata.max.bytes", INT, "4096", "How much text a committed offset may carry."),
+        _fixed("offset.metadata.max.bytes", INT, "4096", "How much text a committed offset may carry."),
         _inert("offsets.commit.timeout.ms", INT, "5000", "How long a commit may take.", 1),
-        _inert("offsets.retention.check.interval.ms", LONG, "600000",
+        _fixed("offsets.retention.check.interval.ms", LONG, "600000",
                "How often forgotten offsets are looked for.", 1),
-        _inert("offsets.retention.minutes", INT, "10080", "How long the offsets of an empty group are kept.", 1),
+        _fixed("offsets.retention.minutes", INT, "10080", "How long the offsets of an empty group are kept.", 1),
         _fixed("offsets.topic.num.partitions", INT, "50", "Partitions of the topic of committed offsets.", 1),
         _fixed("offsets.topic.replication.factor", SHORT, "3", "Replicas of it, at most the brokers there are.", 1),
         _fixed("offsets.topic.segment.bytes", INT, "104857600", "Its segment.bytes.", 1),

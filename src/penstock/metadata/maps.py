@@ -123,11 +123,11 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
         return _differing(self._root, other._root)
 
     def _leaf(self, key: object) -> dict[Any, Any]:
-        node = self._root
+        node: _Node = self._root
         if isinstance(node, dict):
             return node
         spread = _spread(key)
-        while isinstance(node, tuple):
+        while not isinstance(node, dict):
             node = node[spread & _SLOT_MASK]
             spread >>= _BITS
         return node

@@ -50,8 +50,6 @@ class Kind(NamedTuple):
     name: str
     codec: Callable[[Form], tuple[Read, Write]]
     zero: Any
-    packing: Packing | None = None
-    """Of one whose size is fixed."""
 
 
 class Wire(NamedTuple):
@@ -161,7 +159,7 @@ def _fixed(name: str, packing: str, zero: Any) -> Kind:
     def write(out: bytearray, value: Any) -> None:
         out += pack(value)
 
-    return Kind(name, lambda _form: (read, write), zero, packed)
+    return Kind(name, lambda _form: (read, write), zero)
 
 
 INT8 = _fixed("int8", ">b", 0)
@@ -307,14 +305,13 @@ def struct(of: type[Struct]) -> Kind:
 
 
 class Body:
-    """The fields of one version of one struct. Neighbours of fixed size are read with one call."""
+    """The fields of one version of one struct."""
 
-    __slots__ = ("_absent", "_flexible", "_plain", "_steps", "_tagged")
+    __slots__ = ("_absent", "_flexible", "_plain", "_tagged")
 
     def __init__(self, of: type[Struct], version: int, flexible: bool) -> None:
         self._flexible = flexible
         self._plain: list[tuple[str, Read, Write]] = []
-        self._steps: list[_Step] = []
         self._tagged: dict[int, tuple[str, Read, Write, Any]] = {}
         self._absent: list[tuple[str, Any]] = []
         for name, how in of.FIELDS.items():
@@ -324,18 +321,13 @@ class Body:
             read, write = how.kind.codec(Form(version, flexible, how.nullable, how.tag is not None))
             if how.tag is None:
                 self._plain.append((name, read, write))
-                _add_step(self._steps, name, how.kind.packing, read)
             else:
                 self._tagged[how.tag] = (name, read, write, how.default)
 
     def read(self, data: bytes, position: int) -> tuple[dict[str, Any], int]:
         values: dict[str, Any] = {}
-        for names, packing, read in self._steps:
-            if packing is None:
-                values[names[0]], position = read(data, position)
-            else:
-                values.update(zip(names, packing.unpack_from(data, position), strict=True))
-                position += packing.size
+        for name, read, _ in self._plain:
+            values[name], position = read(data, position)
         if not self._flexible:
             return values, position
         count, position = read_uvarint(data, position)
@@ -382,23 +374,6 @@ class Body:
             write_uvarint(out, tag)
             write_uvarint(out, len(content))
             out += content
-
-
-class _Step(NamedTuple):
-    """Fields that are read together; a run of fixed size has a packing, anything else is one field."""
-
-    names: tuple[str, ...]
-    packing: Packing | None
-    read: Read
-
-
-def _add_step(steps: list[_Step], name: str, packing: Packing | None, read: Read) -> None:
-    last = steps[-1] if steps else None
-    if packing is None or last is None or last.packing is None:
-        steps.append(_Step((name,), packing, read))
-    else:
-        joined = last.packing.format + packing.format.removeprefix(">")
-        steps[-1] = _Step((*last.names, name), Packing(joined), read)
 
 
 _BODIES: dict[tuple[type[Struct], int, bool], Body] = {}

@@ -39,6 +39,7 @@ OVERDUE_CHECK_MS: Final = 100
 """How often, while a sync lasts, it is looked for producers whose time is up."""
 
 _FOREVER = 2**63 - 1
+_CLIENT = Origin.CLIENT
 
 
 class Durability(Enum):
@@ -71,6 +72,9 @@ class Watcher(Protocol):
 
     def grew(self, bytes_more: int) -> None:
         """So many bytes more are visible."""
+
+    def decided(self) -> None:
+        """A transaction ended: much that was there before may be visible now to readers of committed data."""
 
     def changed(self) -> None:
         """Something else happened: the partition is not led here any more, or its records are gone."""
@@ -109,6 +113,7 @@ class Partition:
 
     __slots__ = (
         "_durability",
+        "_ends_transaction",
         "_flush_timer",
         "_is_flushing",
         "_is_staged",
@@ -161,6 +166,8 @@ class Partition:
         self._is_staged = False
         """Something is staged, and `write` will be called at the end of the turn."""
         self._staged_bytes = 0
+        self._ends_transaction = False
+        """Something that is staged may end a transaction."""
         self._unwritten: list[Writer] = []
         self._syncing: deque[Writer] = deque()
         """Written, and waiting for a sync; by offset, but for retries."""
@@ -231,6 +238,8 @@ class Partition:
             logger.error("%s", error)
             self._written(error)
             raise
+        if origin is not _CLIENT:
+            self._ends_transaction = True
         self._staged_bytes += len(records)
         if not self._is_staged:
             self._is_staged = True
@@ -289,7 +298,11 @@ class Partition:
         more, self._staged_bytes = self._staged_bytes, 0
         if self._watchers:
             for watcher in list(self._watchers):
-                watcher.grew(more)
+                if self._ends_transaction:
+                    watcher.decided()
+                else:
+                    watcher.grew(more)
+        self._ends_transaction = False
 
     # -- syncing ---------------------------------------------------------------------------------------
 

@@ -143,15 +143,15 @@ class Replicas:
             for number in sorted(topic.partitions):
                 yield partial(self._drop, TopicPartition(topic.name, number))
         placed = set()
-        defaults = log_defaults(image, self._settings) if changed.partitions or changed.configs else None
+        rules = _TopicRules(image, self._settings)
         for each in changed.partitions:
-            yield partial(self._place, image, each, defaults)
+            yield partial(self._place, rules, each)
             placed.add(TopicPartition(each.topic.name, each.number))
         if changed.partitions:
             yield self._sync_created
         for name in self._reconfigured(image, changed):
             if name not in placed:
-                yield partial(self._configure, name, image, defaults)
+                yield partial(self._configure, name, rules)
         yield finish
 
     def _reconfigured(self, image: ClusterImage, changed: ImageDelta) -> Iterable[TopicPartition]:
@@ -167,7 +167,7 @@ class Replicas:
             for number in sorted(image.topics[name].partitions)
         ]
 
-    def _place(self, image: ClusterImage, change: PartitionDelta, defaults: LogSettings | None) -> int:
+    def _place(self, rules: "_TopicRules", change: PartitionDelta) -> int:
         topic, number, placed = change.topic, change.number, change.new
         name = TopicPartition(topic.name, number)
         if self._node_id not in placed.replicas:
@@ -183,17 +183,13 @@ class Replicas:
                     return cost
             elif log.topic_id is None:
                 self._mend_id(name, topic)
-            log.configure(log_settings(topic.name, image, self._settings, defaults))
+            log.configure(rules.settings(topic.name))
             partition = Partition(log, topic.id, self._world, self.lane, self._durability, self._write_later)
             self.partitions[name] = partition
             if cost == CREATION_COST:
                 self._created[partition] = None
         if placed.leader == self._node_id:
-            partition.lead(
-                placed.leader_epoch,
-                len(placed.isr),
-                min_insync_replicas(topic.name, image, self._settings),
-            )
+            partition.lead(placed.leader_epoch, len(placed.isr), rules.min_in_sync(topic.name))
             if partition not in self._created:
                 self._serve(partition)
         else:
@@ -238,11 +234,11 @@ class Replicas:
                 self._serve(partition)
         return CREATION_COST
 
-    def _configure(self, name: TopicPartition, image: ClusterImage, defaults: LogSettings | None) -> int:
+    def _configure(self, name: TopicPartition, rules: "_TopicRules") -> int:
         partition = self.partitions.get(name)
         if partition is not None:
-            partition.log.configure(log_settings(name.topic, image, self._settings, defaults))
-            partition.min_in_sync = min_insync_replicas(name.topic, image, self._settings)
+            partition.log.configure(rules.settings(name.topic))
+            partition.min_in_sync = rules.min_in_sync(name.topic)
         return 1
 
     def _drop(self, name: TopicPartition) -> int:
@@ -278,3 +274,29 @@ class Replicas:
             partition.step_down(
                 KafkaError(f"{partition.name} is closed: the node stops", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
+
+
+class _TopicRules:
+    """What an image says of topics, worked out once for all partitions of each."""
+
+    def __init__(self, image: ClusterImage, broker: BrokerSettings) -> None:
+        self._image = image
+        self._broker = broker
+        self._defaults: LogSettings | None = None
+        self._settings: dict[str, LogSettings] = {}
+        self._min_in_sync: dict[str, int] = {}
+
+    def settings(self, topic: str) -> LogSettings:
+        found = self._settings.get(topic)
+        if found is None:
+            if self._defaults is None:
+                self._defaults = log_defaults(self._image, self._broker)
+            found = log_settings(topic, self._image, self._broker, self._defaults)
+            self._settings[topic] = found
+        return found
+
+    def min_in_sync(self, topic: str) -> int:
+        found = self._min_in_sync.get(topic)
+        if found is None:
+            found = self._min_in_sync[topic] = min_insync_replicas(topic, self._image, self._broker)
+        return found

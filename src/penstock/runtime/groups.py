@@ -95,12 +95,16 @@ class GroupShard(Shard):
     ) -> None:
         super().__init__(world, log, reload)
         self.coordinator = coordinator
+        self._gone: list[tuple[str, int]] = []
+        """Partitions that were deleted while this was loading."""
 
     def take(self, batches: Iterable[RecordBatch]) -> None:
         self.coordinator.load(batches)
 
     def begin(self) -> None:
         self.coordinator.loaded(self._world.now_ms())
+        if self._gone:
+            self.forget_partitions(tuple(self._gone))
 
     def forget(self) -> None:
         self.coordinator.unload()
@@ -117,6 +121,13 @@ class GroupShard(Shard):
             self._carry_out(outcome, later, request)
             self.set_timer()
         return later
+
+    def forget_partitions(self, partitions: tuple[tuple[str, int], ...]) -> None:
+        """They are deleted: what groups committed for them goes, once it is known."""
+        if self.is_loaded:
+            self.handle(ForgetPartitions(partitions))
+        elif not self.is_damaged:
+            self._gone += partitions
 
     def _carry_out(self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None) -> None:
         """Write what was decided, and have it told once it is committed."""
@@ -219,7 +230,7 @@ class Groups:
         for shard in self.shards:
             shard.coordinator.topics_changed(topics)
             if gone:
-                shard.handle(ForgetPartitions(gone))
+                shard.forget_partitions(gone)
 
     def handle(self, group_id: str, request: Request) -> Later[Any]:
         """Ask the coordinator of a group; refused in the reply's own way where it is not here."""
@@ -232,8 +243,8 @@ class Groups:
         return shard.handle(request)
 
     def list_groups(self, request: ListGroups) -> Later[ListReply]:
-        """Of all coordinators here."""
-        return _gathered([each.handle(request) for each in self.shards])
+        """Of all coordinators here, but those whose partition cannot be read."""
+        return _gathered([each.handle(request) for each in self.shards if not each.is_damaged])
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member of a group that reads a partition now; for doors whose requests name a group."""
@@ -267,6 +278,7 @@ def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettin
     def number(name: str) -> int:
         return int(broker_setting(name, image, settings) or 0)
 
+    policy = broker_setting("group.consumer.migration.policy", image, settings)
     return GroupSettings(
         session_timeout_ms_min=number("group.min.session.timeout.ms"),
         session_timeout_ms_max=number("group.max.session.timeout.ms"),
@@ -282,4 +294,6 @@ def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettin
             each.strip()
             for each in (broker_setting("group.consumer.assignors", image, settings) or "").split(",")
         ),
+        upgrades=policy in ("bidirectional", "upgrade"),
+        downgrades=policy in ("bidirectional", "downgrade"),
     )

@@ -13,8 +13,9 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.world import World
 from penstock.coordinator.transactions import Markers
+from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.records import end_txn_marker
-from penstock.replica import ALL_IN_SYNC, Replicas
+from penstock.replica import ALL_IN_SYNC, Partition, Replicas
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.shard import WRITE_MS_MAX
 from penstock.storage import Appended, Origin
@@ -82,6 +83,7 @@ class MarkerWriter:
             markers.coordinator_epoch,
             markers.commit,
             done,
+            version=markers.version,
         )
 
     def append(
@@ -92,11 +94,15 @@ class MarkerWriter:
         coordinator_epoch: int,
         commit: bool,
         done: Done,
+        *,
+        version: int = 0,
     ) -> None:
-        """Write one marker; `done` is told when it is committed, or why it is not."""
+        """Write one marker, of an end in a `transaction.version`; `done` is told when it is committed, or why not."""
         now_ms = self._world.now_ms()
         try:
             partition = self._replicas.find(name.topic, name.partition)
+            if version >= EPOCH_BUMP_VERSION:
+                _check_epoch(partition, producer_id, epoch)
             marker = end_txn_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
             shard = self._groups.shards.at(name.partition) if name.topic == OFFSETS_TOPIC else None
             if shard is not None:
@@ -107,3 +113,15 @@ class MarkerWriter:
             done(error)
             return
         partition.wait(_MarkerWrite(appended, now_ms + WRITE_MS_MAX, done))
+
+
+def _check_epoch(partition: Partition, producer_id: int, epoch: int) -> None:
+    """Refuse a marker that comes too late (KIP-1228): one whose epoch is that of the open transaction's records is of
+    an earlier one. Where none is open, it is written once more, and harms nobody."""
+    entry = partition.log.producers.by_id.get(producer_id)
+    if entry is not None and entry.epoch == epoch and entry.txn_first_offset is not None:
+        raise KafkaError(
+            f"{partition.name}: a marker for producer {producer_id} has epoch {epoch}, "
+            f"and so has the open transaction, which has another end",
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+        )

@@ -158,6 +158,11 @@ class Shard(ABC):
         return self._is_loaded
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether its records cannot be read, so that they never will be."""
+        return self._is_damaged
+
+    @property
     def trouble(self) -> ErrorCode | None:
         """Why they cannot."""
         if self._is_damaged:

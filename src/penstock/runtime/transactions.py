@@ -34,6 +34,7 @@ from penstock.coordinator.transactions import (
     VerifyReply,
 )
 from penstock.coordinator.transactions.codes import for_failed_write
+from penstock.coordinator.transactions.looking import list_transactions
 from penstock.metadata import BrokerSettings, ClusterImage
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
@@ -214,14 +215,14 @@ class Transactions:
 
     def is_loading(self) -> bool:
         """Whether some coordinator here does not know its transactions yet."""
-        return any(not each.is_loaded for each in self.shards)
+        return any(each.trouble is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for each in self.shards)
 
     def list_transactions(self, request: ListTransactions) -> ListReply:
         """Of all coordinators here."""
         replies = [each.handle(request).value for each in self.shards if each.is_loaded]
         return ListReply(
             tuple(listed for reply in replies for listed in reply.transactions),
-            replies[0].unknown_states if replies else (),
+            list_transactions(request, (), self._world.now_ms()).unknown_states,
         )
 
 

@@ -1,6 +1,8 @@
 """When snapshots of the metadata log are taken, and what goes for them.
 
-One is due once so many bytes were committed since the last, or so long after the first commit that it does not have.
+One is due once so many bytes were committed since the last, or so long after the first commit that it does not have:
+these are Kafka's settings. One is taken as well, when things have calmed down, once a start would read more of the log
+than of the snapshot: where there are many partitions, each start and stop adds a record for each.
 It is written beside the loop, from an image that does not change. Then the log begins a new segment, so that what
 lies before the snapshot may go one day, and what `metadata.max.retention.*` no longer keeps goes now. A snapshot that
 cannot be written is no loss: the log has everything still, and the next one may succeed.
@@ -22,6 +24,15 @@ from penstock.server.quorum_settings import QuorumSettings
 
 logger = logging.getLogger(__name__)
 
+LOG_TO_SNAPSHOT_MAX = 2
+"""How many times as large as the snapshot the log behind it may become, before a new one pays."""
+
+SNAPSHOT_BYTES_MIN = 1 << 20
+"""A log up to this size is read in a moment, whatever there is of a snapshot."""
+
+CALM_MS = 5_000
+"""How long a snapshot waits that is only for the next start: a start of thousands of partitions is over by then."""
+
 
 class SnapshotTaker:
     def __init__(
@@ -41,6 +52,7 @@ class SnapshotTaker:
         self._image = image
         self._idle = idle
         self._timer: Timer | None = None
+        self._calm_timer: Timer | None = None
         self._bytes_since = 0
         """Committed since the last snapshot was begun."""
         self._last: CommittedBatch | None = None
@@ -57,18 +69,33 @@ class SnapshotTaker:
             return
         if self._bytes_since >= self._settings.snapshot_bytes:
             self._take()
-        elif self._timer is None and self._settings.snapshot_interval_ms > 0:
+            return
+        if self._timer is None and self._settings.snapshot_interval_ms > 0:
             self._timer = self._world.call_later(self._settings.snapshot_interval_ms, self._interval_passed)
+        if self._calm_timer is None and self._bytes_since > self._bytes_worthwhile:
+            self._calm_timer = self._world.call_later(CALM_MS, self._calmed_down)
+
+    @property
+    def _bytes_worthwhile(self) -> int:
+        latest = self._log.latest_snapshot()
+        size = self._log.snapshot_bytes(latest) if latest is not None else None
+        return max(SNAPSHOT_BYTES_MIN, LOG_TO_SNAPSHOT_MAX * (size or 0))
 
     def close(self) -> None:
         """Begin no more snapshots. What runs runs on, and counts if it is done in time."""
         self._is_closed = True
-        self._cancel_timer()
+        self._cancel_timers()
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._calm_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._calm_timer = None
+
+    def _calmed_down(self) -> None:
+        self._calm_timer = None
+        if not self.is_busy and not self._is_closed:
+            self._take()
 
     def _interval_passed(self) -> None:
         self._timer = None
@@ -87,7 +114,7 @@ class SnapshotTaker:
         batches = self._log.snapshot_batches(image, timestamp=last.timestamp, now_ms=self._world.now_ms())
         self.is_busy = True
         self._bytes_since = 0
-        self._cancel_timer()
+        self._cancel_timers()
         self._world.beside(
             partial(self._log.snapshots.write, snapshot_id, batches), partial(self._written, snapshot_id)
         )

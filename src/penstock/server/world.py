@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS_MAX = 16
-"""They wait for the disk, one fdatasync each. A disk flushes its cache for many of them at once: 10,000 files take half
-as long with sixteen as with eight, and hardly less with more."""
+"""They wait for the disk, one fdatasync each. A disk flushes its cache for many of them at once: 10,000 files take
+half as long with sixteen as with eight, and hardly less with more."""
 
 CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""

@@ -78,6 +78,10 @@ class Client:
         """There is a connection, and its versions are known."""
         raise NotImplementedError
 
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        """Of the versions that both sides know, those that this client may use."""
+        return low, high
+
     def disconnected(self) -> None:
         """The connection is gone, and everything that was open on it was told so."""
 
@@ -149,6 +153,7 @@ class Client:
             low, high = served.get(api, (1, 0))
             low = max(low, known.min, METADATA_VERSION_MIN if api is Api.METADATA else 0)
             high = min(high, known.max)
+            low, high = self.narrow(api, low, high)
             if low <= high:
                 self.versions[api] = self.rng.randint(low, high)
         self.ready()
@@ -222,6 +227,16 @@ class Client:
     def later(self, delay_us: int, call: Callable[[], None]) -> Event:
         return self.stage.schedule.later(delay_us, call)
 
+    def again_soon(self, call: Callable[[], None]) -> None:
+        """Do something a little later, if the connection is the same then."""
+        link = self.link
+
+        def again() -> None:
+            if link is self.link and link is not None:
+                call()
+
+        self.later(self.rng.randrange(2_000, 30_000), again)
+
     def record(self, event: history.Event) -> None:
         self.stage.recorder.record(event)
 
@@ -267,16 +282,6 @@ class TopicClient(Client):
         self.topic, self.partitions = seen.topic, seen.partitions
         self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
         self.topic_ready()
-
-    def again_soon(self, call: Callable[[], None]) -> None:
-        """Do something a little later, if the connection is the same then."""
-        link = self.link
-
-        def again() -> None:
-            if link is self.link and link is not None:
-                call()
-
-        self.later(self.rng.randrange(2_000, 30_000), again)
 
 
 class Admin(Client):

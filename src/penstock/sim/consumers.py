@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
-from penstock.records import LOG_OVERHEAD, RecordBatch
+from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
 from penstock.sim import speech
 from penstock.sim.client import BadReply, Stage, TopicClient, code_name
-from penstock.sim.history import Asked, Audited, Moved, Seen, Viewed
+from penstock.sim.history import Asked, Audited, Delivered, Moved, Seen, Viewed
 from penstock.sim.producers import UNKNOWN_TOPIC
 from penstock.wire import Api
 
@@ -40,6 +40,8 @@ class ConsumerPlan:
     pause_us_max: int = 20_000
     drops_link: float = 0.005
     """How likely it hangs up instead of fetching again."""
+    isolation: int | None = None
+    """1 for committed records only, 0 for all, None for one or the other each time."""
 
 
 class Consumer(TopicClient):
@@ -52,12 +54,21 @@ class Consumer(TopicClient):
         self._session = NO_SESSION
         self._told: dict[int, speech.Wish] = {}
         """What the node has in this session."""
+        self._round = 0
+        """Counts how often it began to fetch. What an earlier round hears of or planned is nothing."""
 
     def topic_ready(self) -> None:
         for partition in self.partitions:
             self.positions.setdefault(partition, 0)
+        self.begin_fetching()
+
+    def begin_fetching(self) -> None:
+        self._round += 1
         self._begin_session()
         self._fetch()
+
+    def stop_fetching(self) -> None:
+        self._round += 1
 
     def _begin_session(self) -> None:
         wants = self.plan.uses_session and self.versions[Api.FETCH] >= SESSIONS_FROM
@@ -67,10 +78,10 @@ class Consumer(TopicClient):
     # -- fetching --------------------------------------------------------------------------------------
 
     def _fetch_soon(self) -> None:
-        link = self.link
+        link, number = self.link, self._round
 
         def go_on() -> None:
-            if link is not self.link or link is None:
+            if link is not self.link or link is None or number != self._round:
                 return
             if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
                 self.trace("hangs up")
@@ -84,11 +95,12 @@ class Consumer(TopicClient):
         if self.link is None:
             return
         plan, rng = self.plan, self.rng
+        isolation = rng.randrange(2)
         limits = speech.FetchLimits(
             rng.randint(0, plan.max_wait_ms),
             rng.randint(0, plan.min_bytes),
             rng.randint(1, 4 * plan.bytes_max),
-            rng.randrange(2),
+            isolation if plan.isolation is None else plan.isolation,
         )
         wishes = [
             speech.Wish(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
@@ -107,15 +119,25 @@ class Consumer(TopicClient):
         self._fetches += 1
         request = self.name, self._fetches
         self.record(Asked(request, [self._at(partition) for partition in self.partitions]))
-        asked_from = dict(self.positions)
+        asked_from, number = dict(self.positions), self._round
         body = speech.fetch(self.versions[Api.FETCH], limits, self._session, self.topic, wishes)
-        self.ask(Api.FETCH, body, lambda version, body: self._fetched(request, asked_from, version, body))
+
+        def heard(version: int, body: memoryview) -> None:
+            if number == self._round:
+                self._fetched(request, asked_from, limits.isolation_level, version, body)
+
+        self.ask(Api.FETCH, body, heard)
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic.name, partition)
 
     def _fetched(
-        self, request: tuple[str, int], asked_from: dict[int, Offset], version: int, body: memoryview
+        self,
+        request: tuple[str, int],
+        asked_from: dict[int, Offset],
+        isolation: int,
+        version: int,
+        body: memoryview,
     ) -> None:
         code, session_id, partitions = speech.read_fetch(version, body)
         if code:
@@ -138,7 +160,7 @@ class Consumer(TopicClient):
                     self.again_soon(self.ready)
                     return
             else:
-                self._view(request, asked_from[each.partition], each)
+                self._view(request, asked_from[each.partition], isolation, each)
         if astray:
             self._find_way(astray)
         else:
@@ -151,17 +173,26 @@ class Consumer(TopicClient):
         else:
             self._session = session_id, self._session[1] + 1
 
-    def _view(self, request: tuple[str, int], position: Offset, fetched: speech.PartitionFetched) -> None:
+    def _view(
+        self, request: tuple[str, int], position: Offset, isolation: int, fetched: speech.PartitionFetched
+    ) -> None:
         partition = fetched.partition
-        stop, seen = position, []
+        stop, seen, hidden = position, list[Seen](), list[Seen]()
+        aborted = Aborted(fetched.aborted)
         for batch in whole_batches(fetched.records):
             batch.check_crc()
             stop = batch.next_offset
-            seen += [
+            is_hidden = aborted.hides(batch)
+            if batch.is_control:
+                continue
+            records = [
                 Seen(record.offset, record.key, record.value or b"")
                 for record in batch.records()
                 if record.offset >= position
             ]
+            seen += records
+            if is_hidden:
+                hidden += records
         if fetched.records and stop <= position:
             raise BadReply(f"{self.name} asked for {self._at(partition)} from {position} and got none of it")
         self.positions[partition] = stop
@@ -180,17 +211,28 @@ class Consumer(TopicClient):
             self.incarnation,
         )
         self.record(event)
+        if isolation:
+            given = [each for each in seen if each not in hidden] if hidden else seen
+            self.record(Delivered(self.name, self._at(partition), given, hidden))
+            self.delivered(partition, given)
         self.viewed(event)
 
     def viewed(self, event: Viewed) -> None:
         """Something more was read, or it was learnt that there is no more."""
+
+    def delivered(self, partition: int, records: list[Seen]) -> None:
+        """Committed records were read; perhaps none."""
 
     # -- when an offset is out of range ----------------------------------------------------------------
 
     def _find_way(self, astray: list[int]) -> None:
         partition, *rest = astray
 
+        number = self._round
+
         def go_on() -> None:
+            if number != self._round:
+                return
             if rest:
                 self._find_way(rest)
             else:
@@ -198,6 +240,8 @@ class Consumer(TopicClient):
 
         def got_earliest(earliest: Offset) -> None:
             def got_latest(latest: Offset) -> None:
+                if number != self._round:
+                    return
                 position = self.positions[partition]
                 position = min(max(position, earliest), max(earliest, latest))
                 self.trace(f"goes on in {self._at(partition)} at {position}")
@@ -222,11 +266,32 @@ class Consumer(TopicClient):
         self.ask(Api.LIST_OFFSETS, body, heard)
 
 
+class Aborted:
+    """Which batches of a fetch belong to aborted transactions, as clients find out: batches come in order."""
+
+    def __init__(self, transactions: list[tuple[int, Offset]]) -> None:
+        self._coming = sorted(transactions, key=lambda each: each[1])
+        self._open: set[int] = set()
+        """Producers whose transaction, at this place of the log, is one that was aborted."""
+
+    def hides(self, batch: RecordBatch) -> bool:
+        while self._coming and self._coming[0][1] <= batch.last_offset:
+            self._open.add(self._coming.pop(0)[0])
+        if batch.is_control:
+            if any(parse_control(each).type is ControlType.ABORT for each in batch.records()):
+                self._open.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._open
+
+
 class Auditor(Consumer):
     """Reads a topic to its end, then says what is in it."""
 
-    def __init__(self, topic: str, stage: Stage) -> None:
-        plan = ConsumerPlan(f"auditor of {topic}", topic, max_wait_ms=10, bytes_max=1 << 16, pause_us_max=100)
+    def __init__(self, topic: str, stage: Stage, *, isolation: int = 0) -> None:
+        name = f"{'committed records' if isolation else 'auditor'} of {topic}"
+        plan = ConsumerPlan(
+            name, topic, max_wait_ms=10, bytes_max=1 << 16, pause_us_max=100, isolation=isolation
+        )
         super().__init__(plan, stage)
         self._records: dict[int, list[Seen]] = {}
         self._starts: dict[int, Offset] = {}

@@ -4,7 +4,7 @@ A reply may reach its client after the process that sent it is gone. So whatever
 was heard from: the number of the node's process, counted up with every start.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -29,10 +29,59 @@ class Written(NamedTuple):
     """Counts the producer's records in this partition."""
 
 
+class End(Enum):
+    """What a transactional producer knows of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """Also if nobody ended it: nobody asked for its commit, and nobody will."""
+    UNKNOWN = "unknown"
+    """A commit was asked for, and nobody heard what became of it."""
+
+
+class Commit:
+    """An offset of a group that somebody commits, by itself or in a transaction."""
+
+    __slots__ = ("at", "group", "name", "offset", "txn")
+
+    def __init__(
+        self, name: str, group: str, at: TopicPartition, offset: Offset, txn: "Txn | None" = None
+    ) -> None:
+        self.name = name
+        """Goes with it as metadata, and is found nowhere else."""
+        self.group = group
+        self.at = at
+        self.offset = offset
+        self.txn = txn
+
+    def __str__(self) -> str:
+        return f"{self.offset} of {self.at} for {self.group} ({self.name})"
+
+
+class Txn:
+    """A transaction as its producer made it, with what is known of it."""
+
+    __slots__ = ("batches", "commit_sends", "commits", "end", "number", "producer")
+
+    def __init__(self, producer: str, number: int) -> None:
+        self.producer = producer
+        self.number = number
+        """Counts the producer's transactions."""
+        self.batches: list[Batch] = []
+        self.commits: list[Commit] = []
+        self.commit_sends = 0
+        """How often its commit was asked for."""
+        self.end = End.OPEN
+
+    def __str__(self) -> str:
+        return f"transaction {self.number} of {self.producer} ({self.end.value})"
+
+
 class Batch:
     """A batch as its producer made it, with what became of it so far."""
 
-    __slots__ = ("acks", "at", "identities", "number", "producer", "records", "sends")
+    __slots__ = ("acks", "at", "identities", "number", "producer", "records", "sends", "txn")
 
     def __init__(
         self, producer: str, number: int, at: TopicPartition, acks: int, records: list[Written]
@@ -44,6 +93,8 @@ class Batch:
         self.acks = acks
         self.records = records
         self.sends = 0
+        self.txn: Txn | None = None
+        """The transaction it is part of."""
         self.identities: list[tuple[int, int, int]] = []
         """Under which (producer id, epoch, sequence) it was sent; empty for a plain producer."""
 
@@ -120,7 +171,7 @@ class Viewed(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A consumer's offset was out of range: it goes on elsewhere."""
+    """A consumer goes on elsewhere: its offset was out of range, or it reads on where its group is."""
 
     consumer: str
     at: TopicPartition
@@ -135,6 +186,129 @@ class Audited(NamedTuple):
     start: Offset
     end: Offset
     records: Sequence[Seen]
+
+
+class Delivered(NamedTuple):
+    """What a consumer that reads committed records made of a view: some it gives on, the others it hides."""
+
+    consumer: str
+    at: TopicPartition
+    records: Sequence[Seen]
+    hidden: Sequence[Seen]
+
+
+# -- transactions -------------------------------------------------------------------------------------------
+
+
+class InitAsked(NamedTuple):
+    """A transactional producer asks who it is."""
+
+    producer: str
+
+
+class Initialised(NamedTuple):
+    """A transactional producer learnt who it is."""
+
+    producer: str
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    is_anew: bool
+    """It did not say who it was before: whoever was this id until now is fenced."""
+
+
+class CommitAsked(NamedTuple):
+    txn: Txn
+
+
+class TxnEnded(NamedTuple):
+    """The end of a transaction is known; or it is known that nobody will ever know."""
+
+    txn: Txn
+
+
+class Derived(NamedTuple):
+    """A record is written because another one was read."""
+
+    value: bytes
+    group: str
+    at: TopicPartition
+    """And the offset: of the record that was read."""
+    offset: Offset
+    source: bytes
+
+
+# -- groups -------------------------------------------------------------------------------------------------
+
+
+class Owned(NamedTuple):
+    """A member was given partitions."""
+
+    group: str
+    generation: int
+    """Or the member's epoch."""
+    member_id: str
+    partitions: Sequence[int]
+    now_us: int
+    until_us: int
+    """When its session ends, if it is not heard of again. A member may hear of what it was given after that."""
+
+
+class Leased(NamedTuple):
+    """A member may go on reading its partitions: nobody else can be given them before its session ends."""
+
+    group: str
+    member_id: str
+    partitions: Sequence[int]
+    """None of them: it gave them up."""
+    until_us: int
+
+
+class OffsetsSent(NamedTuple):
+    """Commits leave their client."""
+
+    commits: Sequence[Commit]
+
+
+class OffsetsAcked(NamedTuple):
+    """They were acknowledged. Those of a transaction are pending until it ends."""
+
+    commits: Sequence[Commit]
+
+
+class OffsetsRefused(NamedTuple):
+    """They will never count."""
+
+    commits: Sequence[Commit]
+
+
+class OffsetsWanted(NamedTuple):
+    """A request for a group's offsets leaves its client."""
+
+    request: tuple[str, int]
+
+
+class OffsetsRead(NamedTuple):
+    request: tuple[str, int]
+    group: str
+    names: Mapping[TopicPartition, tuple[Offset, str]]
+    """The offset and the name of the commit; -1 where there is none."""
+    is_stable: bool
+    """What is pending was waited for."""
+
+
+class Denied(NamedTuple):
+    """A coordinator refused a request."""
+
+    client: str
+    what: str
+    code: int
+    is_due: bool
+    """There is a reason for it that the client knows: it is late, or somebody else took its place."""
+
+
+class Closed(NamedTuple):
+    """All is quiet, and everything was read."""
 
 
 # -- connections and topics ---------------------------------------------------------------------------------
@@ -194,6 +368,21 @@ Event = (
     | Viewed
     | Moved
     | Audited
+    | Delivered
+    | InitAsked
+    | Initialised
+    | CommitAsked
+    | TxnEnded
+    | Derived
+    | Owned
+    | Leased
+    | OffsetsSent
+    | OffsetsAcked
+    | OffsetsRefused
+    | OffsetsWanted
+    | OffsetsRead
+    | Denied
+    | Closed
     | Replied
     | Overdue
     | TopicMet

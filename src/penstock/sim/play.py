@@ -23,7 +23,8 @@ class Result:
         each = self.outcome
         return (
             f"seed {each.seed}: {each.events:,} events in {each.virtual_ms:,} ms, {each.processes} processes,"
-            f" {each.power_cuts} power cuts, {each.acked:,} batches acknowledged, {each.read:,} records in the end,"
+            f" {each.power_cuts} power cuts, {each.acked:,} batches acknowledged,"
+            f" {each.transactions:,} transactions, {each.commits:,} commits of offsets, {each.read:,} records in the end,"
             f" fingerprint {each.fingerprint[:16]}"
         )
 

@@ -18,14 +18,19 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.server.config import config_from
 from penstock.server.node import Node
 from penstock.sim import history
-from penstock.sim.checkers import Bench, Violation
-from penstock.sim.client import Admin, Stage
+from penstock.sim.auditors import OffsetsAuditor
+from penstock.sim.bench import Bench
+from penstock.sim.checkers import Violation
+from penstock.sim.client import Admin, Client, Stage
+from penstock.sim.consumer_members import ConsumerMember
 from penstock.sim.consumers import Auditor, Consumer
 from penstock.sim.machine import Machine, MakeNode, State
+from penstock.sim.members import ClassicMember, Member
 from penstock.sim.network import Network
 from penstock.sim.producers import Producer
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
+from penstock.sim.transactional import TransactionalProducer, Worker
 from penstock.storage.check import Tally, check_directory
 from penstock.storage.directory import layout_of
 from penstock.storage.findings import read_through
@@ -69,6 +74,10 @@ class Outcome:
     processes: int
     power_cuts: int
     acked: int
+    transactions: int
+    """That were committed."""
+    commits: int
+    """Of offsets, by members of groups."""
     read: int
     """Records in the end."""
     trace: list[str]
@@ -102,7 +111,15 @@ class Simulation:
         )
         self._producers = [Producer(plan, self._stage) for plan in scenario.producers]
         self._consumers = [Consumer(plan, self._stage) for plan in scenario.consumers]
+        together = scenario.coordination
+        self._members: list[Member] = [
+            (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, self._stage)
+            for plan in together.members
+        ]
+        self._transactional = [TransactionalProducer(plan, self._stage) for plan in together.transactional]
+        self._workers = [Worker(plan, self._stage) for plan in together.workers]
         self._auditors: list[Auditor] = []
+        self._offsets_auditors: list[OffsetsAuditor] = []
         self._audited: list[history.Audited] = []
         self._is_settling = False
         self._is_ending = False
@@ -119,6 +136,17 @@ class Simulation:
         text = f"{self._schedule.now_us:>10} {line}"
         self.lines.append(text)
         self._hash.update(text.encode() + b"\n")
+
+    @property
+    def _clients(self) -> list[Client]:
+        """All but the admin and the auditors."""
+        return [
+            *self._producers,
+            *self._consumers,
+            *self._members,
+            *self._transactional,
+            *self._workers,
+        ]
 
     # -- the run ---------------------------------------------------------------------------------------
 
@@ -141,6 +169,8 @@ class Simulation:
             processes=self._machine.incarnation,
             power_cuts=self._power_cuts,
             acked=sum(each.acked_count for each in self._producers),
+            transactions=sum(each.acked_count for each in (*self._transactional, *self._workers)),
+            commits=sum(each.commit_count for each in self._members),
             read=sum(len(each.records) for each in self._audited),
             trace=self.lines,
         )
@@ -148,7 +178,7 @@ class Simulation:
     def _work(self) -> None:
         self._machine.start()
         self._admin.start()
-        for client in (*self._producers, *self._consumers):
+        for client in self._clients:
             client.start()
         self._plan_crash()
         self._plan_reset()
@@ -162,19 +192,41 @@ class Simulation:
         self._network.is_calm = True
         self._machine.has_faults = False
         self._machine.disarm()
-        for producer in self._producers:
+        for producer in (*self._producers, *self._transactional):
             producer.is_making = False
+        for member in (*self._members, *self._workers):
+            member.is_working = False
         if self.scenario.has_disk_faults:
             self._machine.kill()  # whatever is left of its faults goes with the process
         self._start_again()
+        finishing = (*self._producers, *self._transactional, *self._workers)
         self._step_until(
-            lambda: self._admin.is_done and all(each.is_idle for each in self._producers), "producers finish"
+            lambda: self._admin.is_done and all(each.is_idle for each in finishing), "producers finish"
         )
         self.trace("everything is read")
-        self._auditors = [Auditor(each.name, self._stage) for each in self.scenario.topics]
-        for auditor in self._auditors:
+        topics = [each.name for each in self.scenario.topics]
+        self._auditors = [Auditor(each, self._stage) for each in topics]
+        readers = (
+            [Auditor(each, self._stage, isolation=1) for each in topics] if self._has_transactions else []
+        )
+        self._offsets_auditors = [
+            OffsetsAuditor(*each, self._stage) for each in self.scenario.coordination.groups
+        ]
+        auditors = (*self._auditors, *readers, *self._offsets_auditors)
+        for auditor in auditors:
             auditor.start()
-        self._step_until(lambda: all(each.is_done for each in self._auditors), "everything is read")
+        self._step_until(lambda: all(each.is_done for each in auditors), "everything is read")
+        for auditor in (*readers, *self._offsets_auditors):
+            auditor.end()
+        self._report()
+
+    @property
+    def _has_transactions(self) -> bool:
+        return bool(self._transactional or self._workers)
+
+    def _report(self) -> None:
+        """Say what was found in the end."""
+        self.record(history.Closed())
         for auditor in self._auditors:
             for audited in auditor.findings():
                 self._audited.append(audited)
@@ -200,7 +252,7 @@ class Simulation:
         self._step_until(lambda: self._machine.state is not State.STARTING, "the node is ready")
         self._machine.stop()
         self._step_until(lambda: self._machine.state is State.DOWN, "the node stops")
-        for client in (*self._producers, *self._consumers, *self._auditors, self._admin):
+        for client in (*self._clients, *self._auditors, self._admin):
             client.end()
         check_disk(self._machine.disk.crash_clone(self._rng), self._audited, self.scenario)
 
@@ -216,16 +268,16 @@ class Simulation:
     def _crash(self) -> None:
         if self._is_settling:
             return
-        machine, rng = self._machine, self._rng
+        machine, rng, cuts = self._machine, self._rng, self.scenario.cuts_power
         drawn = rng.random()
-        if drawn < 0.25:
+        if drawn < 0.25 or (drawn < 0.5 and not cuts):
             machine.kill()
         elif drawn < 0.5:
             machine.cut_power()
         elif drawn < 0.65:
             machine.stop()
         else:
-            machine.crash_within(rng.randrange(1, 60), is_power_cut=drawn < 0.85)
+            machine.crash_within(rng.randrange(1, 60), is_power_cut=cuts and drawn < 0.85)
         self._plan_crash()
 
     def _start_again(self) -> None:

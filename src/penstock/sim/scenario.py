@@ -1,15 +1,17 @@
 """What a seed stands for: settings, topics, who produces and consumes, and how often things break.
 
 Segments are small, so that logs roll; housework comes often; a run of some seconds of virtual time has several
-crashes of every kind. What is drawn here is data: a scenario can be printed and read.
+crashes of every kind. Even seeds have groups and transactions too (`coordination`). What is drawn here is data: a
+scenario can be printed and read.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.records import Codec
 from penstock.sim.checkers import Rules
 from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.coordination import SOURCE, TARGET, Coordination, draw_coordination, draw_settings
 from penstock.sim.history import Survives
 from penstock.sim.producers import ALL, ProducerPlan
 
@@ -44,6 +46,9 @@ class Scenario:
     """Between two things that happen to the node; 0 for a node that is left alone."""
     reset_us_mean: int
     has_disk_faults: bool = False
+    coordination: Coordination = Coordination()
+    cuts_power: bool = True
+    """Whether power cuts are among the crashes; if not, kills are in their place."""
 
     @property
     def rules(self) -> Rules:
@@ -83,7 +88,7 @@ def draw(seed: int, steps: int = STEPS_DEFAULT) -> Scenario:
         _draw_producer(rng, settings, rng.choice(topics), number) for number in range(rng.randint(2, 5))
     )
     consumers = tuple(_draw_consumer(rng, rng.choice(topics), number) for number in range(rng.randint(1, 4)))
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         steps=steps,
         settings=settings,
@@ -93,6 +98,39 @@ def draw(seed: int, steps: int = STEPS_DEFAULT) -> Scenario:
         crash_us_mean=rng.choice((0, 300_000, 800_000, 800_000, 2_000_000)),
         reset_us_mean=rng.choice((0, 100_000, 1_000_000)),
         has_disk_faults=rng.random() < 0.15,
+    )
+    return scenario if seed % 2 else _with_coordination(scenario)
+
+
+def _with_coordination(scenario: Scenario) -> Scenario:
+    """The same with groups and transactions; its other clients are fewer."""
+    rng = Random(f"{scenario.seed}/coordination")
+    settings = scenario.settings | draw_settings(rng)
+    plain = {"segment.bytes": str(rng.choice((1000, 5000, 20_000)))}
+    topics = (
+        *scenario.topics,
+        TopicPlan(SOURCE, rng.randint(1, 3), plain),
+        TopicPlan(TARGET, rng.randint(1, 3), plain),
+    )
+    syncs = settings["durability.fsync"] != "never"
+    feeder = ProducerPlan(
+        "feeder",
+        SOURCE,
+        ALL,
+        Survives.POWER_CUT if syncs else Survives.KILL,
+        is_idempotent=True,
+        batch_records_max=3,
+        pace_us=rng.choice((5_000, 20_000)),
+    )
+    return replace(
+        scenario,
+        settings=settings,
+        topics=topics,
+        producers=(*scenario.producers[:2], feeder),
+        consumers=(*scenario.consumers[:1], ConsumerPlan("reader", TARGET, isolation=1)),
+        coordination=draw_coordination(rng, settings, [each.name for each in scenario.topics]),
+        has_disk_faults=scenario.has_disk_faults and syncs,
+        cuts_power=syncs,
     )
 
 

@@ -48,7 +48,7 @@ def words(api: Api, version: int) -> Words:
     return Words(api, version)
 
 
-def _ms(count: int) -> timedelta:
+def ms(count: int) -> timedelta:
     return timedelta(milliseconds=count)
 
 
@@ -117,7 +117,7 @@ def create_topics(version: int, topics: list[tuple[str, int, dict[str, str]]]) -
             )
             for name, partition_count, configs in topics
         ),
-        timeout=_ms(5_000),
+        timeout=ms(5_000),
         validate_only=False,
     )
     return write_request(Api.CREATE_TOPICS, version, entity)
@@ -129,10 +129,18 @@ def read_create_topics(version: int, body: memoryview) -> dict[str, int]:
     return {each.name: int(each.error_code) for each in response.topics}
 
 
-def init_producer_id(version: int) -> bytes:
+def init_producer_id(
+    version: int,
+    transactional_id: str | None = None,
+    timeout_ms: int = 60_000,
+    expected: tuple[int, int] = (-1, -1),
+) -> bytes:
     make = words(Api.INIT_PRODUCER_ID, version)
     entity = make.InitProducerIdRequest(
-        transactional_id=None, transaction_timeout=_ms(60_000), producer_id=-1, producer_epoch=-1
+        transactional_id=transactional_id,
+        transaction_timeout=ms(timeout_ms),
+        producer_id=expected[0],
+        producer_epoch=expected[1],
     )
     return write_request(Api.INIT_PRODUCER_ID, version, entity)
 
@@ -151,13 +159,20 @@ def read_init_producer_id(version: int, body: memoryview) -> ProducerSeen:
 # -- Produce ------------------------------------------------------------------------------------------------
 
 
-def produce(version: int, acks: int, timeout_ms: int, topic: TopicName, batches: dict[int, bytes]) -> bytes:
+def produce(
+    version: int,
+    acks: int,
+    timeout_ms: int,
+    topic: TopicName,
+    batches: dict[int, bytes],
+    transactional_id: str | None = None,
+) -> bytes:
     """One batch for each of some partitions of a topic."""
     make = words(Api.PRODUCE, version)
     entity = make.ProduceRequest(
-        transactional_id=None,
+        transactional_id=transactional_id,
         acks=acks,
-        timeout=_ms(timeout_ms),
+        timeout=ms(timeout_ms),
         topic_data=(
             make.TopicProduceData(
                 name=topic.name,
@@ -216,7 +231,7 @@ def fetch(
     )
     asked = make.FetchTopic(topic=topic.name, topic_id=topic.id, partitions=partitions)
     entity = make.FetchRequest(
-        max_wait=_ms(limits.max_wait_ms),
+        max_wait=ms(limits.max_wait_ms),
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=limits.isolation_level,
@@ -234,6 +249,8 @@ class PartitionFetched(NamedTuple):
     high_watermark: int
     log_start: int
     """-1 where the version does not tell."""
+    aborted: list[tuple[int, int]]
+    """Transactions that were aborted in what was fetched: producer id and first offset."""
     records: bytes
 
 
@@ -254,6 +271,7 @@ def read_fetch(version: int, body: memoryview) -> Fetched:
                 int(each.error_code),
                 each.high_watermark,
                 getattr(each, "log_start_offset", -1),
+                [(one.producer_id, one.first_offset) for one in each.aborted_transactions or ()],
                 each.records or b"",
             )
             for topic in response.responses
@@ -269,7 +287,7 @@ def list_offsets(version: int, at: TopicPartition, timestamp: int) -> bytes:
         replica_id=-1,
         isolation_level=0,
         topics=(make.ListOffsetsTopic(name=at.topic, partitions=(asked,)),),
-        timeout=_ms(5_000),
+        timeout=ms(5_000),
     )
     return write_request(Api.LIST_OFFSETS, version, entity)
 

@@ -50,7 +50,10 @@ class TxnIndex:
         self._is_lost = False
 
     def load(self, *, below: Offset, is_empty: bool = False) -> None:
-        """Bring the entries into memory whose marker lies below an offset; `is_empty`: the file is known to have none."""
+        """Bring the entries into memory whose marker lies below an offset.
+
+        With `is_empty` the file is known to be there and to hold none.
+        """
         if is_empty:
             self.start()
             self._is_written = True

@@ -188,7 +188,9 @@ class LogDirectory:
         """Give a partition the id of its topic, if it has another or none; durable when this returns."""
         log = self.logs[partition]
         if log.topic_id != topic_id:
-            self._replace(f"{log.directory}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id))
+            self._replace(
+                f"{log.directory}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id)
+            )
             log.topic_id = topic_id
 
     def _forget_deleted(self) -> None:
@@ -282,8 +284,7 @@ class LogDirectory:
         failed = None
         for partition, log in self.logs.items():
             try:
-                if is_last or log.recovery_point.offset != log.log_end or not log.is_flushed:
-                    log.checkpoint(is_last=is_last)
+                log.checkpoint(is_last=is_last)
                 self._recovery_points[partition] = log.recovery_point
             except StorageError as error:
                 logger.error("%s", error)
@@ -371,7 +372,11 @@ class LogDirectory:
             raise failed
 
     def close(self) -> None:
-        """Stop cleanly: the next start believes the files and scans nothing."""
+        """Stop cleanly: the next start believes the files and scans nothing.
+
+        Logs that had their last checkpoint already cost nothing here: with thousands of them, `Log.checkpoint` is
+        best called on several threads before.
+        """
         try:
             failed = self._checkpoint_logs(is_last=True)
             self._write_offsets()
@@ -469,9 +474,7 @@ def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProp
 
 
 def _read_broker_epoch(directory: LogDirectory) -> int:
-    return ck.decode_clean_shutdown(
-        read_file(directory.vfs, f"{directory.layout.logs}/{ck.CLEAN_SHUTDOWN}")
-    )
+    return ck.decode_clean_shutdown(read_file(directory.vfs, f"{directory.layout.logs}/{ck.CLEAN_SHUTDOWN}"))
 
 
 def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:

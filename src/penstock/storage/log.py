@@ -170,9 +170,17 @@ class Log(LogReader):
 
     @property
     def last_stable(self) -> Offset:
-        """First offset of the oldest open transaction, or the log end."""
+        """First offset of the oldest open transaction, or the log end.
+
+        A transaction is open until its marker is written: one that is only staged has decided nothing for readers, and
+        the transaction index does not know of it.
+        """
         undecided = self.producers.first_undecided
-        return self.log_end if undecided is None else undecided
+        stable = self.log_end if undecided is None else undecided
+        for _, before in self._before_staged:
+            if before is not None and before.txn_first_offset is not None:
+                stable = min(stable, before.txn_first_offset)
+        return stable
 
     # -- appending -------------------------------------------------------------------------------------
 

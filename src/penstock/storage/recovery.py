@@ -27,11 +27,11 @@ from penstock.storage.deletion import finish_burials
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
+from penstock.storage.names import SegmentFile
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.scan import next_sound, scan_batches
 from penstock.storage.segment import Segment
-from penstock.storage.names import SegmentFile
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots_above
 from penstock.storage.swap import finish_swaps
@@ -197,7 +197,7 @@ class _Opening:
     # -- what is there ---------------------------------------------------------------------------------
 
     def tidy(self, log_start: Offset | None) -> list[tuple[SegmentFile, int]]:
-        """Finish deletions and swaps that were cut short; drop what is left of abandoned ones. Returns what is there."""
+        """Finish deletions and swaps that were cut short, drop what is left of abandoned ones, and list the rest."""
         listed = self._list()
         is_tidy = True
         if any(each.kind == names.TOMB for each, _ in listed):

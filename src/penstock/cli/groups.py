@@ -1,0 +1,249 @@
+"""`penstock groups list | describe | delete`, over the wire."""
+
+from typing import Any, NamedTuple
+
+import typer
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.cli.main import EXIT_CANNOT
+from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.selection import Selection, partitions_of, show_partitions
+from penstock.cli.wire import connected, input_is_terminal
+from penstock.client import groups as client
+from penstock.client.cluster import Cluster
+from penstock.client.errors import BrokerRefused
+from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
+
+
+def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
+    with connected(server) as cluster:
+        found = client.list_groups(cluster, tuple(states), tuple(types))
+    if as_json:
+        rows = [
+            {
+                "groupId": each.group_id,
+                "type": each.type,
+                "state": each.state,
+                "protocolType": each.protocol_type,
+                "coordinator": each.coordinator,
+            }
+            for each in found
+        ]
+        print_json({"groups": rows})
+    elif not found:
+        print("No groups.")
+    else:
+        columns = ("group", "type", "state", "protocol", "coordinator")
+        print_table(
+            columns,
+            [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
+        )
+    return 0
+
+
+# -- describe ---------------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """How far a group is in one partition."""
+
+    partition: TopicPartition
+    committed: Committed | None
+    end: Offset | None
+    member: client.GroupMember | None
+    """Who reads it now."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records between what is committed and the end; not known where either is not."""
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+
+def describe(server: str, names: list[str], *, as_json: bool) -> int:
+    worst = 0
+    documents = []
+    with connected(server) as cluster:
+        wanted = list(dict.fromkeys(names)) or [each.group_id for each in client.list_groups(cluster)]
+        for name in wanted:
+            try:
+                group = client.describe_group(cluster, name)
+            except BrokerRefused as error:
+                complain(str(error))
+                worst = EXIT_CANNOT
+                continue
+            documents.append((group, _positions(cluster, group)))
+    if as_json:
+        print_json({"groups": [_as_json(*each) for each in documents]})
+        return worst
+    if not wanted:
+        print("No groups.")
+    for index, each in enumerate(documents):
+        if index:
+            print()
+        _print(*each)
+    return worst
+
+
+def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
+    """Every partition that the group has committed for, or that a member reads, in order."""
+    committed = fetch_offsets(cluster, group.group_id)
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    partitions = sorted({*committed, *readers})
+    ends = known_offsets(cluster, partitions, on_error=lambda error: complain(str(error)))
+    return [Position(each, committed.get(each), ends.get(each), readers.get(each)) for each in partitions]
+
+
+def total_lag(positions: list[Position]) -> int:
+    return sum(each.lag for each in positions if each.lag is not None)
+
+
+def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
+    return {
+        "groupId": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocolType": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "assignmentEpoch": group.assignment_epoch,
+        "coordinator": group.coordinator,
+        "lag": total_lag(positions),
+        "members": [_member(each) for each in group.members],
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committedOffset": None if each.committed is None else each.committed.offset,
+                "leaderEpoch": None
+                if each.committed is None or each.committed.leader_epoch < 0
+                else each.committed.leader_epoch,
+                "metadata": None if each.committed is None else each.committed.metadata,
+                "endOffset": each.end,
+                "lag": each.lag,
+                "memberId": None if each.member is None else each.member.member_id,
+            }
+            for each in positions
+        ],
+    }
+
+
+def _member(member: client.GroupMember) -> dict[str, Any]:
+    return {
+        "memberId": member.member_id,
+        "instanceId": member.instance_id,
+        "clientId": member.client_id,
+        "host": member.host,
+        "rack": member.rack,
+        "epoch": member.epoch,
+        "protocol": client.CLASSIC if member.is_classic else client.CONSUMER,
+        "topics": list(member.topics),
+        "topicRegex": member.topic_regex,
+        "assignment": [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
+        "target": None
+        if member.target is None
+        else [{"topic": each.topic, "partition": each.partition} for each in member.target],
+    }
+
+
+def _print(group: client.Group, positions: list[Position]) -> None:
+    count = len(group.members)
+    members = {0: "no members", 1: "1 member"}.get(count, f"{count} members")
+    print(f"{group.group_id}: {group.state}, {members}, lag {total_lag(positions)}")
+    words = [f"{group.type} protocol", f"type {group.protocol_type or 'none'}"]
+    if group.assignor is not None:
+        words.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        words.append(f"epoch {group.epoch}")
+    print(f"{', '.join(words)}, coordinator {group.coordinator}")
+    if group.members:
+        print()
+        print_table(
+            ("member", "instance", "client", "host", "reads"),
+            [
+                (e.member_id, e.instance_id, e.client_id, e.host, show_partitions(e.assignment) or None)
+                for e in group.members
+            ],
+        )
+    if positions:
+        print()
+        print_table(
+            ("topic", "partition", "committed", "end", "lag", "member"),
+            [
+                (
+                    e.partition.topic,
+                    e.partition.partition,
+                    None if e.committed is None else e.committed.offset,
+                    e.end,
+                    e.lag,
+                    None if e.member is None else e.member.member_id,
+                )
+                for e in positions
+            ],
+        )
+
+
+# -- delete -----------------------------------------------------------------------------------------------
+
+
+def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
+    if not yes and input_is_terminal():
+        what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
+        if not typer.confirm(f"Delete {what} and all committed offsets?", err=True):
+            raise Refused("nothing was deleted")
+    worst = 0
+    rows = []
+    with connected(server) as cluster:
+        for name in names:
+            error = _delete_one(cluster, name)
+            is_absent = error is not None and error.code == ErrorCode.GROUP_ID_NOT_FOUND
+            if error is not None and not (is_absent and if_exists):
+                complain(str(error))
+                worst = EXIT_CANNOT
+            elif not as_json:
+                print(f"{name} is not there" if is_absent else f"deleted {name}")
+            code = None if error is None or error.code is None else error.code.name
+            rows.append({"groupId": name, "deleted": error is None, "error": code})
+    if as_json:
+        print_json({"groups": rows})
+    return worst
+
+
+def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
+    try:
+        client.delete_group(cluster, name)
+    except BrokerRefused as error:
+        return error
+    return None
+
+
+def forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
+    """Delete what a group has committed for some topics, and keep the rest."""
+    worst = 0
+    rows = []
+    with connected(server) as cluster:
+        committed = fetch_offsets(cluster, name)
+        chosen = {each for each in committed if any(one.takes(each) for one in selections)}
+        # What is named and was not committed is asked for too, so that a wrong name is told.
+        untouched = [one for one in selections if not any(one.takes(each) for each in chosen)]
+        wanted = sorted({*chosen, *partitions_of(cluster, untouched)})
+        for partition, error in delete_offsets(cluster, name, wanted).items():
+            if error is not None:
+                complain(str(error))
+                worst = EXIT_CANNOT
+            elif not as_json:
+                was = committed.get(partition)
+                at = "none was there" if was is None else f"it was {was.offset}"
+                print(f"deleted the offset of {name} for {partition}, {at}")
+            code = None if error is None or error.code is None else error.code.name
+            rows.append(
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "deleted": error is None,
+                    "error": code,
+                }
+            )
+    if as_json:
+        print_json({"groupId": name, "partitions": rows})
+    return worst

@@ -1,0 +1,143 @@
+"""Whom to ask about a group or a transactional id: the broker that coordinates it; or every broker.
+
+A coordinator is looked up for each call, since one that is asked seldom may have moved in between. Who answers
+that it is not the coordinator, or not yet, is asked again after a pause, looked up anew, until the call's
+time is over.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.wire import Api
+
+from .cluster import Backoff, Cluster
+from .errors import NETWORK_ERRORS, RETRIABLE, no_partition, refused
+from .request import Request, through_kio
+
+T = TypeVar("T")
+
+AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""What a coordinator answers that another try may cure. A topic that is not known is not among it: whoever commits
+for one has a wrong name."""
+
+
+class Kind(IntEnum):
+    """What a key of FindCoordinator is; the numbers are the protocol's."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def __str__(self) -> str:
+        return "group" if self is Kind.GROUP else "transactional id"
+
+
+class Answer(NamedTuple, Generic[T]):
+    node_id: int
+    """Who answered."""
+    reply: T
+
+
+def find_coordinator(cluster: Cluster, kind: Kind, name: str, timeout_ms: float | None = None) -> int:
+    """The broker that coordinates a group or a transactional id. The first one ever asked for makes the cluster
+    create its internal topic, which takes a moment."""
+
+    def build(make: Any) -> Any:
+        if make.version >= 4:
+            return make.FindCoordinatorRequest(key_type=int(kind), coordinator_keys=(name,))
+        return make.FindCoordinatorRequest(key_type=int(kind), key=name)
+
+    request = through_kio(Api.FIND_COORDINATOR, build, version_min=0 if kind is Kind.GROUP else 1)
+    backoff = cluster.backoff(timeout_ms)
+    while True:
+        reply = cluster.ask_any(request, backoff.left_ms)
+        told = reply.coordinators[0] if hasattr(reply, "coordinators") and reply.coordinators else reply
+        code = int(told.error_code)
+        if not code:
+            return int(told.node_id)
+        problem = refused(f"coordinator of {kind} {name}", code, getattr(told, "error_message", None))
+        if code not in AGAIN:
+            raise problem
+        backoff.pause(problem)
+
+
+def ask_coordinator(
+    cluster: Cluster, kind: Kind, name: str, request: Request[T], code_of: Callable[[T], int]
+) -> Answer[T]:
+    """Ask the coordinator of a name. `code_of` finds in a reply the code that may be one of AGAIN."""
+    backoff = cluster.backoff()
+    while True:
+        node_id = find_coordinator(cluster, kind, name, backoff.left_ms)
+        try:
+            reply = _ask(cluster, node_id, request, backoff)
+        except NETWORK_ERRORS as error:
+            backoff.pause(error)
+            continue
+        code = code_of(reply)
+        if code not in AGAIN:
+            return Answer(node_id, reply)
+        backoff.pause(refused(f"{kind} {name}", code))
+
+
+def ask_brokers(
+    cluster: Cluster, request: Request[T], code_of: Callable[[T], int], what: str
+) -> list[Answer[T]]:
+    """Ask every broker; all of them answer, or it is an error."""
+    backoff = cluster.backoff()
+    cluster.refresh([], timeout_ms=backoff.left_ms)
+    answers = []
+    for node_id in sorted(cluster.info.brokers):
+        while True:
+            reply = cluster.ask_node(node_id, request, backoff.left_ms)
+            code = code_of(reply)
+            if not code:
+                answers.append(Answer(node_id, reply))
+                break
+            problem = refused(f"{what} of broker {node_id}", code)
+            if code not in AGAIN:
+                raise problem
+            backoff.pause(problem)
+    return answers
+
+
+def ask_leader(
+    cluster: Cluster, partition: TopicPartition, request: Request[T], code_of: Callable[[T], int]
+) -> T:
+    """Ask the leader of a partition, and look for another where it is not."""
+    backoff = cluster.backoff()
+    topic = cluster.topic(partition.topic)
+    if partition.partition not in topic.partitions:
+        raise no_partition(partition.topic, partition.partition, len(topic.partitions))
+    while True:
+        leader = cluster.leader(partition)
+        problem: Exception = refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+        if leader is not None:
+            try:
+                reply = _ask(cluster, leader.leader, request, backoff)
+            except NETWORK_ERRORS as error:
+                problem = error
+            else:
+                code = code_of(reply)
+                if code not in RETRIABLE:
+                    return reply
+                problem = refused(f"partition {partition}", code)
+        backoff.pause(problem)
+        cluster.refresh([partition.topic], timeout_ms=backoff.left_ms)
+
+
+def _ask(cluster: Cluster, node_id: int, request: Request[T], backoff: Backoff) -> T:
+    if node_id not in cluster.info.brokers:
+        cluster.refresh([], timeout_ms=backoff.left_ms)
+    return cluster.link(node_id).ask(
+        request, max(1.0, min(cluster.settings.request_timeout_ms, backoff.left_ms))
+    )

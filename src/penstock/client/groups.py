@@ -1,0 +1,259 @@
+"""Groups, listed, described and deleted over the wire.
+
+Every broker knows the groups that it coordinates, so a list is gathered from all. A group is of the consumer
+protocol (KIP-848) or a classic one; which, the first who asks does not know: ConsumerGroupDescribe is tried, and
+DescribeGroups where that finds none or the broker is older than it.
+"""
+
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.coordinator.groups.consumer_protocol import (
+    PROTOCOL_TYPE,
+    read_assignment,
+    read_topics,
+)
+from penstock.records.structs import CorruptStruct
+from penstock.wire import Api
+
+from .cluster import Cluster
+from .coordinators import Kind, ask_brokers, ask_coordinator
+from .errors import BrokerRefused, NotServed, refused
+from .request import through_kio
+
+CLASSIC, CONSUMER = "classic", "consumer"
+DEAD, EMPTY = "Dead", "Empty"
+"""States of a group without members, as the protocol writes them: one that is not there, one that is."""
+
+_CLASSIC_MEMBER = 0
+"""The type of a member that speaks the classic protocol in a group of the other kind."""
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    type: str | None
+    """None from a broker older than Kafka 3.8."""
+    state: str | None
+    """None from a broker older than Kafka 2.6."""
+    protocol_type: str
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    """Of a static member, the name that it keeps over restarts."""
+    client_id: str
+    host: str
+    rack: str | None
+    epoch: int | None
+    """Of the consumer protocol only."""
+    is_classic: bool
+    topics: tuple[str, ...]
+    """What it is subscribed to by name."""
+    topic_regex: str | None
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None
+    """What it is to have once it and the others have let go of the rest; None in a classic group."""
+
+
+class Group(NamedTuple):
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str | None
+    epoch: int | None
+    assignment_epoch: int | None
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+    @property
+    def is_live(self) -> bool:
+        return self.state not in (DEAD, EMPTY)
+
+
+def list_groups(
+    cluster: Cluster, states: tuple[str, ...] = (), types: tuple[str, ...] = ()
+) -> list[ListedGroup]:
+    """Groups of all brokers, by name; some states or types only, where they are named."""
+    version_min = 5 if types else 4 if states else 0
+    request = through_kio(
+        Api.LIST_GROUPS,
+        lambda make: make.ListGroupsRequest(states_filter=states, types_filter=types),
+        version_min=version_min,
+    )
+    answers = ask_brokers(cluster, request, lambda reply: int(reply.error_code), "groups")
+    found: dict[str, ListedGroup] = {}
+    for node_id, reply in answers:
+        for each in reply.groups:
+            kind, state = getattr(each, "group_type", ""), getattr(each, "group_state", "")
+            found[each.group_id] = ListedGroup(
+                each.group_id, kind.lower() or None, state or None, each.protocol_type, node_id
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def describe_group(cluster: Cluster, group_id: str) -> Group:
+    """A group and its members; BrokerRefused with GROUP_ID_NOT_FOUND where there is none."""
+    try:
+        return _describe_consumer(cluster, group_id)
+    except NotServed:
+        pass  # a broker older than Kafka 3.7: all its groups are classic
+    except BrokerRefused as error:
+        if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            raise
+    return _describe_classic(cluster, group_id)
+
+
+def find_group(cluster: Cluster, group_id: str) -> Group | None:
+    """The same, with None where there is none."""
+    try:
+        return describe_group(cluster, group_id)
+    except BrokerRefused as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+
+
+def _describe_consumer(cluster: Cluster, group_id: str) -> Group:
+    request = through_kio(
+        Api.CONSUMER_GROUP_DESCRIBE,
+        lambda make: make.ConsumerGroupDescribeRequest(
+            group_ids=(group_id,), include_authorized_operations=False
+        ),
+    )
+    node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
+    told = _only(reply, group_id)
+    members = tuple(_consumer_member(each) for each in told.members)
+    return Group(
+        group_id,
+        CONSUMER,
+        told.group_state,
+        PROTOCOL_TYPE,
+        told.assignor_name or None,
+        told.group_epoch,
+        told.assignment_epoch,
+        node_id,
+        tuple(sorted(members)),
+    )
+
+
+def _consumer_member(told: Any) -> GroupMember:
+    return GroupMember(
+        told.member_id,
+        told.instance_id,
+        told.client_id,
+        told.client_host,
+        told.rack_id,
+        told.member_epoch,
+        getattr(told, "member_type", None) == _CLASSIC_MEMBER,
+        tuple(told.subscribed_topic_names),
+        told.subscribed_topic_regex or None,
+        _partitions(told.assignment),
+        _partitions(told.target_assignment),
+    )
+
+
+def _partitions(told: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(each.topic_name, partition)
+            for each in told.topic_partitions
+            for partition in each.partitions
+        )
+    )
+
+
+def _describe_classic(cluster: Cluster, group_id: str) -> Group:
+    request = through_kio(
+        Api.DESCRIBE_GROUPS,
+        lambda make: make.DescribeGroupsRequest(groups=(group_id,), include_authorized_operations=False),
+    )
+    node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
+    told = _only(reply, group_id)
+    if told.group_state == DEAD:  # what DescribeGroups before version 6 says of a group that is not there
+        raise refused(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
+    members = tuple(_classic_member(each, told.protocol_type) for each in told.members)
+    return Group(
+        group_id,
+        CLASSIC,
+        told.group_state,
+        told.protocol_type,
+        told.protocol_data or None,
+        None,
+        None,
+        node_id,
+        tuple(sorted(members)),
+    )
+
+
+def _classic_member(told: Any, protocol_type: str) -> GroupMember:
+    topics: tuple[str, ...] = ()
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == PROTOCOL_TYPE:  # members of Connect, say, put something else into these bytes
+        try:
+            topics = read_topics(told.member_metadata) if told.member_metadata else ()
+            assigned = read_assignment(told.member_assignment).assigned_partitions
+            assignment = tuple(
+                sorted(TopicPartition(each.topic, n) for each in assigned for n in each.partitions)
+            )
+        except CorruptStruct as error:
+            raise refused(
+                f"member {told.member_id}", ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)
+            ) from error
+    return GroupMember(
+        told.member_id,
+        getattr(told, "group_instance_id", None),
+        told.client_id,
+        told.client_host,
+        None,
+        None,
+        True,
+        topics,
+        None,
+        assignment,
+        None,
+    )
+
+
+def delete_group(cluster: Cluster, group_id: str) -> None:
+    """Forget a group without members, its offsets too."""
+    request = through_kio(Api.DELETE_GROUPS, lambda make: make.DeleteGroupsRequest(groups_names=(group_id,)))
+    _, reply = ask_coordinator(
+        cluster,
+        Kind.GROUP,
+        group_id,
+        request,
+        lambda told: int(told.results[0].error_code) if told.results else 0,
+    )
+    if not reply.results:
+        raise _left_out(group_id)
+    code = int(reply.results[0].error_code)
+    if code:
+        raise refused(f"group {group_id}", code)
+
+
+def _first_code(reply: Any) -> int:
+    return int(reply.groups[0].error_code) if reply.groups else 0
+
+
+def _only(reply: Any, group_id: str) -> Any:
+    if not reply.groups:
+        raise _left_out(group_id)
+    told = reply.groups[0]
+    code = int(told.error_code)
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise refused(
+            f"group {group_id}", code
+        )  # in words of our own: Kafka's name the kind of group looked for
+    if code:
+        raise refused(f"group {group_id}", code, getattr(told, "error_message", None))
+    return told
+
+
+def _left_out(group_id: str) -> BrokerRefused:
+    return refused(
+        f"group {group_id}", ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the group out of its reply"
+    )

@@ -1,0 +1,355 @@
+"""Transactions, listed, described and ended over the wire.
+
+A transaction is open in two places: its coordinator knows the transactional id and the partitions that belong
+to it, and each of these partitions knows the producer and the offset at which it began. One that is open in a
+partition, and of which no coordinator knows, hangs: nobody will ever end it, and consumers that read committed
+records wait there for ever. Two ways end a transaction from outside:
+
+    terminate     by its transactional id: a new producer takes the id over, so the coordinator aborts
+    write_abort   in one partition, by its producer: an abort marker, written past the coordinator
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
+from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
+from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
+
+from .cluster import Cluster
+from .coordinators import Kind, ask_brokers, ask_coordinator, ask_leader
+from .errors import BrokerRefused, refused
+from .request import Request, shapes, through_kio
+
+ANY_AGE = -1
+OPEN = ("Ongoing", "PrepareEpochFence")
+"""States in which a transaction can still be aborted; the protocol's words."""
+
+IDLE = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+"""States of an id that has no transaction open."""
+
+PRODUCERS_BATCH = 500
+"""Partitions in one DescribeProducers, so that a search through a large cluster is many small requests."""
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: ProducerId
+    state: str
+    coordinator: int
+
+
+class Transaction(NamedTuple):
+    transactional_id: str
+    state: str
+    producer_id: ProducerId
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: TimestampMs | None
+    """None where none is open."""
+    partitions: tuple[TopicPartition, ...]
+    """Those that have no marker yet."""
+    coordinator: int = -1
+
+
+class PartitionProducer(NamedTuple):
+    producer_id: ProducerId
+    epoch: int
+    last_sequence: int
+    last_timestamp: TimestampMs
+    coordinator_epoch: int
+    """Of the last marker; -1 where there was none yet."""
+    start_offset: Offset
+    """Where its open transaction began; -1 where it has none."""
+
+
+class Filters(NamedTuple):
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[ProducerId, ...] = ()
+    age_ms_min: int = ANY_AGE
+    pattern: str | None = None
+    """A regular expression that the whole transactional id matches."""
+
+
+def list_transactions(cluster: Cluster, filters: Filters = Filters()) -> list[ListedTransaction]:  # noqa: B008  (a constant)
+    """Transactional ids of all coordinators, with the state of their last transaction."""
+    version_min = 2 if filters.pattern is not None else 1 if filters.age_ms_min >= 0 else 0
+    request = through_kio(
+        Api.LIST_TRANSACTIONS,
+        lambda make: make.ListTransactionsRequest(
+            state_filters=filters.states,
+            producer_id_filters=filters.producer_ids,
+            duration_filter=filters.age_ms_min,
+            transactional_id_pattern=filters.pattern,
+        ),
+        version_min=version_min,
+    )
+    found = []
+    for node_id, reply in ask_brokers(cluster, request, lambda told: int(told.error_code), "transactions"):
+        if reply.unknown_state_filters:
+            raise BrokerRefused(f"{reply.unknown_state_filters[0]!r} is no state of a transaction")
+        found += [
+            ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, node_id)
+            for each in reply.transaction_states
+        ]
+    if filters.age_ms_min >= 0:
+        # Kafka counts the age of what has not begun from 1970 on, so all that are idle pass its filter.
+        found = [each for each in found if each.state not in IDLE]
+    return sorted(found)
+
+
+# -- the coordinator's side -------------------------------------------------------------------------------
+
+_TIMEOUT_START = Struct(">iq")
+_PRODUCER = Struct(">qh")
+
+
+class _Described(NamedTuple):
+    code: int
+    transaction: Transaction
+
+
+def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
+    version = 0
+    body = write_request(
+        Api.DESCRIBE_TRANSACTIONS,
+        version,
+        shapes(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
+            transactional_ids=(transactional_id,)
+        ),
+    )
+    # Read by hand: kio takes no time before 1970, and -1 is how "none is open" is told.
+    request = Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, _read_described)
+    node_id, told = ask_coordinator(
+        cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: reply[0].code if reply else 0
+    )
+    what = f"transactional id {transactional_id}"
+    if not told:
+        raise refused(what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its reply")
+    if told[0].code:
+        raise refused(what, told[0].code)
+    return told[0].transaction._replace(coordinator=node_id)
+
+
+def _read_described(body: memoryview, version: int) -> list[_Described]:
+    try:
+        return _read_states(body)
+    except (IndexError, struct_error, UnicodeDecodeError, MalformedRequest) as error:
+        raise MalformedResponse(f"DescribeTransactions {version}: {error}") from error
+
+
+def _read_states(body: memoryview) -> list[_Described]:
+    count, at = read_count(body, INT32.size, True, 2)
+    states = []
+    for _ in range(count):
+        (code,) = INT16.unpack_from(body, at)
+        name, at = read_string(body, at + INT16.size, True)
+        state, at = read_string(body, at, True)
+        timeout_ms, started_ms = _TIMEOUT_START.unpack_from(body, at)
+        at += _TIMEOUT_START.size
+        producer_id, epoch = _PRODUCER.unpack_from(body, at)
+        partitions, at = _read_partitions(body, at + _PRODUCER.size)
+        at = skip_tags(body, at)
+        started = started_ms if started_ms >= 0 else None
+        states.append(
+            _Described(code, Transaction(name, state, producer_id, epoch, timeout_ms, started, partitions))
+        )
+    if skip_tags(body, at) != len(body):
+        raise MalformedRequest("there are bytes after the response")
+    return states
+
+
+def _read_partitions(body: memoryview, at: int) -> tuple[tuple[TopicPartition, ...], int]:
+    partitions = []
+    topics, at = read_count(body, at, True, 3)
+    for _ in range(topics):
+        topic, at = read_string(body, at, True)
+        count, at = read_count(body, at, True, INT32.size)
+        for _ in range(count):
+            partitions.append(TopicPartition(topic, INT32.unpack_from(body, at)[0]))
+            at += INT32.size
+        at = skip_tags(body, at)
+    return tuple(sorted(partitions)), at
+
+
+def terminate(cluster: Cluster, transaction: Transaction) -> None:
+    """Abort an open transaction by taking its id over; the producer that had it is fenced.
+
+    Returns when the abort is complete. The id keeps the timeout that its producer gave it.
+    """
+
+    def build(make: Any) -> Any:
+        return make.InitProducerIdRequest(
+            transactional_id=transaction.transactional_id,
+            transaction_timeout=timedelta(milliseconds=transaction.timeout_ms),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+
+    _, reply = ask_coordinator(
+        cluster,
+        Kind.TRANSACTION,
+        transaction.transactional_id,
+        through_kio(Api.INIT_PRODUCER_ID, build),
+        lambda told: int(told.error_code),
+    )
+    code = int(reply.error_code)
+    if code:
+        raise refused(f"transactional id {transaction.transactional_id}", code)
+
+
+# -- the partitions' side ---------------------------------------------------------------------------------
+
+
+def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[PartitionProducer]:
+    """The producers that a partition remembers, by their ids."""
+    request = _producers_request([partition])
+
+    def code_of(reply: Any) -> int:
+        return int(_partition_of(reply, partition).error_code)
+
+    told = _partition_of(ask_leader(cluster, partition, request, code_of), partition)
+    if int(told.error_code):
+        raise refused(f"producers of {partition}", int(told.error_code), told.error_message)
+    return _producers(told)
+
+
+def _producers_request(partitions: Sequence[TopicPartition]) -> Request[Any]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return through_kio(
+        Api.DESCRIBE_PRODUCERS,
+        lambda make: make.DescribeProducersRequest(
+            topics=tuple(
+                make.TopicRequest(name=topic, partition_indexes=tuple(indexes))
+                for topic, indexes in by_topic.items()
+            )
+        ),
+    )
+
+
+def _producers(told: Any) -> list[PartitionProducer]:
+    return sorted(
+        PartitionProducer(
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            each.last_timestamp,
+            each.coordinator_epoch,
+            each.current_txn_start_offset,
+        )
+        for each in told.active_producers
+    )
+
+
+def _partition_of(reply: Any, partition: TopicPartition) -> Any:
+    for topic in reply.topics:
+        for each in topic.partitions:
+            if (topic.name, each.partition_index) == partition:
+                return each
+    raise refused(
+        f"partition {partition}", ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its reply"
+    )
+
+
+def write_abort(cluster: Cluster, partition: TopicPartition, producer: PartitionProducer) -> None:
+    """Write an abort marker for a producer to a partition, in the name of its coordinator."""
+
+    def build(make: Any) -> Any:
+        topic = make.WritableTxnMarkerTopic(name=partition.topic, partition_indexes=(partition.partition,))
+        marker = make.WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            transaction_result=False,
+            topics=(topic,),
+            # The epoch of a coordinator that is not known: the first, which fences nobody out.
+            coordinator_epoch=max(0, producer.coordinator_epoch),
+            transaction_version=0,
+        )
+        return make.WriteTxnMarkersRequest(markers=(marker,))
+
+    def code_of(reply: Any) -> int:
+        if not reply.markers:
+            return int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return int(_partition_of(reply.markers[0], partition).error_code)
+
+    code = code_of(ask_leader(cluster, partition, through_kio(Api.WRITE_TXN_MARKERS, build), code_of))
+    if code:
+        raise refused(f"abort marker for {partition}", code)
+
+
+class Hanging(NamedTuple):
+    partition: TopicPartition
+    producer: PartitionProducer
+    transactional_id: str | None
+    """Who the producer id belongs to, where a coordinator knows."""
+
+
+def find_hanging(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    age_ms_min: int,
+    on_error: Callable[[Exception], None] = lambda _: None,
+) -> list[Hanging]:
+    """Transactions that are open in a partition, and that no coordinator will end.
+
+    Only those whose producer has written nothing for age_ms_min: a partition is written to a moment before or
+    after its coordinator hears of it.
+    """
+    now_ms = cluster.clock.wall_ms()
+    candidates = [
+        (partition, producer)
+        for partition, producers in _all_producers(cluster, partitions, on_error).items()
+        for producer in producers
+        if producer.start_offset >= 0 and now_ms - producer.last_timestamp >= age_ms_min
+    ]
+    if not candidates:
+        return []
+    ids = tuple(sorted({producer.producer_id for _, producer in candidates}))
+    names = {
+        each.producer_id: each.transactional_id
+        for each in list_transactions(cluster, Filters(producer_ids=ids))
+    }
+    covered: dict[str, frozenset[TopicPartition]] = {}
+    for name in names.values():
+        try:
+            covered[name] = frozenset(describe_transaction(cluster, name).partitions)
+        except BrokerRefused as error:
+            if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+    found = []
+    for partition, producer in candidates:
+        owner = names.get(producer.producer_id)
+        if owner is None or partition not in covered.get(owner, frozenset()):
+            found.append(Hanging(partition, producer, owner))
+    return sorted(found)
+
+
+def _all_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], on_error: Callable[[Exception], None]
+) -> dict[TopicPartition, list[PartitionProducer]]:
+    """Of partitions that have a leader; what a leader refuses is told, and does not keep the rest."""
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for partition in partitions:
+        leader = cluster.leader(partition)
+        if leader is None:
+            on_error(refused(f"partition {partition}", ErrorCode.LEADER_NOT_AVAILABLE))
+        else:
+            by_leader.setdefault(leader.leader, []).append(partition)
+    found = {}
+    for node_id, led in by_leader.items():
+        for start in range(0, len(led), PRODUCERS_BATCH):
+            batch = led[start : start + PRODUCERS_BATCH]
+            reply = cluster.ask_node(node_id, _producers_request(batch))
+            for partition in batch:
+                told = _partition_of(reply, partition)
+                if int(told.error_code):
+                    on_error(refused(f"producers of {partition}", int(told.error_code), told.error_message))
+                else:
+                    found[partition] = _producers(told)
+    return found

@@ -1,0 +1,87 @@
+"""Members of consumer groups (KIP-848): one request joins, reports, gives up partitions, gets others, and leaves."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from penstock.base.errors import ErrorCode
+from penstock.base.later import Later
+from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
+from penstock.wire import Api
+
+from .asking import wait_ms_of
+from .context import Call, Context, On, Operation
+from .waiting import after
+from .words import NO_THROTTLE, client_host, uuid_in, uuid_out
+
+
+def is_enabled(context: Context) -> bool:
+    """Whether the cluster has the consumer protocol: its feature may be off."""
+    return bool(context.image.features.get("group.version", 0))
+
+
+def consumer_group_heartbeat(context: Context, call: Call) -> Any | Later[Any]:
+    """ConsumerGroupHeartbeat 0 to 1: a member of a consumer group, alive, and what it is to read from now on.
+
+    Where `group.version` is 0 it gets UNSUPPORTED_VERSION, and the client may fall back to the classic protocol. Who
+    subscribes to a topic that it may not describe gets TOPIC_AUTHORIZATION_FAILED.
+
+    Version 1 has regular expressions, and wants members to name themselves, which in version 0 the coordinator does
+    (KIP-1082).
+    """
+    request = call.message
+    code = _refused(context, call)
+    if code is not ErrorCode.NONE:
+        return _response(call, ConsumerHeartbeatReply(code))
+    owned = request.topic_partitions
+    asked = ConsumerGroupHeartbeat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        call.client_id or "",
+        client_host(call.session),
+        request.instance_id,
+        request.rack_id,
+        wait_ms_of(request.rebalance_timeout),
+        request.subscribed_topic_names,
+        getattr(request, "subscribed_topic_regex", None),
+        request.server_assignor,
+        None if owned is None else tuple((uuid_in(each.topic_id), tuple(each.partitions)) for each in owned),
+        needs_member_id=call.version == 0,
+    )
+    return after(context.groups.handle(request.group_id, asked), lambda reply: _response(call, reply))
+
+
+def _refused(context: Context, call: Call) -> ErrorCode:
+    request, session = call.message, call.session
+    if not is_enabled(context):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not context.authorize(session, Operation.READ, On.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    for name in request.subscribed_topic_names or ():
+        if not context.authorize(session, Operation.DESCRIBE, On.TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def _response(call: Call, reply: ConsumerHeartbeatReply) -> Any:
+    make, assignment = call.make, None
+    if reply.assignment is not None:
+        assignment = make.Assignment(
+            topic_partitions=tuple(
+                make.TopicPartitions(topic_id=uuid_out(topic_id), partitions=partitions)
+                for topic_id, partitions in reply.assignment
+            )
+        )
+    return make.ConsumerGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=reply.code,
+        error_message=reply.message,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=reply.heartbeat_interval_ms),
+        assignment=assignment,
+    )
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {Api.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat}

@@ -1,0 +1,387 @@
+"""Offsets that groups have committed: written, read and deleted.
+
+Whether a topic is there, and whether the client may use it, is seen to here, partition by partition; who may commit
+for a group, and what is written, the group's coordinator decides. A response has a row for each partition that was
+asked for, in the client's order.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Uuid
+from penstock.base.later import Later
+from penstock.coordinator.groups.requests import (
+    CommittedPartition,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetFetchReply,
+    PartitionsReply,
+    WantedOffset,
+)
+from penstock.metadata import NO_UUID
+from penstock.wire import Api
+
+from .asking import wait_ms_of
+from .context import Call, Context, On, Operation
+from .waiting import after, after_all
+from .words import NO_THROTTLE, uuid_in, uuid_out
+
+FIRST_WITH_IDS = 10
+"""Of both OffsetCommit and OffsetFetch (KIP-848)."""
+FIRST_WITH_MEMBER_EPOCHS = 9
+FIRST_WITH_GROUPS = 8
+"""Of OffsetFetch: many groups in one request (KIP-709)."""
+
+
+class Named(NamedTuple):
+    """A topic of a request: by name, or by id with the name that goes with it, "" where there is none."""
+
+    name: str
+    id: Uuid = NO_UUID
+
+
+def _named(context: Context, call: Call, topic: Any) -> Named:
+    if call.version < FIRST_WITH_IDS:
+        return Named(topic.name)
+    topic_id = uuid_in(topic.topic_id)
+    found = None if topic_id == NO_UUID else context.image.topic_by_id(topic_id)
+    return Named("" if found is None else found.name, topic_id)
+
+
+def _topic_error(context: Context, call: Call, topic: Named, operation: Operation) -> ErrorCode:
+    """What keeps a client from a topic's offsets, whatever the partition."""
+    if call.version >= FIRST_WITH_IDS and not topic.name:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not context.authorize(call.session, operation, On.TOPIC, topic.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def _is_there(context: Context, topic: str, partition: int) -> bool:
+    held = context.image.topics.get(topic)
+    return held is not None and partition in held.partitions
+
+
+# -- committed ------------------------------------------------------------------------------------------
+
+
+def offset_commit(context: Context, call: Call) -> Any | Later[Any]:
+    """OffsetCommit 2 to 10: how far a group has come, by one of its members, or by anybody where it has none.
+
+    A partition that is not there gets UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID, and the others are
+    committed. What refuses the commit as such is said in each of them.
+
+    Versions 2 to 4 say how long offsets are kept, which since is `offsets.retention.minutes`; 6 has leader epochs, 7
+    static members, 8 is flexible, 9 is for members of the consumer protocol, and can be told of stale epochs and of
+    groups that are not there, 10 has ids of topics.
+    """
+    request = call.message
+    topics = [(_named(context, call, each), each) for each in request.topics]
+    if not context.authorize(call.session, Operation.READ, On.GROUP, request.group_id):
+        return _committed(call, topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused: dict[tuple[Named, int], ErrorCode] = {}
+    partitions: list[CommittedPartition] = []
+    for topic, row in topics:
+        whole = _topic_error(context, call, topic, Operation.READ)
+        for each in row.partitions:
+            number = each.partition_index
+            code = whole
+            if code is ErrorCode.NONE and not _is_there(context, topic.name, number):
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code is not ErrorCode.NONE:
+                refused[topic, number] = code
+                continue
+            partitions.append(
+                CommittedPartition(
+                    topic.name,
+                    number,
+                    each.committed_offset,
+                    getattr(each, "committed_leader_epoch", -1),
+                    each.committed_metadata,
+                    topic.id,
+                )
+            )
+
+    def respond(reply: PartitionsReply) -> Any:
+        codes = {(each.topic, each.partition): each.code for each in reply.partitions}
+        return _committed(
+            call,
+            topics,
+            lambda topic, number: refused.get((topic, number)) or codes.get((topic.name, number), reply.code),
+        )
+
+    if not partitions:
+        return respond(PartitionsReply())
+    retention = getattr(request, "retention_time", None)
+    asked = OffsetCommit(
+        request.group_id,
+        tuple(partitions),
+        request.member_id,
+        request.generation_id_or_member_epoch,
+        getattr(request, "group_instance_id", None),
+        -1 if retention is None else wait_ms_of(retention),
+        knows_epochs=call.version >= FIRST_WITH_MEMBER_EPOCHS,
+    )
+    return after(context.groups.handle(request.group_id, asked), respond)
+
+
+def _committed(
+    call: Call, topics: list[tuple[Named, Any]], code_of: Callable[[Named, int], ErrorCode]
+) -> Any:
+    make = call.make
+    return make.OffsetCommitResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            make.OffsetCommitResponseTopic(
+                **_name_of(call, topic),
+                partitions=tuple(
+                    make.OffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=code_of(topic, each.partition_index)
+                    )
+                    for each in row.partitions
+                ),
+            )
+            for topic, row in topics
+        ),
+    )
+
+
+def _name_of(call: Call, topic: Named) -> dict[str, Any]:
+    return {"topic_id": uuid_out(topic.id)} if call.version >= FIRST_WITH_IDS else {"name": topic.name}
+
+
+# -- fetched --------------------------------------------------------------------------------------------
+
+
+class Wanted(NamedTuple):
+    """One group's part of an OffsetFetch."""
+
+    group: str
+    topics: tuple[tuple[Named, tuple[int, ...]], ...] | None
+    """None for all that it has committed."""
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+class Fetched(NamedTuple):
+    """And of its answer."""
+
+    code: ErrorCode
+    topics: tuple[tuple[Named, tuple[FetchedOffset, ...]], ...] = ()
+
+
+def offset_fetch(context: Context, call: Call) -> Any | Later[Any]:
+    """OffsetFetch 1 to 10: how far groups have come; offset -1 where nothing is committed.
+
+    A group that is not there has committed nothing, which is no error. Without topics all that a group has is told, as
+    far as the client may describe it.
+
+    Version 2 takes null for all topics and has an error for the group, which before was said in each partition; 5
+    tells leader epochs, 6 is flexible, 7 can have UNSTABLE_OFFSET_COMMIT where a transaction is open (KIP-447), 8 asks
+    for many groups (KIP-709), 9 has members' epochs and is told STALE_MEMBER_EPOCH, 10 has ids of topics: what is
+    committed for topics that have none is left out.
+    """
+    wanted = _wanted(context, call)
+    require_stable = getattr(call.message, "require_stable", False)
+    answers = [_fetch(context, call, each, require_stable) for each in wanted]
+    return after_all(answers, lambda fetched: _fetch_response(call, wanted, fetched))
+
+
+def _wanted(context: Context, call: Call) -> list[Wanted]:
+    request = call.message
+
+    def topics(rows: Iterable[Any] | None) -> tuple[tuple[Named, tuple[int, ...]], ...] | None:
+        if rows is None:
+            return None
+        return tuple((_named(context, call, each), tuple(each.partition_indexes)) for each in rows)
+
+    if call.version < FIRST_WITH_GROUPS:
+        return [Wanted(request.group_id, topics(request.topics))]
+    return [
+        Wanted(
+            each.group_id,
+            topics(each.topics),
+            getattr(each, "member_id", None),
+            getattr(each, "member_epoch", -1),
+        )
+        for each in request.groups
+    ]
+
+
+def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -> Later[Fetched]:
+    later: Later[Fetched] = Later()
+    if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, wanted.group):
+        later.answer(Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return later
+    refused: dict[Named, ErrorCode] = {}
+    partitions: list[WantedOffset] | None = None
+    if wanted.topics is not None:
+        partitions = []
+        for topic, numbers in wanted.topics:
+            code = _topic_error(context, call, topic, Operation.DESCRIBE)
+            if code is ErrorCode.NONE:
+                partitions += (WantedOffset(topic.name, number, topic.id) for number in numbers)
+            else:
+                refused[topic] = code
+    asked = OffsetFetch(
+        wanted.group,
+        None if partitions is None else tuple(partitions),
+        wanted.member_id,
+        wanted.member_epoch,
+        require_stable,
+    )
+
+    def told(reply: OffsetFetchReply) -> None:
+        if reply.code is not ErrorCode.NONE:
+            later.answer(Fetched(reply.code))
+        elif wanted.topics is None:
+            later.answer(Fetched(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
+        else:
+            later.answer(Fetched(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
+
+    context.groups.handle(wanted.group, asked).then(told)
+    return later
+
+
+def _all_of(
+    context: Context, call: Call, offsets: tuple[FetchedOffset, ...]
+) -> tuple[tuple[Named, tuple[FetchedOffset, ...]], ...]:
+    """What a group has committed, by topic, as far as the client may know and its version can say."""
+    by_topic: dict[str, list[FetchedOffset]] = {}
+    for each in offsets:
+        by_topic.setdefault(each.topic, []).append(each)
+    told = []
+    for name, rows in by_topic.items():
+        if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name):
+            continue
+        topic = context.image.topics.get(name)
+        if call.version >= FIRST_WITH_IDS and topic is None:
+            continue
+        told.append((Named(name, NO_UUID if topic is None else topic.id), tuple(rows)))
+    return tuple(told)
+
+
+def _asked_for(
+    topics: tuple[tuple[Named, tuple[int, ...]], ...],
+    offsets: tuple[FetchedOffset, ...],
+    refused: dict[Named, ErrorCode],
+) -> tuple[tuple[Named, tuple[FetchedOffset, ...]], ...]:
+    """The coordinator's rows, which are in the order of the question, with those of refused topics in their places."""
+    found = iter(offsets)
+    return tuple(
+        (
+            topic,
+            tuple(
+                FetchedOffset(topic.name, number, code=refused[topic]) if topic in refused else next(found)
+                for number in numbers
+            ),
+        )
+        for topic, numbers in topics
+    )
+
+
+def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) -> Any:
+    make, version = call.make, call.version
+    if version >= FIRST_WITH_GROUPS:
+        groups = tuple(
+            make.OffsetFetchResponseGroup(
+                group_id=asked.group,
+                topics=_fetched_topics(call, each, make.OffsetFetchResponseTopics, "Partitions"),
+                error_code=each.code,
+            )
+            for asked, each in zip(wanted, fetched, strict=True)
+        )
+        return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
+    [asked], [one] = wanted, fetched
+    if version < 2 and one.code is not ErrorCode.NONE:
+        rows = tuple(
+            (topic, tuple(FetchedOffset(topic.name, number, code=one.code) for number in numbers))
+            for topic, numbers in asked.topics or ()
+        )
+        one = Fetched(one.code, rows)
+    topics = _fetched_topics(call, one, make.OffsetFetchResponseTopic, "Partition")
+    return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=topics, error_code=one.code)
+
+
+def _fetched_topics(
+    call: Call, fetched: Fetched, make_topic: Callable[..., Any], suffix: str
+) -> tuple[Any, ...]:
+    make_partition = getattr(call.make, f"OffsetFetchResponse{suffix}")
+    return tuple(
+        make_topic(
+            **_name_of(call, topic),
+            partitions=tuple(
+                make_partition(
+                    partition_index=each.partition,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.code,
+                )
+                for each in rows
+            ),
+        )
+        for topic, rows in fetched.topics
+    )
+
+
+# -- deleted --------------------------------------------------------------------------------------------
+
+
+def offset_delete(context: Context, call: Call) -> Any | Later[Any]:
+    """OffsetDelete 0: offsets are forgotten, of topics that no live member is subscribed to (KIP-496).
+
+    Such a one gets GROUP_SUBSCRIBED_TO_TOPIC, a partition that is not there UNKNOWN_TOPIC_OR_PARTITION. A group that
+    is not there is GROUP_ID_NOT_FOUND, one whose members are no consumers NON_EMPTY_GROUP, and nothing is looked at.
+    """
+    make, request = call.make, call.message
+    if not context.authorize(call.session, Operation.DELETE, On.GROUP, request.group_id):
+        return make.OffsetDeleteResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, throttle_time=NO_THROTTLE, topics=()
+        )
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    places: list[tuple[str, int]] = []
+    for topic in request.topics:
+        may = context.authorize(call.session, Operation.READ, On.TOPIC, topic.name)
+        for each in topic.partitions:
+            place = (topic.name, each.partition_index)
+            if not may:
+                refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not _is_there(context, *place):
+                refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(place)
+
+    def respond(reply: PartitionsReply) -> Any:
+        codes = {(each.topic, each.partition): each.code for each in reply.partitions} | refused
+        topics = () if reply.code is not ErrorCode.NONE else request.topics
+        return make.OffsetDeleteResponse(
+            error_code=reply.code,
+            throttle_time=NO_THROTTLE,
+            topics=tuple(
+                make.OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        make.OffsetDeleteResponsePartition(
+                            partition_index=each.partition_index,
+                            error_code=codes[topic.name, each.partition_index],
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in topics
+            ),
+        )
+
+    answer = context.groups.handle(request.group_id, OffsetDelete(request.group_id, tuple(places)))
+    return after(answer, respond)
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.OFFSET_COMMIT: offset_commit,
+    Api.OFFSET_FETCH: offset_fetch,
+    Api.OFFSET_DELETE: offset_delete,
+}

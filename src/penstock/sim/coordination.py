@@ -1,0 +1,121 @@
+"""What a seed adds to a scenario: groups, transactional producers, and workers that read, process and write.
+
+Internal topics have small segments and are cleaned often. Sessions and transactions are short, so that who stalls is
+often late. Where nothing is synced, no power is cut: transactions promise nothing there.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from penstock.sim.history import Survives
+from penstock.sim.members import MemberPlan
+from penstock.sim.transactional import TransactionalPlan, WorkerPlan
+
+SOURCE, TARGET = "source", "target"
+"""Topics of workers: nothing takes records from them."""
+
+
+@dataclass(frozen=True)
+class Coordination:
+    members: tuple[MemberPlan, ...] = ()
+    transactional: tuple[TransactionalPlan, ...] = ()
+    workers: tuple[WorkerPlan, ...] = ()
+
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        """Each group with the topic that it reads."""
+        named = [(each.group, each.topic) for each in (*self.members, *self.transactional) if each.group]
+        named += [(each.group, each.source) for each in self.workers]
+        return sorted(set(named))
+
+
+def draw_settings(rng: Random) -> dict[str, str]:
+    session_ms = rng.choice((300, 1000))
+    return {
+        "offsets.topic.num.partitions": str(rng.randint(1, 3)),
+        "offsets.topic.segment.bytes": str(rng.choice((1000, 5000, 100_000))),
+        "transaction.state.log.num.partitions": str(rng.randint(1, 3)),
+        "transaction.state.log.segment.bytes": str(rng.choice((1000, 5000, 100_000))),
+        "group.initial.rebalance.delay.ms": str(rng.choice((0, 100))),
+        "group.min.session.timeout.ms": "100",
+        "group.consumer.session.timeout.ms": str(session_ms),
+        "group.consumer.min.session.timeout.ms": "100",
+        "group.consumer.heartbeat.interval.ms": str(session_ms // 5),
+        "group.consumer.min.heartbeat.interval.ms": "10",
+    }
+
+
+def draw_coordination(rng: Random, settings: dict[str, str], topics: list[str]) -> Coordination:
+    survives = Survives.KILL if settings["durability.fsync"] == "never" else Survives.POWER_CUT
+    members: list[MemberPlan] = []
+    for number in range(rng.randint(1, 2)):
+        members += _draw_group(rng, settings, f"group-{number}", rng.choice(topics))
+    transactional = [
+        _draw_transactional(rng, survives, rng.choice([*topics, SOURCE]), number)
+        for number in range(rng.randint(1, 3))
+    ]
+    if rng.random() < 0.4:
+        # Somebody else with the same id, who fences it, and is fenced by it.
+        other = transactional[0] = _shared(transactional[0])
+        transactional.append(TransactionalPlan(**{**vars(other), "name": f"{other.name}-twin"}))
+    workers = [_draw_worker(rng, survives, number) for number in range(rng.randint(1, 3))]
+    return Coordination(tuple(members), tuple(transactional), tuple(workers))
+
+
+def _shared(plan: TransactionalPlan) -> TransactionalPlan:
+    return TransactionalPlan(**{**vars(plan), "is_shared": True})
+
+
+def _draw_group(rng: Random, settings: dict[str, str], group: str, topic: str) -> list[MemberPlan]:
+    is_consumer_protocol = rng.random() < 0.5
+    session_ms = rng.choice((200, 500, 1000))
+    if is_consumer_protocol:
+        session_ms = int(settings["group.consumer.session.timeout.ms"])
+    return [
+        MemberPlan(
+            name=f"{group}-member-{number}",
+            topic=topic,
+            group=group,
+            is_consumer_protocol=is_consumer_protocol,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms * rng.choice((1, 2)),
+            commits=rng.choice((0.1, 0.5)),
+            crashes=rng.choice((0.0, 0.02)),
+            stalls=rng.choice((0.0, 0.02)),
+            leaves=rng.choice((0.0, 0.02)),
+            stall_ms_max=3 * session_ms,
+        )
+        for number in range(rng.randint(1, 3))
+    ]
+
+
+def _draw_transactional(rng: Random, survives: Survives, topic: str, number: int) -> TransactionalPlan:
+    timeout_ms = rng.choice((300, 1000, 5000))
+    return TransactionalPlan(
+        name=f"transactional-{number}",
+        transactional_id=f"txn-{number}",
+        topic=topic,
+        survives=survives,
+        is_version_2=rng.random() < 0.6,
+        timeout_ms=timeout_ms,
+        group=f"side-{number}" if rng.random() < 0.5 else None,
+        stall_ms_max=2 * timeout_ms,
+        pace_us=rng.choice((2_000, 10_000, 40_000)),
+        key_count=rng.choice((3, 20)),
+    )
+
+
+def _draw_worker(rng: Random, survives: Survives, number: int) -> WorkerPlan:
+    session_ms = rng.choice((300, 1000))
+    return WorkerPlan(
+        name=f"worker-{number}",
+        transactional_id=f"worker-{number}",
+        group="workers",
+        source=SOURCE,
+        target=TARGET,
+        survives=survives,
+        is_version_2=rng.random() < 0.6,
+        timeout_ms=rng.choice((500, 2000)),
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms * rng.choice((1, 2)),
+    )

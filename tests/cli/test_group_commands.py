@@ -1,0 +1,167 @@
+"""groups and transactions, against a broker of Penstock's in this process."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli import group_tour
+from tests.cli.conftest import Command
+from tests.cli.wire_tour import Shell
+
+from penstock.base.ids import TopicPartition
+from penstock.cli.moments import parse_duration
+from penstock.cli.output import Refused
+from penstock.cli.resets import read_file
+from penstock.cli.selection import Selection, parse_partition, parse_selection, show_partitions
+from penstock.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as running:
+        yield running
+
+
+@pytest.fixture
+def shell(penstock: Command, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(penstock, broker.bootstrap, monkeypatch)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_described_and_deleted(shell: Shell, protocol: str) -> None:
+    group_tour.describing(shell, protocol)
+
+
+def test_offsets_are_reset_in_every_way(shell: Shell, tmp_path: Path) -> None:
+    group_tour.resetting(shell, tmp_path)
+
+
+def test_transactions_are_listed_described_and_aborted(shell: Shell) -> None:
+    group_tour.transacting(shell)
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(shell: Shell) -> None:
+    group_tour.hanging(shell)
+
+
+def test_a_broker_without_groups_says_so(penstock: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker() as fresh:
+        group_tour.absent(Shell(penstock, fresh.bootstrap, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("groups", "reset-offsets", "g"), "expected one of --to, --shift-by and --from-file"),
+        (("groups", "reset-offsets", "g", "--to", "1", "--shift-by", "1"), "expected one of --to"),
+        (("groups", "reset-offsets", "g", "--to", "soon", "--topic", "t"), "'soon' is no place in a log"),
+        (("groups", "reset-offsets", "g", "--to", "1", "--topic", "t:x"), "'t:x' names no partitions"),
+        (("groups", "reset-offsets", "g", "--from-file", "f", "--topic", "t"), "names its partitions itself"),
+        (("groups", "reset-offsets", "g", "--from-file", "no.csv"), "no.csv: No such file or directory"),
+        (("groups", "reset-offsets", "g", "--to", "1", "--export", "--json"), "two ways to print"),
+        (("groups", "delete", "a", "b", "--topic", "t"), "--topic goes with one group, 2 were named"),
+        (("transactions", "describe"), "expected either transactional ids or --partition"),
+        (("transactions", "describe", "a", "--partition", "t:0"), "expected either transactional ids"),
+        (("transactions", "describe", "--partition", "t"), "'t' is no partition, expected TOPIC:PARTITION"),
+        (("transactions", "abort"), "expected either a transactional id or --partition"),
+        (("transactions", "abort", "--partition", "t:0"), "--partition and --start-offset go together"),
+        (("transactions", "abort", "a", "--start-offset", "1"), "--partition and --start-offset go together"),
+        (("transactions", "list", "--older", "long"), "--older is 'long', expected how long"),
+        (("transactions", "list", "--hanging", "--state", "Empty"), "only --older goes with it"),
+    ],
+)
+def test_a_mistake_is_one_sentence(shell: Shell, arguments: tuple[str, ...], sentence: str) -> None:
+    shell("topics", "create", "t", "--partitions", 1, "--if-not-exists")
+    outcome = shell.try_(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for command in (
+        ("groups", "list"),
+        ("groups", "describe", "g"),
+        ("groups", "delete", "g"),
+        ("transactions", "list"),
+        ("transactions", "abort", "t"),
+    ):
+        outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
+        assert outcome == (2, "", f"penstock: cannot reach 127.0.0.1:{port}: connection refused\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("groups",),
+        *(("groups", each) for each in ("list", "describe", "reset-offsets", "delete")),
+        ("transactions",),
+        *(("transactions", each) for each in ("list", "describe", "abort")),
+    ],
+)
+def test_every_command_has_help_with_an_example(penstock: Command, command: tuple[str, ...]) -> None:
+    outcome = penstock(*command, "--help")
+    assert outcome.code == 0
+    assert f"\n  penstock {' '.join(command)}" in outcome.out
+
+
+# -- files of offsets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"orders,0\n", "line 1: expected topic,partition,offset"),
+        (b"orders,0,1\n,1,1\n", "line 2: expected topic,partition,offset"),
+        (b"orders,0,1,2,3\n", "line 1: expected topic,partition,offset"),
+        (b"orders,zero,1\n", "line 1: 'zero' is no number from 0 to 2147483647"),
+        (b"orders,0,-1\n", "line 1: '-1' is no number from 0 to 9223372036854775807"),
+        (b"orders,0,9223372036854775808\n", "is no number from 0 to 9223372036854775807"),
+        (b"orders,0,1\norders,0,2\n", "line 2: orders-0 is there twice"),
+        (b"other,orders,0,1\n", "has no offsets of group g"),
+        (b"", "has no offsets of group g"),
+        (b"orders,0,\xff\n", "is not UTF-8 at byte 9"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: bytes, sentence: str) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_bytes(text)
+    with pytest.raises(Refused, match=sentence.replace("(", "\\(")) as refused:
+        read_file(str(path), "g")
+    assert str(refused.value).startswith(str(path))
+
+
+def test_names_with_commas_and_quotes_are_read_as_kafka_writes_them(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text('"a,""g",orders,0,7\n"orders",1,8\n')
+    assert read_file(str(path), 'a,"g') == {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 8}
+
+
+# -- names of partitions ----------------------------------------------------------------------------------
+
+
+def test_partitions_are_named_in_kafkas_way() -> None:
+    assert parse_selection("orders") == Selection("orders", None)
+    assert parse_selection("orders:2, 0,2") == Selection("orders", (0, 2))
+    assert parse_partition("orders:12") == TopicPartition("orders", 12)
+    several = [TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("a", 0)]
+    assert show_partitions(several) == "a:0,2 b:1"
+
+
+@pytest.mark.parametrize("text", ["", ":0", "a:", "a:-1", "a:1;2", "a:0,", "a:99999999999", "a:²"])
+def test_what_names_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        parse_selection(text)
+    with pytest.raises(Refused):
+        parse_partition(text)
+
+
+def test_durations_are_milliseconds() -> None:
+    assert parse_duration("15m", "--older") == 900_000
+    assert parse_duration("1.5s", "--older") == 1500
+    for text in ("", "-1h", "1", "h", "1y"):
+        with pytest.raises(Refused, match="--older is"):
+            parse_duration(text, "--older")
