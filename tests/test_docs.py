@@ -112,7 +112,13 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    sorted(set(re.findall(r"^penstock ((?:(?:log|topics|configs) )?[a-z]+)", README, re.MULTILINE))),
+    sorted(
+        set(
+            re.findall(
+                r"^penstock ((?:(?:log|topics|configs|groups|transactions) )?[a-z-]+)", README, re.MULTILINE
+            )
+        )
+    ),
 )
 def test_every_command_that_is_named_has_help(command: str) -> None:
     done = run("-m", "penstock", *command.split(), "--help")

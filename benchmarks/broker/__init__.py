@@ -6,6 +6,9 @@
     servers    Penstock, Apache Kafka and the floor as child processes, with their CPU clocks and memory
     admin      topics made and deleted over the wire
     rows       what is measured on the hot path: a row is a load, driven through each server in turn
+    members    members of groups as bytes: what each sends next, given what it was told
+    crowd      a group that gathers, each member on a connection of its own
+    groups     the rows about groups: how soon one has settled, what heartbeats and commits cost
     still      what is measured at rest: the start, memory when idle, memory of idle connections
     latency    end to end through librdkafka, producer and consumer included
     rounds     each server's turns, and what came of them

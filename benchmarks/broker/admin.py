@@ -19,6 +19,7 @@ from penstock.wire import (
 )
 
 CREATE_VERSION, DELETE_VERSION, LIST_VERSION, API_VERSIONS_VERSION = 7, 6, 7, 3
+FIND_VERSION, DESCRIBE_GROUPS_VERSION = 3, 5
 LATEST_TIMESTAMP = -1
 SECONDS_MAX = 30.0
 LEADER_WAIT_SECONDS = 0.02
@@ -87,6 +88,23 @@ class Admin:
         )
         [gone] = self.ask(Api.DELETE_TOPICS, DELETE_VERSION, request).responses
         _refuse(gone.error_code, f"topic {name} was not deleted: {gone.error_message}")
+
+    def await_coordinator(self, group: str) -> None:
+        """Ask for a group's coordinator, which makes the topic that groups are kept in, until it answers."""
+        finding = request_module(Api.FIND_COORDINATOR, FIND_VERSION).FindCoordinatorRequest(key=group)
+        module = request_module(Api.DESCRIBE_GROUPS, DESCRIBE_GROUPS_VERSION)
+        describing = module.DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
+        ends_at = time.monotonic() + SECONDS_MAX
+        while True:
+            code = self.ask(Api.FIND_COORDINATOR, FIND_VERSION, finding).error_code
+            if not code:
+                [found] = self.ask(Api.DESCRIBE_GROUPS, DESCRIBE_GROUPS_VERSION, describing).groups
+                code = found.error_code
+            if not code:
+                return
+            if time.monotonic() > ends_at:
+                _refuse(code, f"group {group} has no coordinator after {SECONDS_MAX:.0f} s")
+            time.sleep(LEADER_WAIT_SECONDS)
 
     def _is_led(self, name: str, partitions: int) -> bool:
         """Whether the leader of each partition says so itself: the metadata may be ahead of it."""

@@ -6,6 +6,9 @@ free again when its reply is there, and a ring has at least as many slots as req
     ring   [ frame | frame | frame | frame ]
               ^sent           ^end             positions only grow; their place is the remainder
 
+A load with a rate sends each request when it is due, on a connection that has none in flight; without one, the next is
+sent as soon as a reply is there.
+
 Replies of a row all have one size, learned from the first, so that counting bytes counts replies. A reply of another
 size, or with an error code where there should be none, ends the run. Nothing is made per request, so that the
 generator costs less than what it measures.
@@ -16,6 +19,7 @@ import os
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -45,6 +49,8 @@ class Load(NamedTuple):
     reply_bytes_min: int = 0
     """A reply that should carry records has at least so many bytes."""
     seconds_max: float = 60.0
+    rate: float = 0.0
+    """Requests a second over all connections, which have one in flight; 0 for as many as come back."""
 
 
 class Measured(NamedTuple):
@@ -133,6 +139,8 @@ class _Generator:
         self._poll = select.epoll()
         self._connections: dict[int, _Connection] = {}
         self._buffer = bytearray(RECEIVE_BYTES)
+        self._idle: deque[_Connection] = deque()
+        """Where there is a rate: who may be next."""
         self._asked = self.done = 0
         self._port = port
 
@@ -157,6 +165,10 @@ class _Generator:
             self._poll.register(made.socket, select.EPOLLIN)
 
     def start(self) -> None:
+        if self._load.rate:
+            self._idle.extend(self._connections.values())
+            self._due = time.perf_counter()
+            return
         for each in self._connections.values():
             self._ask(each, self._load.in_flight)
 
@@ -167,26 +179,47 @@ class _Generator:
 
     def run(self, until: int, ends_at: float, *, goes_on: bool = True) -> None:
         """Send and receive until so many requests are done, or the time is up."""
-        buffer, connections, poll = self._buffer, self._connections, self._poll
-        reply_bytes = self.reply_bytes
+        connections, poll = self._connections, self._poll
+        paced = goes_on and self._load.rate > 0
         while self.done < until and time.perf_counter() < ends_at:
-            events = poll.poll(SILENCE_SECONDS_MAX)
-            if not events:
+            if paced:
+                self._ask_who_is_due()
+            events = poll.poll(0 if paced else SILENCE_SECONDS_MAX)
+            if not events and not paced:
                 raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
             for descriptor, event in events:
                 connection = connections[descriptor]
                 if event & select.EPOLLIN:
-                    count = connection.socket.recv_into(buffer)
-                    have = connection.have
-                    if have == 0:
-                        self._check(buffer, count)
-                    whole, connection.have = divmod(have + count, reply_bytes)
-                    self.done += whole
-                    if whole and goes_on:
+                    whole = self._receive(connection)
+                    if paced:
+                        self._idle.extend([connection] * whole)
+                    elif whole and goes_on:
                         self._ask(connection, whole)
                 if event & select.EPOLLOUT and connection.send():
                     connection.waits = False
                     poll.modify(descriptor, select.EPOLLIN)
+
+    def _receive(self, connection: _Connection) -> int:
+        """How many replies are whole now."""
+        count = connection.socket.recv_into(self._buffer)
+        have = connection.have
+        if have == 0:
+            self._check(self._buffer, count)
+        whole, connection.have = divmod(have + count, self.reply_bytes)
+        self.done += whole
+        return whole
+
+    def _ask_who_is_due(self) -> None:
+        """Send what is due, and wait until something else is, or a reply comes."""
+        now = time.perf_counter()
+        while self._idle and self._due <= now:
+            self._ask(self._idle.popleft(), 1)
+            self._due += 1 / self._load.rate
+        wait = max(0.0, self._due - now) if self._idle else SILENCE_SECONDS_MAX
+        # An epoll waits for whole milliseconds only; select waits for the epoll, and to the microsecond.
+        ready, _, _ = select.select([self._poll], [], [], wait)
+        if not ready and not self._idle:
+            raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
 
     def drain(self) -> None:
         """Let what is in flight arrive, so that the server is at rest when the next one has its turn."""

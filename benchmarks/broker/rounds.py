@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from benchmarks.broker import latency, still
+from benchmarks.broker import groups, latency, still
 from benchmarks.broker.admin import Admin
+from benchmarks.broker.crowd import Settled, gathered, settle
 from benchmarks.broker.load import Measured, drive
+from benchmarks.broker.members import Group
 from benchmarks.broker.rows import TOPIC_CONFIGS, HotRow, Line, Topic, hot_rows
 from benchmarks.broker.servers import Server, floor, start
 
@@ -25,6 +28,8 @@ LATENCY_SECONDS = 5.0
 Figures = dict[str, dict[str, list[float]]]
 """By line, by server (or YARDSTICK), a figure for each round."""
 
+Turned = TypeVar("Turned")
+
 
 class Bench:
     """What the rows of a run share: the servers, the generator's processes, a directory."""
@@ -38,7 +43,7 @@ class Bench:
         self.rounds = rounds
         self.warm_seconds = warm_seconds
         """How long a server with a compiler is driven before a row counts."""
-        self._serial = 0
+        self._serial = self._group_serial = 0
         spawn = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(2, mp_context=spawn)
 
@@ -55,7 +60,8 @@ class Bench:
                 for server in self.servers
                 if row.fill
             }
-            measured = self._warm(row, kept)
+            # The sizes that the floor is to have come from the round that does not count.
+            measured = self._warm_up(lambda server: self._turn(row, server, kept))
             yardstick = None
             if row.raw is None:
                 yardstick = stack.enter_context(floor(measured.request_bytes, measured.reply_bytes))
@@ -67,6 +73,26 @@ class Bench:
                     _keep(found, YARDSTICK, {row.name: row.raw(self.directory, self.scale)})
                 for server in self.servers:
                     _keep(found, server.name, row.figures(self._turn(row, server, kept)))
+        return found
+
+    def settle(self, protocol: str) -> Figures:
+        """Groups gather on one topic, a group of its own each time."""
+        found: Figures = {line.key: {} for line in groups.settle_lines(protocol)}
+        members, partitions = groups.settle_sizes(self.scale)
+        with ExitStack() as stack:
+            topics = {
+                server.name: stack.enter_context(self._topic(server, partitions, TOPIC_CONFIGS))
+                for server in self.servers
+            }
+
+            def turn(server: Server) -> Settled:
+                [group] = self._groups(topics[server.name], protocol, 1, partitions)
+                return self.pool.submit(settle, server.port, server.pid, group, members).result()
+
+            self._warm_up(turn)
+            for _ in range(self.rounds):
+                for server in self.servers:
+                    _keep(found, server.name, groups.settle_figures(protocol, turn(server)))
         return found
 
     def rest(self) -> Figures:
@@ -92,20 +118,33 @@ class Bench:
 
     # -- turns -----------------------------------------------------------------------------------------
 
-    def _warm(self, row: HotRow, kept: Mapping[str, Topic]) -> Measured:
-        """The round that does not count; the sizes that the floor is to have come from it."""
+    def _warm_up(self, turn: Callable[[Server], Turned]) -> Turned:
+        """The round that does not count, and what came of it."""
         for server in self.servers:
             ends_at = time.perf_counter() + (self.warm_seconds if server.name == "kafka" else 0)
-            measured = self._turn(row, server, kept)
+            turned = turn(server)
             while time.perf_counter() < ends_at:
-                measured = self._turn(row, server, kept)
-        return measured
+                turned = turn(server)
+        return turned
 
     def _turn(self, row: HotRow, server: Server, kept: Mapping[str, Topic]) -> Measured:
         if server.name in kept:
             return self._drive(row, server, kept[server.name])
         with self._topic(server, row.partitions, self._configs(row, server)) as topic:
-            return self._drive(row, server, topic)
+            if row.company is None:
+                return self._drive(row, server, topic)
+            wanted = row.company
+            made = self._groups(topic, wanted.protocol, wanted.groups, row.partitions)
+            with gathered(server.port, made, wanted.members) as members:
+                return self._drive(row, server, topic._replace(members=members))
+
+    def _groups(self, topic: Topic, protocol: str, count: int, partitions: int) -> list[Group]:
+        """Groups that were not there before."""
+        self._group_serial += count
+        return [
+            Group(groups.GROUP_NAME.format(self._group_serial - each), *topic[:2], partitions, protocol)
+            for each in range(count)
+        ]
 
     def _drive(self, row: HotRow, server: Server, topic: Topic) -> Measured:
         return self.pool.submit(drive, server.port, server.pid, row.load(topic, self.scale)).result()
@@ -150,7 +189,12 @@ class Row:
 
 
 def all_rows() -> list[Row]:
-    rows = [Row(each.name, each.lines, lambda bench, each=each: bench.hot(each)) for each in hot_rows()]
+    hot = [*hot_rows(), *groups.hot_rows()]
+    rows = [Row(each.name, each.lines, lambda bench, each=each: bench.hot(each)) for each in hot]
+    rows += [
+        Row(f"settle-{protocol}", groups.settle_lines(protocol), lambda bench, it=protocol: bench.settle(it))
+        for protocol in groups.PROTOCOLS
+    ]
     rows.append(Row("rest", still.LINES, Bench.rest))
     rows += [
         Row(f"latency-{rate}", latency.lines(rate), lambda bench, rate=rate: bench.latency(rate))

@@ -23,6 +23,7 @@ from benchmarks.broker.frames import (
     records_in,
 )
 from benchmarks.broker.load import Load, Measured
+from benchmarks.broker.members import Joined
 
 SEGMENT_BYTES = 64 * MB
 TOPIC_CONFIGS = {"segment.bytes": str(SEGMENT_BYTES), "file.delete.delay.ms": "0"}
@@ -43,6 +44,16 @@ class Line(NamedTuple):
 class Topic(NamedTuple):
     name: str
     id: bytes
+    members: tuple[Joined, ...] = ()
+    """Of the groups that read it, where the row is about groups."""
+
+
+class Company(NamedTuple):
+    """The groups that a row needs, all of the same size, on all partitions of its topic."""
+
+    protocol: str
+    groups: int
+    members: int
 
 
 class HotRow(NamedTuple):
@@ -56,6 +67,7 @@ class HotRow(NamedTuple):
     """Requests that put records into the topic first; then it is used for all rounds."""
     kafka_configs: Mapping[str, str] = {}
     """What the peer needs to do the same work."""
+    company: Company | None = None
     raw: Callable[[Path, float], float] | None = None
     """The yardstick, where it is not the floor."""
 
@@ -90,7 +102,7 @@ def _one_record(name: str, work: str, connections: int, in_flight: int) -> HotRo
             error_at=produce_error_at(topic.name),
         )
 
-    return HotRow(name, [Line(name, work, "us")], load, lambda measured: {name: _us_each(measured)})
+    return HotRow(name, [Line(name, work, "us")], load, lambda measured: {name: us_each(measured)})
 
 
 def _batches(name: str, work: str, batch_bytes: int, total: int, connections: int, in_flight: int) -> HotRow:
@@ -218,7 +230,7 @@ def _poll(name: str, partitions: int, batches: int) -> HotRow:
         name,
         [Line(name, work, "us")],
         load,
-        lambda measured: {name: _us_each(measured)},
+        lambda measured: {name: us_each(measured)},
         partitions=partitions,
         fill=fill,
     )
@@ -227,7 +239,7 @@ def _poll(name: str, partitions: int, batches: int) -> HotRow:
 # -- figures ------------------------------------------------------------------------------------------
 
 
-def _us_each(measured: Measured) -> float:
+def us_each(measured: Measured) -> float:
     return measured.cpu_seconds / measured.requests * 1e6
 
 

@@ -30,8 +30,18 @@ KAFKA_JVM = (
     "-Djava.awt.headless=true",
 )
 
-KAFKA_PROPERTIES = {"log.segment.delete.delay.ms": "0"}
-"""A deleted topic's files go at once, so that the next round finds their pages free."""
+INITIAL_DELAY = ("group.initial.rebalance.delay.ms", "0")
+"""The one setting of Penstock's that is not the default: an empty group waits for more members, and does nothing."""
+
+KAFKA_PROPERTIES = dict(
+    [
+        # A deleted topic's files go at once, so that the next round finds their pages free.
+        ("log.segment.delete.delay.ms", "0"),
+        # Its default, and Penstock's.
+        ("offsets.topic.num.partitions", "50"),
+        INITIAL_DELAY,
+    ]
+)
 
 
 class ServerError(RuntimeError):
@@ -66,6 +76,8 @@ def penstock(data: Path) -> Iterator[Server]:
         "127.0.0.1:0",
         "--data",
         str(data),
+        "--set",
+        "=".join(INITIAL_DELAY),
     ]
     with _child(command, "penstock ready ") as (process, line, seconds):
         address = dict(word.split("=", 1) for word in line.split() if "=" in word)["kafka"]

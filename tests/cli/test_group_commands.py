@@ -50,6 +50,18 @@ def test_a_broker_without_groups_says_so(penstock: Command, monkeypatch: pytest.
         group_tour.absent(Shell(penstock, fresh.bootstrap, monkeypatch))
 
 
+def test_a_name_does_nothing_to_a_terminal(shell: Shell) -> None:
+    shell("topics", "create", "t", "--partitions", 1, "--if-not-exists")
+    odd = "a\x1b[2Jb"
+    shell("groups", "reset-offsets", odd, "--to", "latest", "--topic", "t", "--execute")
+    for arguments in (("list",), ("describe", odd), ("reset-offsets", odd, "--to", "earliest")):
+        page = shell("groups", *arguments)
+        assert "\x1b" not in page
+        assert "a\\x1b[2Jb" in page
+    assert odd in [each["groupId"] for each in shell.json("groups", "list")["groups"]]
+    shell("groups", "delete", odd)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -1,4 +1,4 @@
-"""Exactly once: workers read numbers, write them on and commit both in one transaction, and are killed, and the broker.
+"""Exactly once: workers read numbers, write them on, commit both in one transaction, and are killed, as is the broker.
 
 In the end each number is in the output once, under `read_committed`. Kills are aimed: a man in the middle sees EndTxn
 go by and kills the worker, or the broker, at that moment, and a worker is held inside of a revocation while it, or the
@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from tests.compat.between import Between, Key, Moment
 from tests.compat.clients.confluent import ConfluentDriver
-from tests.compat.clients.driver import SECONDS_MAX, Record
+from tests.compat.clients.driver import SECONDS_MAX
 from tests.compat.clients.lives import GROUP_SETTINGS, Lives, kafka_lives, penstock_lives
 from tests.compat.clients.patient import wait_until
 from tests.compat.fleet import Fleet
@@ -33,6 +34,10 @@ TRIES_MAX = 25
 SETTINGS = {**GROUP_SETTINGS, "group.consumer.session.timeout.ms": "1500"}
 
 
+Act = Callable[[Moment, threading.Event], None]
+"""What is done at a moment; it sets the event when it is done."""
+
+
 class Inexact(AssertionError):
     """The output is not the input."""
 
@@ -43,17 +48,24 @@ class Mill:
     def __init__(self, lives: Lives, data: Path, between: Between, fleet: Fleet, rng: random.Random) -> None:
         self.lives, self.data, self.between, self.fleet, self.rng = lives, data, between, fleet, rng
         self.driver = ConfluentDriver(between.bootstrap)
+        self.source = Producer(
+            {
+                "bootstrap.servers": between.bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,  # it would tell of every connection that breaks
+            }
+        )
         self.numbers = 0
         self.ends_cut = 0
         """Transactions that a killed broker had decided to end, and had not ended."""
         self.revocations_cut = 0
 
     def pour(self, count: int = NUMBERS_A_ROUND) -> None:
-        """More numbers to work on."""
-        numbers = range(self.numbers, self.numbers + count)
-        self.driver.produce(
-            SOURCE, [Record(b"%d" % number, partition=number % PARTITIONS) for number in numbers]
-        )
+        """More numbers to work on. They arrive by themselves, in this life of the broker or the next."""
+        for number in range(self.numbers, self.numbers + count):
+            self.source.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS)
         self.numbers += count
 
     def restart_broker(self) -> None:
@@ -65,19 +77,19 @@ class Mill:
     def kill_a_worker_in_end_txn(self) -> None:
         """Its request is on its way: it arrives or not, and nobody hears the answer."""
         arrives = self.rng.random() < 0.5
-        with self.rule_once(Key.END_TXN, is_answer=False, act=self._kill_client, passes=arrives):
+        with self.rule_once(Key.END_TXN, is_answer=False, act=self.kill_client, passes=arrives):
             self.pour()
 
     def kill_a_worker_before_the_answer(self) -> None:
         """The broker has ended the transaction; the worker never hears of it."""
-        with self.rule_once(Key.END_TXN, is_answer=True, act=self._kill_client, passes=False):
+        with self.rule_once(Key.END_TXN, is_answer=True, act=self.kill_client, passes=False):
             self.pour()
 
     def kill_the_broker_in_end_txn(self) -> None:
         """Until it has left a transaction that was decided and not ended."""
         for _ in range(TRIES_MAX):
             delay_s = self.rng.uniform(0, 0.006)
-            with self.rule_once(Key.END_TXN, is_answer=False, act=self._kill_broker_in(delay_s), passes=True):
+            with self.rule_once(Key.END_TXN, is_answer=False, act=self.kill_broker_in(delay_s), passes=True):
                 self.pour(20)
             self.lives.kill()
             cut = prepared_on_disk(self.data)
@@ -125,41 +137,33 @@ class Mill:
 
     # -- moments ---------------------------------------------------------------------------------------
 
-    def _kill_client(self, moment: Moment) -> None:
+    def kill_client(self, moment: Moment, done: threading.Event) -> None:
         self.fleet.slots[moment.client].kill()
+        done.set()
 
-    def _kill_broker_in(self, delay_s: float) -> Callable[[Moment], None]:
-        done = threading.Event()
-        self._broker_is_dead = done
-
-        def kill() -> None:
+    def kill_broker_in(self, delay_s: float) -> Act:
+        def kill(done: threading.Event) -> None:
             self.lives.kill()
             done.set()
 
-        return lambda _: threading.Timer(delay_s, kill).start()
+        return lambda _, done: threading.Timer(delay_s, kill, [done]).start()
 
     @contextmanager
-    def rule_once(
-        self, key: Key, *, is_answer: bool, act: Callable[[Moment], None], passes: bool
-    ) -> Iterator[None]:
+    def rule_once(self, key: Key, *, is_answer: bool, act: Act, passes: bool) -> Iterator[None]:
         """Do something the next time that a worker says this or is told this; wait until it was done."""
-        happened = threading.Event()
+        done = threading.Event()
 
         def rule(moment: Moment) -> bool:
             if moment.key != key or moment.is_answer != is_answer or moment.client not in self.fleet.slots:
                 return True
             self.between.rule = None
-            act(moment)
-            happened.set()
+            act(moment, done)
             return passes
 
-        self._broker_is_dead = threading.Event()
-        self._broker_is_dead.set()
         self.between.rule = rule
         try:
             yield
-            assert happened.wait(SECONDS_MAX), f"no worker came to {key.name}"
-            assert self._broker_is_dead.wait(SECONDS_MAX)
+            assert done.wait(SECONDS_MAX), f"no worker came to {key.name}"
         finally:
             self.between.rule = None
 
@@ -190,8 +194,6 @@ class Mill:
         found: list[int] = []
         consumer = self.driver.consumer(isolation_level="read_committed", enable_partition_eof=True)
         try:
-            from confluent_kafka import KafkaError, TopicPartition  # noqa: PLC0415
-
             consumer.assign([TopicPartition(TARGET, number, 0) for number in ends])
             ended: set[int] = set()
             while ended != set(ends):
@@ -208,6 +210,7 @@ class Mill:
 
     def finish(self) -> list[int]:
         """Let the workers come to the end of the input, end them, and return the output."""
+        assert self.source.flush(SECONDS_MAX) == 0
         wait_until(lambda: len(set(self.output())) >= self.numbers)
         self.fleet.end()
         return self.output()
@@ -305,7 +308,7 @@ def test_without_transactions_the_same_work_doubles_numbers(
     with milling("plain", "range", tmp_path, 1, request) as mill:
         mill.pour()
         mill.fleet.wait_commits(2)
-        with mill.rule_once(Key.OFFSET_COMMIT, is_answer=False, act=mill._kill_client, passes=False):
+        with mill.rule_once(Key.OFFSET_COMMIT, is_answer=False, act=mill.kill_client, passes=False):
             mill.pour()
         with pytest.raises(Inexact, match="are doubled"):
             check(mill.numbers, mill.finish())

@@ -131,13 +131,22 @@ def test_id_and_epoch_come_together(producer_id: int, epoch: int, cluster: Clust
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_transactional_producer_is_refused_for_good(version: int, cluster: Cluster) -> None:
-    """With the one code that no client answers by asking again."""
+def test_a_transactional_producer_needs_a_name_and_may_be_refused(version: int, cluster: Cluster) -> None:
+    """Those that have one, and may, are in `test_transactions`."""
+    told = cluster.call(Api.INIT_PRODUCER_ID, version, transactional_id="")
+    assert told.error_code is ErrorCode.invalid_request
+    cluster.deny(Operation.WRITE, On.TRANSACTIONAL_ID)
     told = cluster.call(Api.INIT_PRODUCER_ID, version, transactional_id="mine")
     assert told.error_code is ErrorCode.transactional_id_authorization_failed
     assert (told.producer_id, told.producer_epoch) == (-1, -1)
-    told = cluster.call(Api.INIT_PRODUCER_ID, version, transactional_id="")
-    assert told.error_code is ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+def test_a_transactional_producer_names_both_too(producer_id: int, epoch: int, cluster: Cluster) -> None:
+    told = cluster.call(
+        Api.INIT_PRODUCER_ID, 4, transactional_id="mine", producer_id=producer_id, producer_epoch=epoch
+    )
+    assert (told.error_code, told.producer_id) == (ErrorCode.invalid_request, -1)
 
 
 def test_writing_to_any_topic_is_enough_to_be_idempotent(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from tests.handlers.producers import Txn, read_committed
 from tests.nodes import StillNode
-from tests.worlds import StillWorld
+from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode
 from penstock.vfs import MemoryDisk
@@ -37,8 +37,8 @@ class Moment(NamedTuple):
 class WatchedWorld(StillWorld):
     """Says when something has happened."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, start_ms: int = START_MS) -> None:
+        super().__init__(start_ms=start_ms)
         self.after: Callable[[], None] = lambda: None
 
     def step(self) -> bool:
@@ -109,15 +109,16 @@ def check(found: list[Moment], commit: bool) -> list[str]:
     stages = {(moment.state, moment.open_partitions) for moment in found}
     prepared = "PrepareCommit" if commit else "PrepareAbort"
     assert stages >= {("Ongoing", 3), (prepared, 3), (prepared, 1), (prepared, 0)}
-    outcomes = []
-    for moment in found:
-        outcome = outcome_after(moment)
-        outcomes.append(outcome)
-        if moment.told == "open" or not commit:
-            assert outcome == "aborted", moment
-        if moment.told == "decided" and commit:
-            assert outcome == "committed", moment
-    return outcomes
+    return [check_one(moment, commit) for moment in found]
+
+
+def check_one(moment: Moment, commit: bool) -> str:
+    outcome = outcome_after(moment)
+    if moment.told == "open" or not commit:
+        assert outcome == "aborted", moment
+    if moment.told == "decided" and commit:
+        assert outcome == "committed", moment
+    return outcome
 
 
 @pytest.mark.parametrize("speaks", [1, 2])
@@ -145,3 +146,27 @@ def thinned(found: list[Moment], offset: int = 0) -> list[Moment]:
     return [
         moment for number, moment in enumerate(found) if moment.told != "open" or (number + offset) % 8 == 0
     ]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_transaction_is_decided_one_way_after_a_kill_and_a_power_cut(commit: bool, seed: int) -> None:
+    """What a killed node leaves may not be on disk yet: the next one must not act on it before it is."""
+    rng = Random(seed)
+    for moment in moments(2, commit, MemoryDisk.kill_clone):
+        if moment.told == "ended":
+            for after in second_ends(moment, rng):
+                check_one(after, commit)
+
+
+def second_ends(moment: Moment, rng: Random) -> list[Moment]:
+    """The node starts on what a killed one left, and the power goes at any moment of that."""
+    world = WatchedWorld(moment.now_ms + 1000)
+    found: list[Moment] = []
+    world.after = lambda: found.append(
+        moment._replace(disk=moment.disk.crash_clone(rng), now_ms=world.now_ms())
+    )
+    StillNode(moment.disk, settings=FEW, world=world)
+    world.advance(20)
+    world.stop()
+    return found

@@ -13,17 +13,19 @@ from penstock.base.ids import TopicPartition
 from penstock.handlers import transaction_admin, transactions
 from penstock.records import build_batch
 from penstock.storage import Origin
+from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import KAFKA_RANGES, Api, request_module
 
 NONE, FENCED = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED
 OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 INVALID_TXN = ErrorCode.INVALID_TXN_STATE
 FEW = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+LONG = {**FEW, "transaction.max.timeout.ms": "1000000"}
 
 
-@pytest.fixture
-def node() -> StillNode:
-    node = StillNode(settings=FEW)
+@pytest.fixture(params=["alone", "never"])
+def node(request: pytest.FixtureRequest) -> StillNode:
+    node = StillNode(settings={**FEW, "durability.fsync": request.param})
     node.create_topic("orders", 3)
     return node
 
@@ -445,6 +447,12 @@ def test_a_timeout_beyond_the_limit_is_refused(node: StillNode, timeout_ms: int)
     assert Txn(node, "mine", timeout_ms=timeout_ms).init() is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
+def test_the_longest_timeout_is_what_the_setting_says() -> None:
+    for settings, code in ((FEW, ErrorCode.INVALID_TRANSACTION_TIMEOUT), (LONG, NONE)):
+        node = StillNode(settings=settings)
+        assert Txn(node, "mine", timeout_ms=1_000_000).init() is code
+
+
 @pytest.mark.parametrize("speaks", [1, 2])
 def test_a_transaction_that_lasts_too_long_is_aborted(node: StillNode, speaks: int) -> None:
     producer = Txn(node, "mine", timeout_ms=5000, speaks=speaks)
@@ -539,8 +547,10 @@ def test_a_marker_that_comes_too_late_is_refused(node: StillNode) -> None:
     assert read_committed(node, "orders", 0) == [b"a"]
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
-    node = StillNode(settings={**FEW, "transactional.id.expiration.ms": "1000000"})
+@pytest.mark.parametrize("is_short", [True, False])
+def test_an_id_that_nobody_uses_is_forgotten(is_short: bool) -> None:
+    """Looked for every hour; a week is the default."""
+    node = StillNode(settings={**FEW, "transactional.id.expiration.ms": "1000000"} if is_short else FEW)
     node.create_topic("orders")
     idle, busy = Txn(node, "idle"), Txn(node, "busy", timeout_ms=900_000)
     idle.init()
@@ -550,13 +560,41 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
         busy.connect()  # an idle connection is closed
         busy.send("orders", 0, b"a")
         busy.end(commit=True)
-    assert code_of(describe(node, "idle")) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert code_of(describe(node, "idle")) is (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if is_short else NONE)
     assert code_of(describe(node, "busy")) is NONE
+    if not is_short:
+        return
     idle.connect()
     assert idle.end(commit=False) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     node.crash()
     settle(node)
     assert code_of(describe(node, "idle")) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize("path", ["*__transaction_state-*", "*orders-1/*"])
+def test_a_disk_that_fails_for_a_while_leaves_nothing_half_decided(operation: str, path: str) -> None:
+    disk = FaultyDisk(MemoryDisk())
+    node = StillNode(disk, settings=FEW)
+    node.create_topic("orders", 3)
+    producer = Txn(node, "mine")
+    producer.init()
+    for number in range(3):
+        assert producer.send("orders", number, b"a") is NONE
+    trouble = disk.fail(operation, path=path)
+    code = producer.end(commit=True)
+    node.world.advance(500)
+    assert (code is NONE) is (path == "*orders-1/*"), "the decision is in one partition"
+    if (operation, path) != ("sync", "*orders-1/*"):  # a marker is seen when it is written, as records are
+        assert read_committed(node, "orders", 1) == []
+    trouble.cancel()
+    while code is not NONE:
+        node.world.advance(50)
+        code = producer.end(commit=True)
+    node.world.advance(3000)
+    assert [read_committed(node, "orders", number) for number in range(3)] == [[b"a"]] * 3
+    assert producer.state() == "CompleteCommit"
+    assert producer.epoch == 1
 
 
 def test_a_damaged_partition_stops_its_own_transactions_alone(node: StillNode) -> None:

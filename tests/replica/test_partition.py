@@ -31,6 +31,10 @@ class Reader:
     def __init__(self) -> None:
         self.bytes_more = 0
         self.changes = 0
+        self.decisions = 0
+
+    def decided(self) -> None:
+        self.decisions += 1
 
     def grew(self, bytes_more: int) -> None:
         self.bytes_more += bytes_more
@@ -263,7 +267,9 @@ def test_what_was_not_written_before_stepping_down_never_is() -> None:
     stage = Stage()
     stage.produce(1)
     stage.world.advance(0)
-    batch = bytearray(build_batch([(b"k", b"late", START_MS)], producer_id=7, producer_epoch=0, base_sequence=0))
+    batch = bytearray(
+        build_batch([(b"k", b"late", START_MS)], producer_id=7, producer_epoch=0, base_sequence=0)
+    )
     stage.partition.stage(memoryview(batch), 0, stage.world.now_ms())
     stage.partition.step_down(KafkaError("gone", ErrorCode.NOT_LEADER_OR_FOLLOWER))
     batch[:] = b"?" * len(batch)
@@ -322,3 +328,34 @@ def test_a_lane_knows_when_nothing_runs() -> None:
     assert calls == [1]
     stage.world.advance(1)
     assert calls == [1, 2]
+
+
+def test_readers_are_told_when_a_transaction_ends() -> None:
+    stage = Stage()
+    reader = Reader()
+    stage.partition.watch(reader)
+    batch = build_batch(
+        [(None, b"v", START_MS)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    stage.partition.stage(memoryview(bytearray(batch)), 1, START_MS)
+    stage.world.advance()
+    assert (reader.bytes_more, reader.decisions) == (len(batch), 0)
+    marker = end_txn_marker(7, 0, True, 0, START_MS)
+    stage.partition.stage(memoryview(bytearray(marker)), 1, START_MS, Origin.COORDINATOR)
+    assert stage.partition.last_stable == 0
+    stage.world.advance()
+    assert (reader.bytes_more, reader.decisions) == (len(batch), 1)
+    assert stage.partition.last_stable == 2
+
+
+@pytest.mark.parametrize("durability", [Durability.ALONE, Durability.NEVER])
+def test_what_is_in_the_log_already_can_be_waited_for(durability: Durability) -> None:
+    stage = Stage(durability=durability)
+    stage.partition.stage(memoryview(bytearray(build_batch([(None, b"v", START_MS)]))), 1, START_MS)
+    stage.world.advance()
+    assert stage.partition.log.flushed == 0
+    writer = Producer(Appended(0, 0), -1, START_MS + 1000)
+    stage.partition.wait_for_written(writer)
+    stage.world.advance(10)
+    assert writer.answers == [None]
+    assert stage.partition.log.flushed == (1 if durability is Durability.ALONE else 0)

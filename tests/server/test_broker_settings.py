@@ -32,6 +32,12 @@ ELSEWHERE = {
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
+    "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"
+    "test_the_longest_timeout_is_what_the_setting_says",
+    "transaction.partition.verification.enable": "tests/handlers/test_taking_part.py::"
+    "test_partitions_are_not_verified_where_nobody_wants_it",
+    "transactional.id.expiration.ms": "tests/handlers/test_transactions.py::"
+    "test_an_id_that_nobody_uses_is_forgotten",
     **GROUPS,
 }
 

@@ -7,7 +7,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.main import EXIT_CANNOT
-from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.output import Refused, complain, print_json, print_table, printable
 from penstock.cli.selection import Selection, partitions_of, show_partitions
 from penstock.cli.wire import connected, input_is_terminal
 from penstock.client import groups as client
@@ -69,7 +69,7 @@ def describe(server: str, names: list[str], *, as_json: bool) -> int:
             try:
                 group = client.describe_group(cluster, name)
             except BrokerRefused as error:
-                complain(str(error))
+                complain(printable(str(error)))
                 worst = EXIT_CANNOT
                 continue
             documents.append((group, _positions(cluster, group)))
@@ -149,13 +149,14 @@ def _member(member: client.GroupMember) -> dict[str, Any]:
 def _print(group: client.Group, positions: list[Position]) -> None:
     count = len(group.members)
     members = {0: "no members", 1: "1 member"}.get(count, f"{count} members")
-    print(f"{group.group_id}: {group.state}, {members}, lag {total_lag(positions)}")
+    # A group may have any name, and its members any protocol.
+    print(printable(f"{group.group_id}: {group.state}, {members}, lag {total_lag(positions)}"))
     words = [f"{group.type} protocol", f"type {group.protocol_type or 'none'}"]
     if group.assignor is not None:
         words.append(f"assignor {group.assignor}")
     if group.epoch is not None:
         words.append(f"epoch {group.epoch}")
-    print(f"{', '.join(words)}, coordinator {group.coordinator}")
+    print(printable(f"{', '.join(words)}, coordinator {group.coordinator}"))
     if group.members:
         print()
         print_table(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.moments import INT64_MAX, Place, parse_place
-from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.output import Refused, complain, print_json, print_table, printable
 from penstock.cli.selection import INT32_MAX, Selection, partitions_of
 from penstock.cli.wire import connected
 from penstock.client.cluster import Cluster
@@ -81,8 +81,8 @@ def reset(
         print(write_csv(changes), end="")
     else:
         _print(group_id, changes, execute)
-        if not execute and group is not None and group.is_live:
-            complain(f"{_live(group)}, --execute is refused until it has none")
+    if not execute and group is not None and group.is_live:
+        complain(f"{_live(group)}, --execute is refused until it has none")
     return 0
 
 
@@ -234,7 +234,8 @@ def _print(group_id: str, changes: list[Change], execute: bool) -> None:
     for each in changes:
         row: list[str | int | None] = [*each.partition, each.before, each.after]
         rows.append([*row, _note(each)] if has_notes else row)
-    print_table(columns, rows, title=f"{group_id}: {'reset' if execute else 'dry run, nothing is changed'}")
+    done = "reset" if execute else "dry run, nothing is changed"
+    print_table(columns, rows, title=f"{printable(group_id)}: {done}")
     if not execute:
         print("\nAdd --execute to commit this.")
 

@@ -6,7 +6,7 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.main import EXIT_CANNOT
-from penstock.cli.output import Refused, complain, print_json, print_table, show_time
+from penstock.cli.output import Refused, complain, print_json, print_table, printable, show_time
 from penstock.cli.selection import show_partitions
 from penstock.cli.wire import connected, input_is_terminal
 from penstock.client import transactions as client
@@ -132,7 +132,7 @@ def _as_json(transaction: client.Transaction) -> dict[str, Any]:
 
 
 def _print(transaction: client.Transaction, now_ms: int) -> None:
-    print(f"{transaction.transactional_id}: {transaction.state}")
+    print(printable(f"{transaction.transactional_id}: {transaction.state}"))
     producer = f"producer {transaction.producer_id}, epoch {transaction.producer_epoch}"
     print(f"{producer}, timeout {transaction.timeout_ms / 1000:g} s, coordinator {transaction.coordinator}")
     if transaction.started_ms is not None:

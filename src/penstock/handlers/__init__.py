@@ -3,16 +3,18 @@
     dispatch           from a frame to its reply; ApiVersions
     context, shapes    what a handler is given, and what it answers with
     table              which function answers which API
-    produce            batches in
+    produce            batches in; produce_writers: batches that wait for their acknowledgement
     fetch              batches out; fetch_sessions remembers what is fetched again and again
     offsets            where a partition begins and ends, what is at a time, where an epoch ended
     metadata, topic_partitions, cluster        who is there and what is where; sight: as one client may see it
     topics, configs, config_changes, features  made, deleted, set; asking: the controller is asked
     log_admin          records deleted, directories and producers described; in_turns: much, piece by piece
-    producer_ids       ids for idempotent producers
+    producer_ids       ids for idempotent and transactional producers
     coordinators       who keeps a group or a transactional id
     groups, consumer_groups                    members of groups, by the classic and by the consumer protocol
     offset_commits, group_admin                what groups have committed; groups listed, described, deleted
+    transactions       partitions and offsets join, and it ends; transaction_admin: listed, described, ended from outside
+    taking_part        whether a batch may be written as part of a transaction
     waiting            answers that rest on others
     internal_topics, words                     the cluster's own topics; what refusals have in common
 

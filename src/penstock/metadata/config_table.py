@@ -327,13 +327,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
                "The receive buffer of a connection; -1 is the system's."),
         _fixed("socket.request.max.bytes", INT, "104857600", "The largest request that is taken.", 1),
         _fixed("socket.send.buffer.bytes", INT, "-1", "The send buffer of a connection; -1 is the system's."),
-        _inert("transaction.max.timeout.ms", INT, "900000", "The longest that a transaction may ask for.", 1),
+        _fixed("transaction.max.timeout.ms", INT, "900000", "The longest that a transaction may ask for.", 1),
         _fixed("transaction.state.log.min.isr", INT, "2", "Its min.insync.replicas, at most its replicas.", 1),
         _fixed("transaction.state.log.num.partitions", INT, "50", "Partitions of the topic of transactions.", 1),
         _fixed("transaction.state.log.replication.factor", SHORT, "3",
                "Replicas of it, at most the brokers there are.", 1),
         _fixed("transaction.state.log.segment.bytes", INT, "104857600", "Its segment.bytes.", 1),
-        _inert("transactional.id.expiration.ms", INT, _WEEK_MS, "How long an unused transactional id is kept.", 1),
+        _fixed("transactional.id.expiration.ms", INT, _WEEK_MS, "How long an unused transactional id is kept.", 1),
         Setting("follower.replication.throttled.rate", LONG, str(INT64_MAX),
                 "Bytes a second for throttled followers.", low=0, acted=False, mode=Mode.PER_BROKER),
         Setting("leader.replication.throttled.rate", LONG, str(INT64_MAX),
@@ -361,6 +361,6 @@ BROKER_SETTINGS: dict[str, Setting] = {
         Setting("num.replica.fetchers", INT, "1", "Fetchers for each leader that is followed.", low=1, acted=False),
         Setting("producer.id.expiration.ms", INT, _DAY_MS, "How long an idle producer is remembered.", low=1),
         Setting("transaction.partition.verification.enable", BOOLEAN, "true",
-                "Whether writes of transactions are checked with their coordinator.", acted=False),
+                "Whether writes of transactions are checked with their coordinator."),
     )
 }  # fmt: skip

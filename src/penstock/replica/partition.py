@@ -250,6 +250,13 @@ class Partition:
         """Have a writer settled when its batch is what it asked for."""
         self._unwritten.append(writer)
 
+    def wait_for_written(self, writer: Writer) -> None:
+        """The same for a batch that is in the log already: a node that was killed leaves some that are not synced."""
+        self.wait(writer)
+        if not self._is_staged:
+            self._is_staged = True
+            self._write_later(self.write)
+
     def write(self) -> None:
         """Write what was staged in this turn, and answer who waits for no more than that."""
         self._is_staged = False

@@ -24,6 +24,9 @@ PORTION_BYTES: Final = 256 * 1024
 WRITE_MS_MAX: Final = 30_000
 """How long a write may take; Kafka's `offsets.commit.timeout.ms` is shorter, but then its write goes on as well."""
 
+COMMIT_RETRY_MS: Final = 1000
+"""After how long what was read and could not be synced is tried again: the disk is in trouble."""
+
 KeyValue = tuple[bytes, bytes | None]
 
 
@@ -91,9 +94,28 @@ class ShardLog:
             failed(error)
             return
         if offset >= end:
-            done()
+            self._commit(end, done)
             return
         self._world.call_soon(lambda: self._read(next_offset, end, take, done, failed))
+
+    def _commit(self, end: Offset, done: Callable[[], None]) -> None:
+        """See to it that what was read is committed. A node that was killed leaves records that are not on disk yet.
+        What rests on them, a marker in another log, may get there first, and be all that a power cut leaves."""
+        if self._is_closed or not self.partition.is_leader:
+            return
+        if end <= max(self.partition.log.flushed, self.partition.log.log_start):
+            done()
+            return
+
+        def settled(error: KafkaError | None) -> None:
+            if error is not None:
+                self._world.call_later(COMMIT_RETRY_MS, lambda: self._commit(end, done))
+            elif not self._is_closed:
+                done()
+
+        write = _Write(self, Appended(end - 1, end - 1), self._world.now_ms() + WRITE_MS_MAX)
+        write.calls.append(settled)
+        self.partition.wait_for_written(write)
 
     # -- writing ---------------------------------------------------------------------------------------
 

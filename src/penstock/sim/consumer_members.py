@@ -7,7 +7,6 @@ from penstock.base.errors import ErrorCode
 from penstock.sim import group_speech as speech
 from penstock.sim.client import Stage
 from penstock.sim.group_speech import Beat, Beaten, Membership
-from penstock.sim.history import Leased
 from penstock.sim.members import Member, MemberPlan
 from penstock.sim.transactor import MEMBER_GONE
 from penstock.wire import Api
@@ -40,10 +39,12 @@ class ConsumerMember(Member):
     def forget(self) -> None:
         self.give_up()
         self._new_id()
+        self._lease_until_us = 0
 
     def crash(self) -> None:
         super().crash()
         self._new_id()
+        self._lease_until_us = 0
 
     def offsets_as(self) -> Membership:
         return self.who
@@ -81,7 +82,7 @@ class ConsumerMember(Member):
 
     def _shrink_lease(self, owned: list[int]) -> None:
         if self._lease_until_us > self.now_us:
-            self.record(Leased(self.who.group, self.who.member_id, owned, self._lease_until_us))
+            self.lease(owned, self._lease_until_us)
 
     def _heard(self, sent_us: int, owned: list[int], reply: Beaten) -> None:
         if reply.code:
@@ -94,24 +95,24 @@ class ConsumerMember(Member):
         self.who = self.who._replace(member_id=reply.member_id or self.who.member_id, generation=reply.epoch)
         self._interval_us = 1000 * reply.interval_ms
         self._lease_until_us = self.session_end_us(sent_us)
-        self.lease(owned, sent_us)
+        self.lease(owned, self._lease_until_us)
         if reply.assigned is not None and reply.assigned != owned:
-            self._take(sent_us, owned, reply.assigned)
+            self._take(owned, reply.assigned)
             return
         if self.partitions and not self._is_positioned:
             self.find_positions()
         self._beat_soon()
 
-    def _take(self, sent_us: int, owned: list[int], assigned: list[int]) -> None:
+    def _take(self, owned: list[int], assigned: list[int]) -> None:
         self.trace(f"owns {assigned} in epoch {self.who.generation}, after {owned}")
         self.stop_fetching()
         if self._is_positioned and self.rng.random() < 0.5:
             self.commit()
         self._is_positioned = False
         self.partitions = list(assigned)
-        self.own(list(assigned), sent_us)
+        self.own(assigned)
         # Until the next heartbeat is sent, what it gives up counts as its own.
-        self.lease(sorted({*owned, *assigned}), sent_us)
+        self.lease(sorted({*owned, *assigned}), self._lease_until_us)
         self._beat()
 
     def _beat_soon(self) -> None:

@@ -4,7 +4,7 @@ Internal topics have small segments and are cleaned often. Sessions and transact
 often late. Where nothing is synced, no power is cut: transactions promise nothing there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.sim.history import Survives
@@ -24,9 +24,13 @@ class Coordination:
     @property
     def groups(self) -> list[tuple[str, str]]:
         """Each group with the topic that it reads."""
-        named = [(each.group, each.topic) for each in (*self.members, *self.transactional) if each.group]
-        named += [(each.group, each.source) for each in self.workers]
-        return sorted(set(named))
+        named = {(each.group, each.topic) for each in self.members}
+        named |= {(each.group, each.topic) for each in self.transactional if each.group}
+        named |= {(each.group, each.source) for each in self.workers}
+        return sorted(named)
+
+
+NO_COORDINATION = Coordination()
 
 
 def draw_settings(rng: Random) -> dict[str, str]:
@@ -56,14 +60,10 @@ def draw_coordination(rng: Random, settings: dict[str, str], topics: list[str]) 
     ]
     if rng.random() < 0.4:
         # Somebody else with the same id, who fences it, and is fenced by it.
-        other = transactional[0] = _shared(transactional[0])
-        transactional.append(TransactionalPlan(**{**vars(other), "name": f"{other.name}-twin"}))
+        other = transactional[0] = replace(transactional[0], is_shared=True)
+        transactional.append(replace(other, name=f"{other.name}-twin"))
     workers = [_draw_worker(rng, survives, number) for number in range(rng.randint(1, 3))]
     return Coordination(tuple(members), tuple(transactional), tuple(workers))
-
-
-def _shared(plan: TransactionalPlan) -> TransactionalPlan:
-    return TransactionalPlan(**{**vars(plan), "is_shared": True})
 
 
 def _draw_group(rng: Random, settings: dict[str, str], group: str, topic: str) -> list[MemberPlan]:

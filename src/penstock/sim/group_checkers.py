@@ -16,6 +16,7 @@ from penstock.sim.history import (
     OffsetsSent,
     OffsetsWanted,
     Owned,
+    Txn,
     TxnEnded,
 )
 
@@ -35,7 +36,7 @@ class OneOwner(Checker):
 
     def see(self, event: Event) -> None:
         match event:
-            case Owned(group, generation, member_id, partitions, now_us, until_us):
+            case Owned(group, generation, member_id, partitions, _):
                 for partition in partitions:
                     owner = self._owners.setdefault((group, generation, partition), member_id)
                     if owner != member_id:
@@ -43,19 +44,20 @@ class OneOwner(Checker):
                             f"partition {partition} was given to {owner} in generation {generation} of {group},"
                             f" and then to {member_id}"
                         )
-                    if now_us < until_us:
-                        self._check_leases(group, member_id, partition, now_us)
-            case Leased(group, member_id, _, _):
+                    self._check_leases(event, partition)
+            case Leased(group, _, member_id, _, _):
                 self._leases[group][member_id] = event
             case _:
                 pass
 
-    def _check_leases(self, group: str, member_id: str, partition: int, now_us: int) -> None:
-        for holder, lease in self._leases[group].items():
-            if holder != member_id and partition in lease.partitions and now_us < lease.until_us:
+    def _check_leases(self, owned: Owned, partition: int) -> None:
+        for holder, lease in self._leases[owned.group].items():
+            # A member may hear of an earlier generation when a later one has begun long since.
+            is_earlier = holder != owned.member_id and lease.generation < owned.generation
+            if is_earlier and partition in lease.partitions and owned.now_us < lease.until_us:
                 raise self.complain(
-                    f"partition {partition} of {group} was given to {member_id} at {now_us}, though {holder} has"
-                    f" it until {lease.until_us}"
+                    f"partition {partition} of {owned.group} was given to {owned.member_id} at {owned.now_us},"
+                    f" though {holder} has it until {lease.until_us}"
                 )
 
 
@@ -99,19 +101,12 @@ class OffsetsNotLostOrRewound(Checker):
                     self._of_partition[commit.group, commit.at].append(fate)
             case OffsetsAcked(commits):
                 for commit in commits:
-                    fate = self._fates[commit.name]
-                    fate.placed = min(fate.placed or self._moment, self._moment)
-                    if commit.txn is None:
-                        fate.visible = fate.placed
+                    self._place(self._fates[commit.name])
             case OffsetsRefused(commits):
                 for commit in commits:
                     self._avoid(commit)
             case TxnEnded(txn):
-                for commit in txn.commits:
-                    if txn.end is End.ABORTED:
-                        self._avoid(commit)
-                    elif txn.end is End.COMMITTED:
-                        self._fates[commit.name].visible = self._moment
+                self._end(txn)
             case OffsetsWanted(request):
                 self._wanted[request] = self._moment
             case OffsetsRead(request, group, names, is_stable):
@@ -120,6 +115,18 @@ class OffsetsNotLostOrRewound(Checker):
                     self._check(group, at, offset, name, since, is_stable)
             case _:
                 pass
+
+    def _place(self, fate: Fate) -> None:
+        fate.placed = min(fate.placed or self._moment, self._moment)
+        if fate.commit.txn is None:
+            fate.visible = fate.placed
+
+    def _end(self, txn: Txn) -> None:
+        for commit in txn.commits:
+            if txn.end is End.ABORTED:
+                self._avoid(commit)
+            elif txn.end is End.COMMITTED:
+                self._fates[commit.name].visible = self._moment
 
     def _avoid(self, commit: Commit) -> None:
         fate = self._fates[commit.name]

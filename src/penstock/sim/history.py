@@ -250,14 +250,13 @@ class Owned(NamedTuple):
     member_id: str
     partitions: Sequence[int]
     now_us: int
-    until_us: int
-    """When its session ends, if it is not heard of again. A member may hear of what it was given after that."""
 
 
 class Leased(NamedTuple):
     """A member may go on reading its partitions: nobody else can be given them before its session ends."""
 
     group: str
+    generation: int
     member_id: str
     partitions: Sequence[int]
     """None of them: it gave them up."""

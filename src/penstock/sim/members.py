@@ -135,7 +135,7 @@ class Member(Consumer):
         self._is_positioned = False
         self.partitions = []
         if self.who.member_id:
-            self.record(Leased(self.who.group, self.who.member_id, [], 0))
+            self.lease([], 0)
 
     def forget(self) -> None:
         """Be nobody."""
@@ -152,14 +152,15 @@ class Member(Consumer):
         """The coordinator heard of it, at the earliest when it sent what was answered now."""
         return sent_us + 1000 * self.member_plan.session_timeout_ms
 
-    def own(self, partitions: list[int], sent_us: int) -> None:
-        """It was given partitions in the answer to what it sent then."""
-        who, until_us = self.who, self.session_end_us(sent_us)
-        self.record(Owned(who.group, who.generation, who.member_id, partitions, self.now_us, until_us))
+    def own(self, partitions: list[int]) -> None:
+        """It was given partitions."""
+        who = self.who
+        self.record(Owned(who.group, who.generation, who.member_id, list(partitions), self.now_us))
 
-    def lease(self, partitions: list[int], sent_us: int) -> None:
-        until_us = self.session_end_us(sent_us)
-        self.record(Leased(self.who.group, self.who.member_id, list(partitions), until_us))
+    def lease(self, partitions: list[int], until_us: int) -> None:
+        """It has partitions, and a session that lasts until then at least."""
+        who = self.who
+        self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us))
 
     # -- positions -------------------------------------------------------------------------------------
 
@@ -357,16 +358,16 @@ class ClassicMember(Member):
         if reply.leader == reply.member_id:
             assigned = share_out(self._all, sorted(reply.members))
         self.trace(f"is {reply.member_id} in generation {reply.generation}; gives {assigned}")
-        turn, sent_us = self._turn, self.now_us
+        turn = self._turn
         body = speech.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
 
         def heard(version: int, body: memoryview) -> None:
             if turn == self._turn:
-                self._synced(sent_us, *speech.read_sync_group(version, body))
+                self._synced(*speech.read_sync_group(version, body))
 
         self.ask(Api.SYNC_GROUP, body, heard)
 
-    def _synced(self, sent_us: int, code: int, partitions: list[int]) -> None:
+    def _synced(self, code: int, partitions: list[int]) -> None:
         if code:
             self.denied("SyncGroup", code)
             if code in MEMBER_GONE and code != ErrorCode.REBALANCE_IN_PROGRESS:
@@ -375,8 +376,7 @@ class ClassicMember(Member):
             return
         self.partitions = partitions
         self.trace(f"owns {partitions} in generation {self.who.generation}")
-        self.own(list(partitions), sent_us)
-        self.lease(partitions, sent_us)
+        self.own(partitions)  # its session may have begun before: only a heartbeat renews it for certain
         self.find_positions()
         self._beat_soon()
 
@@ -403,7 +403,7 @@ class ClassicMember(Member):
                 return
             code = speech.read_heartbeat(version, body)
             if code == ErrorCode.NONE:
-                self.lease(self.partitions, sent_us)
+                self.lease(self.partitions, self.session_end_us(sent_us))
             elif code in MEMBER_GONE:
                 self.denied("Heartbeat", code)
                 self.expelled(code)

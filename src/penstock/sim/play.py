@@ -24,8 +24,8 @@ class Result:
         return (
             f"seed {each.seed}: {each.events:,} events in {each.virtual_ms:,} ms, {each.processes} processes,"
             f" {each.power_cuts} power cuts, {each.acked:,} batches acknowledged,"
-            f" {each.transactions:,} transactions, {each.commits:,} commits of offsets, {each.read:,} records in the end,"
-            f" fingerprint {each.fingerprint[:16]}"
+            f" {each.transactions:,} transactions, {each.commits:,} commits of offsets,"
+            f" {each.read:,} records in the end, fingerprint {each.fingerprint[:16]}"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -169,7 +169,8 @@ class Simulation:
             processes=self._machine.incarnation,
             power_cuts=self._power_cuts,
             acked=sum(each.acked_count for each in self._producers),
-            transactions=sum(each.acked_count for each in (*self._transactional, *self._workers)),
+            transactions=sum(each.transactor.committed_count for each in self._transactional)
+            + sum(each.transactor.committed_count for each in self._workers),
             commits=sum(each.commit_count for each in self._members),
             read=sum(len(each.records) for each in self._audited),
             trace=self.lines,
@@ -192,17 +193,16 @@ class Simulation:
         self._network.is_calm = True
         self._machine.has_faults = False
         self._machine.disarm()
-        for producer in (*self._producers, *self._transactional):
+        for producer in self._producers:
             producer.is_making = False
+        for transactional in self._transactional:
+            transactional.is_making = False
         for member in (*self._members, *self._workers):
             member.is_working = False
         if self.scenario.has_disk_faults:
             self._machine.kill()  # whatever is left of its faults goes with the process
         self._start_again()
-        finishing = (*self._producers, *self._transactional, *self._workers)
-        self._step_until(
-            lambda: self._admin.is_done and all(each.is_idle for each in finishing), "producers finish"
-        )
+        self._step_until(lambda: self._admin.is_done and self._is_idle, "producers finish")
         self.trace("everything is read")
         topics = [each.name for each in self.scenario.topics]
         self._auditors = [Auditor(each, self._stage) for each in topics]
@@ -212,13 +212,26 @@ class Simulation:
         self._offsets_auditors = [
             OffsetsAuditor(*each, self._stage) for each in self.scenario.coordination.groups
         ]
-        auditors = (*self._auditors, *readers, *self._offsets_auditors)
-        for auditor in auditors:
-            auditor.start()
-        self._step_until(lambda: all(each.is_done for each in auditors), "everything is read")
-        for auditor in (*readers, *self._offsets_auditors):
-            auditor.end()
+        for client in (*self._auditors, *readers, *self._offsets_auditors):
+            client.start()
+        self._step_until(
+            lambda: (
+                all(each.is_done for each in (*self._auditors, *readers))
+                and all(each.is_done for each in self._offsets_auditors)
+            ),
+            "everything is read",
+        )
+        for client in (*readers, *self._offsets_auditors):
+            client.end()
         self._report()
+
+    @property
+    def _is_idle(self) -> bool:
+        return (
+            all(each.is_idle for each in self._producers)
+            and all(each.is_idle for each in self._transactional)
+            and all(each.is_idle for each in self._workers)
+        )
 
     @property
     def _has_transactions(self) -> bool:

@@ -11,7 +11,14 @@ from random import Random
 from penstock.records import Codec
 from penstock.sim.checkers import Rules
 from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.coordination import SOURCE, TARGET, Coordination, draw_coordination, draw_settings
+from penstock.sim.coordination import (
+    NO_COORDINATION,
+    SOURCE,
+    TARGET,
+    Coordination,
+    draw_coordination,
+    draw_settings,
+)
 from penstock.sim.history import Survives
 from penstock.sim.producers import ALL, ProducerPlan
 
@@ -46,7 +53,7 @@ class Scenario:
     """Between two things that happen to the node; 0 for a node that is left alone."""
     reset_us_mean: int
     has_disk_faults: bool = False
-    coordination: Coordination = Coordination()
+    coordination: Coordination = NO_COORDINATION
     cuts_power: bool = True
     """Whether power cuts are among the crashes; if not, kills are in their place."""
 

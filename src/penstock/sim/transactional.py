@@ -1,8 +1,8 @@
 """Clients that write in transactions.
 
-A transactional producer writes to some partitions, sometimes commits offsets of a group with it, and ends it one way or
-the other. A worker is a member of a group that reads, writes what it made of each record, and commits how far it
-has read, all in one transaction: each record it reads is to count once.
+A transactional producer writes to some partitions, sometimes commits offsets of a group with it, and ends it one
+way or the other. A worker is a member of a group that reads, writes what it made of each record, and commits how far
+it has read, all in one transaction: each record it reads is to count once.
 
 Both crash, forgetting everything; and stall, and go on as if nothing had been.
 """
@@ -68,10 +68,6 @@ class TransactionalProducer(Client):
     @property
     def is_idle(self) -> bool:
         return self.transactor.txn is None
-
-    @property
-    def acked_count(self) -> int:
-        return self.transactor.committed_count
 
     def start(self) -> None:
         super().start()
@@ -175,10 +171,6 @@ class Worker(ClassicMember):
     @property
     def is_idle(self) -> bool:
         return self.transactor.txn is None
-
-    @property
-    def acked_count(self) -> int:
-        return self.transactor.committed_count
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         if api is Api.TXN_OFFSET_COMMIT:

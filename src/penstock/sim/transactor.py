@@ -318,13 +318,13 @@ class Transactor:
         self._ask(Api.METADATA, body, heard)
 
     def _init(self) -> None:
-        version = self._version(Api.INIT_PRODUCER_ID)
+        version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
+        if version < _EXPECTED_FROM:
+            # From now on it may be in an epoch that it has not heard of, and fenced in the one it knows.
+            self._become(txn_speech.Producer(terms.transactional_id))
         expected = (self._who.producer_id, self._who.epoch)
-        is_anew = expected[0] < 0 or version < _EXPECTED_FROM
-        terms = self.terms
-        body = speech.init_producer_id(
-            version, terms.transactional_id, terms.timeout_ms, (-1, -1) if is_anew else expected
-        )
+        is_anew = expected[0] < 0
+        body = speech.init_producer_id(version, terms.transactional_id, terms.timeout_ms, expected)
 
         def heard(version: int, body: memoryview) -> None:
             code, producer_id, epoch = speech.read_init_producer_id(version, body)

@@ -110,13 +110,15 @@ class NoHalfTransaction(Readings):
     def gave(self, consumer: str, at: TopicPartition, seen: Seen, txn: Txn) -> None:
         if txn in self.hidden:
             raise self.complain(
-                f"{consumer} was given {seen.value!r} at {seen.offset} of {at}, and {self.hidden[txn]!r} was hidden: {txn}"
+                f"{consumer} was given {seen.value!r} at {seen.offset} of {at},"
+                f" and {self.hidden[txn]!r} was hidden: {txn}"
             )
 
     def hid(self, consumer: str, at: TopicPartition, seen: Seen, txn: Txn) -> None:
         if txn in self.given:
             raise self.complain(
-                f"from {consumer} {seen.value!r} at {seen.offset} of {at} was hidden, and {self.given[txn]!r} given: {txn}"
+                f"from {consumer} {seen.value!r} at {seen.offset} of {at} was hidden,"
+                f" and {self.given[txn]!r} given: {txn}"
             )
 
     def ended(self, txn: Txn) -> None:
@@ -211,24 +213,31 @@ class ExactlyOnce(Readings):
         match event:
             case Derived(value):
                 self._sources[value] = event
-            case Acked(batch, base_offset, _, incarnation) if base_offset >= 0:
-                if base_offset < self.ground.firm[batch.at] or not self.ground.is_past(incarnation):
-                    for delta, record in enumerate(batch.records):
-                        self._inputs[batch.at][base_offset + delta] = record.value
+            case Acked() if event.base_offset >= 0:
+                self._acked(event)
             case Viewed():
                 self._high[event.at] = max(self._high[event.at], event.high_watermark)
             case OffsetsRead(_, group, names, _):
                 for at, (offset, _) in names.items():
                     self._positions[group, at] = offset
             case PowerCut():
-                for at, high in self._high.items():
-                    if self.ground.firm[at] < high:
-                        self._shaken[at].append((self.ground.firm[at], high))
+                self._shake()
             case Delivered(_, _, records, _):
                 for seen in records:
                     self._given(seen)
             case _:
                 pass
+
+    def _acked(self, event: Acked) -> None:
+        at = event.batch.at
+        if event.base_offset < self.ground.firm[at] or not self.ground.is_past(event.incarnation):
+            for delta, record in enumerate(event.batch.records):
+                self._inputs[at][event.base_offset + delta] = record.value
+
+    def _shake(self) -> None:
+        for at, high in self._high.items():
+            if self.ground.firm[at] < high:
+                self._shaken[at].append((self.ground.firm[at], high))
 
     def _given(self, seen: Seen) -> None:
         source = self._sources.pop(seen.value, None)  # counted when it is seen for the first time
@@ -259,5 +268,6 @@ class ExactlyOnce(Readings):
             count = self._counts[group, at, offset]
             if count != (offset < position):
                 raise self.complain(
-                    f"{group} is at {position} of {at}, and what it made of {value!r} at {offset} is there {count} times"
+                    f"{group} is at {position} of {at}, and what it made of {value!r} at {offset}"
+                    f" is there {count} times"
                 )

@@ -175,8 +175,9 @@ class Member:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.crash()
+            self.process.kill()  # one that is stopped, too
+            self.process.wait()
+        self._end()
 
 
 class Crowd:

@@ -93,9 +93,7 @@ class KafkaLives:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
         }
-        self.running = self._life.enter_context(
-            self.kafka.running_kafka(self.data, {**own, **self.settings})
-        )
+        self.running = self._life.enter_context(self.kafka.running_kafka(self.data, {**own, **self.settings}))
 
     def stop(self) -> None:
         self._life.close()

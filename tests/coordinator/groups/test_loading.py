@@ -36,9 +36,9 @@ def test_groups_and_offsets_that_kafka_wrote_are_there() -> None:
     coordinator.loaded(START_MS)
     listed = coordinator.handle(ListGroups(), START_MS).reply
     assert {(each.group, each.type, each.state, each.protocol_type) for each in listed.groups} == {
-        ("group-classic", "Classic", "Empty", "consumer"),
-        ("group-consumer", "Consumer", "Empty", "consumer"),
-        ("group-by-hand", "Classic", "Empty", ""),
+        ("group-classic", "classic", "Empty", "consumer"),
+        ("group-consumer", "consumer", "Empty", "consumer"),
+        ("group-by-hand", "classic", "Empty", ""),
     }
     fetched = coordinator.handle(OffsetFetch("group-by-hand", None), START_MS).reply.offsets
     assert [(each.topic, each.offset, each.metadata) for each in fetched] == [("segments", 7, "by hand")]

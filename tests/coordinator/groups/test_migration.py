@@ -70,13 +70,13 @@ def test_a_live_classic_group_becomes_a_consumer_group_when_a_member_of_the_new_
     reply = new.join()
     assert reply.code is ErrorCode.NONE
     assert reply.member_epoch == old[0].generation + 1
-    assert kind(desk)[0] == "Consumer"
+    assert kind(desk)[0] == "consumer"
     assert new.has() == [], "the others have all of it"
     assert old[0].beat() is ErrorCode.REBALANCE_IN_PROGRESS
     live_together(old, [new])
     assert sorted(old[0].has() + old[1].has() + new.has()) == [0, 1, 2, 3]
     assert new.has()
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
     described = desk.ask(ConsumerGroupDescribe(("g",))).groups[0]
     assert sorted(member.is_classic for member in described.members) == [False, True, True]
 
@@ -91,7 +91,7 @@ def test_who_waits_in_a_classic_round_is_sent_to_join_the_consumer_group() -> No
     new.join()
     assert value(one.waiting).code is ErrorCode.REBALANCE_IN_PROGRESS
     live_together([one, two], [new])
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
 
 
 def test_it_becomes_classic_again_when_the_last_of_the_new_protocol_goes() -> None:
@@ -101,7 +101,7 @@ def test_it_becomes_classic_again_when_the_last_of_the_new_protocol_goes() -> No
     new.join()
     live_together(old, [new])
     new.leave()
-    assert kind(desk) == ("Classic", "PreparingRebalance")
+    assert kind(desk) == ("classic", "PreparingRebalance")
     one, two = old
     assert one.beat() in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
     one.join()
@@ -112,9 +112,9 @@ def test_it_becomes_classic_again_when_the_last_of_the_new_protocol_goes() -> No
     other.sync()
     leader.sync(**{one.member_id: assignment(orders=[0, 1]), two.member_id: assignment(orders=[2, 3])})
     assert other.synced() is ErrorCode.NONE
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     desk.reload()
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
 
 
 def test_a_reload_right_after_either_change_finds_the_group_that_was_written() -> None:
@@ -123,12 +123,12 @@ def test_a_reload_right_after_either_change_finds_the_group_that_was_written() -
     new = Consumer(desk, "new")
     new.join()
     desk.reload()
-    assert kind(desk)[0] == "Consumer"
+    assert kind(desk)[0] == "consumer"
     live_together(old, [new])
     assert sorted(old[0].has() + old[1].has() + new.has()) == [0, 1, 2, 3]
     new.leave()
     desk.reload()
-    assert kind(desk)[0] == "Classic"
+    assert kind(desk)[0] == "classic"
 
 
 def test_a_change_that_could_not_be_written_did_not_happen() -> None:
@@ -137,7 +137,7 @@ def test_a_change_that_could_not_be_written_did_not_happen() -> None:
     new = Consumer(desk, "new")
     desk.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     assert new.join().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     assert old[0].beat() is ErrorCode.NONE
     desk.refuses = None
     new.join()
@@ -146,7 +146,7 @@ def test_a_change_that_could_not_be_written_did_not_happen() -> None:
     epoch = new.epoch
     assert new.leave().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     desk.refuses = None
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
     new.epoch = epoch
     assert new.beat().code is ErrorCode.NONE
 
@@ -175,7 +175,7 @@ def test_settings_can_keep_a_group_classic(said: dict[str, Any]) -> None:
     desk = Desk(replace(GroupSettings(initial_rebalance_delay_ms=0), **said))
     classic_group(desk, None, None)
     assert Consumer(desk, "new").join().code is ErrorCode.GROUP_ID_NOT_FOUND
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
 
 
 def test_a_group_of_others_than_consumers_stays_classic() -> None:
@@ -195,7 +195,7 @@ def test_settings_can_keep_a_group_on_the_consumer_protocol() -> None:
     live_together(old, [new])
     new.leave()
     live_together(old, [])
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
     assert old[0].has() == [0, 1, 2, 3]
 
 
@@ -206,19 +206,19 @@ def test_an_empty_classic_group_is_taken_over_with_its_offsets() -> None:
     desk.ask(LeaveGroup("g", (LeavingMember(one.member_id),)))
     new = Consumer(desk, "new")
     assert new.join().member_epoch == 2
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
     assert desk.ask(OffsetFetch("g", None)).offsets[0].offset == 7
     desk.reload()
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
 
 
 def test_a_simple_group_becomes_a_consumer_group() -> None:
     desk = Desk()
     desk.ask(OffsetCommit("g", (CommittedPartition("orders", 0, 7),)))
     Consumer(desk, "new").join()
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
     desk.reload()
-    assert kind(desk) == ("Consumer", "Stable")
+    assert kind(desk) == ("consumer", "Stable")
 
 
 def test_an_empty_consumer_group_becomes_classic_when_a_classic_member_comes() -> None:
@@ -227,9 +227,9 @@ def test_an_empty_consumer_group_becomes_classic_when_a_classic_member_comes() -
     new.join()
     new.leave()
     (old,) = classic_group(desk, None)
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     desk.reload()
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     assert old.beat() is ErrorCode.NONE
     assert desk.ask(DescribeGroups(("g",))).groups[0].state == "Stable"
 
@@ -242,7 +242,7 @@ def test_an_empty_consumer_group_stays_if_the_classic_one_could_not_be_written()
     desk.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     assert desk.join().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     desk.refuses = None
-    assert kind(desk) == ("Consumer", "Empty")
+    assert kind(desk) == ("consumer", "Empty")
 
 
 # Classic members in a consumer group.
@@ -355,11 +355,11 @@ def test_the_last_static_member_of_the_consumer_protocol_comes_back_as_a_classic
     had = new.has()
     back = Classic(desk, "a")
     assert back.join().code is ErrorCode.NONE
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     assert back.sync() is ErrorCode.NONE
     assert back.has() == had
     assert back.beat() is ErrorCode.NONE
     desk.reload()
-    assert kind(desk) == ("Classic", "Stable")
+    assert kind(desk) == ("classic", "Stable")
     assert back.beat() is ErrorCode.NONE
     assert topics(orders=4).version == 1

@@ -437,7 +437,7 @@ def test_groups_are_listed_by_type() -> None:
     """KIP-848."""
     desk = Desk()
     commit(desk, 5)
-    assert [each.type for each in desk.ask(ListGroups(types=frozenset({"classic"}))).groups] == ["Classic"]
+    assert [each.type for each in desk.ask(ListGroups(types=frozenset({"classic"}))).groups] == ["classic"]
     assert desk.ask(ListGroups(types=frozenset({"consumer"}))).groups == ()
 
 

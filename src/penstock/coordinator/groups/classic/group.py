@@ -91,7 +91,7 @@ class ClassicGroup:
     subscribed_topics: frozenset[str] | None = None
     """Of all members, where they speak the consumers' protocol and we can read it."""
 
-    kind = "Classic"
+    kind = "classic"
 
     @property
     def is_empty(self) -> bool:

@@ -68,7 +68,7 @@ class ConsumerGroup:
     regexes_checked: tuple[int, int] = (-1, -1)
     """The metadata that the expressions were last matched against, and when. The log has it of the last change."""
 
-    kind = "Consumer"
+    kind = "consumer"
     protocol_type = PROTOCOL_TYPE
 
     @property
