@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -46,7 +47,8 @@ class Slot:
             with self.fleet.changed:
                 self.is_revoking = False
                 assert self.process.stdin is not None
-                self.process.stdin.close()
+                with suppress(BrokenPipeError):  # a word was on its way when it died
+                    self.process.stdin.close()
                 self.process.stdout.close()
                 self.fleet.changed.notify_all()
 
@@ -87,12 +89,10 @@ class Slot:
     def tell(self, word: str) -> None:
         assert self.process is not None
         if self.process.poll() is None:
-            try:
-                assert self.process.stdin is not None
+            assert self.process.stdin is not None
+            with suppress(BrokenPipeError, ValueError):  # it has ended since
                 self.process.stdin.write(word + "\n")
                 self.process.stdin.flush()
-            except (BrokenPipeError, ValueError):
-                pass  # it has ended since
 
     def end(self) -> None:
         """Let it finish what it does and end; kill it if it cannot."""

@@ -6,8 +6,10 @@ broker, is killed. What the broker had written when it died is looked up on its 
 landed between a transaction's decision and its markers.
 """
 
+import os
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +32,9 @@ SOURCE, TARGET, PARTITIONS = "numbers", "written-on", 2
 NUMBERS_A_ROUND = 60
 TRIES_MAX = 25
 """To hit the moment between a decision and its markers, which is a few milliseconds long."""
+
+WATCH_S_MAX = 0.5
+"""How long a decision is waited for that does not come."""
 
 SETTINGS = {**GROUP_SETTINGS, "group.consumer.session.timeout.ms": "1500"}
 
@@ -88,10 +93,8 @@ class Mill:
     def kill_the_broker_in_end_txn(self) -> None:
         """Until it has left a transaction that was decided and not ended."""
         for _ in range(TRIES_MAX):
-            delay_s = self.rng.uniform(0, 0.006)
-            with self.rule_once(Key.END_TXN, is_answer=False, act=self.kill_broker_in(delay_s), passes=True):
+            with self.rule_once(Key.END_TXN, is_answer=False, act=self.kill_broker_at_decision, passes=True):
                 self.pour(20)
-            self.lives.kill()
             cut = prepared_on_disk(self.data)
             self.lives.start()
             self.ends_cut += cut
@@ -141,12 +144,18 @@ class Mill:
         self.fleet.slots[moment.client].kill()
         done.set()
 
-    def kill_broker_in(self, delay_s: float) -> Act:
-        def kill(done: threading.Event) -> None:
+    def kill_broker_at_decision(self, _: Moment, done: threading.Event) -> None:
+        """When the coordinator's log grows, which is when it has decided. A thread looks: the request must go on."""
+        before = coordinator_bytes(self.data)
+
+        def watch() -> None:
+            deadline = time.monotonic() + WATCH_S_MAX
+            while coordinator_bytes(self.data) == before and time.monotonic() < deadline:
+                pass
             self.lives.kill()
             done.set()
 
-        return lambda _, done: threading.Timer(delay_s, kill, [done]).start()
+        threading.Thread(target=watch).start()
 
     @contextmanager
     def rule_once(self, key: Key, *, is_answer: bool, act: Act, passes: bool) -> Iterator[None]:
@@ -226,10 +235,14 @@ def check(numbers: int, output: list[int]) -> None:
         )
 
 
+def coordinator_bytes(data: Path) -> int:
+    return sum(os.stat(path).st_size for path in data.glob("**/__transaction_state-*/*.log"))
+
+
 def prepared_on_disk(data: Path) -> int:
     """How many transactions are decided and not ended, by the log of the coordinator."""
     latest: dict[str, int] = {}
-    for path in sorted(data.glob("__transaction_state-*/*.log")):
+    for path in sorted(data.glob("**/__transaction_state-*/*.log")):
         try:
             for batch in iter_batches(path.read_bytes()):
                 for record in batch.records():

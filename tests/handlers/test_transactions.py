@@ -11,6 +11,7 @@ from tests.wire_requests import fetch_all
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.handlers import transaction_admin, transactions
+from penstock.handlers.context import Context
 from penstock.records import build_batch
 from penstock.storage import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -616,3 +617,45 @@ def test_a_damaged_partition_stops_its_own_transactions_alone(node: StillNode) -
     }
     assert listed(node, 2) == sorted(name for name, number in kept.items() if number == 1)
     assert TopicPartition("orders", 0) in node.node.context.replicas.partitions
+
+
+class Denying(Context):
+    """A node whose ACLs allow nothing."""
+
+    __slots__ = ()
+
+    def authorize(self, *_: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_who_may_do_nothing_is_told_so_and_changes_nothing(version: int) -> None:
+    """In the first and in the last version of each API."""
+    node = StillNode(settings=FEW)
+    node.create_topic("orders", 3)
+    producer = Txn(node, "mine", speaks=1)
+    producer.init()
+    assert producer.send("orders", 0, b"a") is NONE
+
+    def of(api: Api) -> int:
+        return min(max(version, KAFKA_RANGES[api].min), KAFKA_RANGES[api].max)
+
+    node.node.context.__class__ = Denying
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert producer.init(of(Api.INIT_PRODUCER_ID)) is refused
+    assert producer.add_offsets("g", of(Api.ADD_OFFSETS_TO_TXN)) is refused
+    assert producer.txn_offset_commit("g", "orders", 0, 1, version=of(Api.TXN_OFFSET_COMMIT)) is refused
+    assert producer.end(commit=True, version=of(Api.END_TXN)) is refused
+    assert code_of(describe(node, "mine")) is refused
+    assert listed(node, of(Api.LIST_TRANSACTIONS)) == []
+    assert producer.add(("orders", 1), version=3) is refused
+    by_broker = producer.call(Api.ADD_PARTITIONS_TO_TXN, 5, transactions=())
+    assert code_of(by_broker) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    codes = write_markers(
+        node, producer.producer_id, producer.epoch, ("orders", 0), version=of(Api.WRITE_TXN_MARKERS)
+    )
+    assert codes == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    node.node.context.__class__ = Context
+    found = describe(node, "mine")
+    assert (found.transaction_state, found.topics[0].partitions) == ("Ongoing", (0,))
+    assert node.node.context.replicas.find("orders", 0).last_stable == 0

@@ -8,9 +8,9 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import build_batch
+from penstock.records import build_batch, end_txn_marker
 from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
-from penstock.storage import Appended, open_directory
+from penstock.storage import Appended, Origin, open_directory
 from penstock.vfs import FaultyDisk, MemoryDisk
 
 TOPIC_ID = bytes(range(16))
@@ -354,7 +354,7 @@ def test_what_is_in_the_log_already_can_be_waited_for(durability: Durability) ->
     stage.partition.stage(memoryview(bytearray(build_batch([(None, b"v", START_MS)]))), 1, START_MS)
     stage.world.advance()
     assert stage.partition.log.flushed == 0
-    writer = Producer(Appended(0, 0), -1, START_MS + 1000)
+    writer = Waiting(Appended(0, 0), ALL_IN_SYNC, START_MS + 1000)
     stage.partition.wait_for_written(writer)
     stage.world.advance(10)
     assert writer.answers == [None]

@@ -1,4 +1,4 @@
-"""With thousands of partitions it counts what each costs at a start and at a stop: what need not be done is not done."""
+"""With thousands of partitions it counts what each costs at a start and at a stop: no more is done than needed."""
 
 from random import Random
 

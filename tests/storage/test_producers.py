@@ -239,8 +239,8 @@ def test_snapshots_are_listed_and_removed_by_offset() -> None:
     assert snapshot_offsets(disk) == [10, 20]
     remove_snapshots_above(disk, "/", 10)
     assert snapshot_offsets(disk) == [10]
+    assert len(files_of(disk, "")) == 2
 
 
 def snapshot_offsets(disk: MemoryDisk) -> list[int]:
     return [int(entry.name[:20]) for entry in disk.list_dir("/") if entry.name.endswith(".snapshot")]
-    assert len(files_of(disk, "")) == 2

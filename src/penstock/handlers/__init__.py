@@ -13,7 +13,7 @@
     coordinators       who keeps a group or a transactional id
     groups, consumer_groups                    members of groups, by the classic and by the consumer protocol
     offset_commits, group_admin                what groups have committed; groups listed, described, deleted
-    transactions       partitions and offsets join, and it ends; transaction_admin: listed, described, ended from outside
+    transactions       partitions and offsets join, and it ends; transaction_admin: looked at, ended from outside
     taking_part        whether a batch may be written as part of a transaction
     waiting            answers that rest on others
     internal_topics, words                     the cluster's own topics; what refusals have in common

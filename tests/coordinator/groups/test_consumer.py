@@ -544,7 +544,7 @@ def test_a_group_is_described() -> None:
     assert member.assignment == member.target
     assert not member.is_classic
     (listed,) = desk.ask(ListGroups(types=frozenset({"consumer"}))).groups
-    assert (listed.type, listed.state, listed.protocol_type) == ("Consumer", "Stable", "consumer")
+    assert (listed.type, listed.state, listed.protocol_type) == ("consumer", "Stable", "consumer")
 
 
 def test_a_partition_has_an_owner_that_may_read_it() -> None:
