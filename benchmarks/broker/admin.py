@@ -49,10 +49,14 @@ class Admin:
         _, body_at = parse_response_header(reply, api, version)
         return read_response(api, version, reply[body_at:])
 
+    def send(self, frame: bytes) -> bytes:
+        """A request that was made before, and its reply with its length."""
+        self._socket.sendall(frame)
+        return receive_frame(self._socket)
+
     def produce(self, frame: bytes) -> None:
         """Send a Produce that was made before, and see that it succeeded."""
-        self._socket.sendall(frame)
-        reply = memoryview(receive_frame(self._socket))[4:]
+        reply = memoryview(self.send(frame))[4:]
         _, body_at = parse_response_header(reply, Api.PRODUCE, PRODUCE_VERSION)
         for topic in read_response(Api.PRODUCE, PRODUCE_VERSION, reply[body_at:]).responses:
             for each in topic.partition_responses:

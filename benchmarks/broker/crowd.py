@@ -4,7 +4,8 @@ A JoinGroup is answered when the group has its generation, and a server answers 
 order; so members cannot share connections. One member is there before the others come: a group that is
 not empty has no first delay (`group.initial.rebalance.delay.ms`), which is a wait and no work.
 
-The group has settled when all members are in one generation, or epoch, and each partition is with exactly one of them.
+The group has settled when all members are in one generation, or epoch, each partition is with exactly one of them, and
+no member has two more than another.
 Until then a member that has nothing else to do sends a heartbeat every quarter of a second. A client would wait 3 or 5
 seconds, and most of the time of a rebalance is that; here the broker is measured.
 """
@@ -128,6 +129,9 @@ class Crowd:
         members = [seat.member for seat in self._seats.values()]
         if len({each.generation for each in members}) != 1:
             return False
+        shares = [len(each.partitions) for each in members]
+        if max(shares) - min(shares) > 1:
+            return False  # a coordinator may take members in first, and share anew a little later
         return len({number for each in members for number in each.partitions}) == self._group.partitions
 
 

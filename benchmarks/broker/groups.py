@@ -24,7 +24,7 @@ PROTOCOLS: Final = ("classic", "consumer")
 GROUP_NAME: Final = "bench-group-{:06}"
 SETTLE_MEMBERS, SETTLE_PARTITIONS = 500, 1000
 HEARTBEAT_MEMBERS: Final = 64
-COMMIT_GROUPS, COMMIT_MEMBERS = 5, 10
+COMMIT_GROUPS, COMMIT_MEMBERS = 1, 50
 COMMIT_RATE: Final = 1000
 _OFFSETS: Final = 8
 """Different ones that a member commits in turn."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from benchmarks.broker import frames
+from benchmarks.broker import frames, groups
 from benchmarks.broker.goals import AIMS, GOALS, Against, Goal
 from benchmarks.broker.load import BadReply, Load, cpu_seconds, drive, receive_frame
 from benchmarks.broker.report import Result
@@ -24,7 +24,11 @@ from penstock.records import RecordBatch
 from penstock.wire import parse_fetch, parse_header, parse_produce
 
 ROOT = Path(__file__).parents[2]
-QUICK_ROWS = ("produce-64", "fetch-1m", "fsync-8", "rest")
+QUICK_ROWS = [
+    ("produce-64", "fetch-1m", "fsync-8", "rest"),
+    ("heartbeat-consumer", "commits-1000", "settle-classic", "settle-consumer"),
+]
+BESIDE_A_YARDSTICK = {"produce-64", "fetch-1m", "fsync-8", "heartbeat-consumer", "commits-1000"}
 
 
 # -- frames -------------------------------------------------------------------------------------------
@@ -66,7 +70,7 @@ def test_a_fetch_frame_reads_back() -> None:
 
 
 def test_all_frames_of_a_row_have_one_size() -> None:
-    for row in hot_rows():
+    for row in [*hot_rows(), *groups.hot_rows()]:
         load = row.load(FLOOR_TOPIC, 0.01)
         assert len({len(frame) for ring in load.rings for frame in ring}) == 1, row.name
 
@@ -90,6 +94,16 @@ def test_the_generator_stops_when_its_time_is_up() -> None:
     load = Load([[bytes(64)]], 1, 1, requests=10**9, requests_warm=0, error_at=20, seconds_max=0.05)
     with floor(64, 64) as server:
         assert 0 < drive(server.port, server.pid, load).requests < 10**9
+
+
+def test_the_generator_keeps_to_a_rate() -> None:
+    load = Load([[bytes(64)]], 4, 1, requests=50, requests_warm=10, error_at=20, rate=500.0)
+    with floor(64, 64) as server:
+        measured = drive(server.port, server.pid, load)
+
+    assert measured.requests >= 50
+    # What was late may be made up for, by no more than the connections have in flight.
+    assert measured.seconds >= (50 - 4) / 500.0 - 0.02
 
 
 @contextmanager
@@ -195,14 +209,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_quick_run_measures_every_figure_of_its_rows() -> None:
-    done = run("--quick", "--no-goals", "--json", "--rows", ",".join(QUICK_ROWS))
+@pytest.mark.parametrize("rows", QUICK_ROWS, ids=["records", "groups"])
+def test_a_quick_run_measures_every_figure_of_its_rows(rows: tuple[str, ...]) -> None:
+    done = run("--quick", "--no-goals", "--json", "--rows", ",".join(rows))
 
     assert done.returncode == 0, done.stderr
     found = {each["key"]: each for each in json.loads(done.stdout)["rows"]}
-    assert set(found) == {line.key for row in all_rows() if row.name in QUICK_ROWS for line in row.lines}
+    assert set(found) == {line.key for row in all_rows() if row.name in rows for line in row.lines}
     assert all(each["medians"]["penstock"] is not None for each in found.values())
-    assert all(found[key]["times_yardstick"] > 0 for key in ("produce-64", "fetch-1m", "fsync-8"))
+    assert all(found[key]["times_yardstick"] > 0 for key in BESIDE_A_YARDSTICK & set(rows))
 
 
 def test_a_row_that_does_not_exist_is_named() -> None:

@@ -26,6 +26,7 @@ class Slot:
         self.commits = 0
         self.aborts = 0
         self.failures: list[str] = []
+        self.owned: set[int] = set()
         self.is_revoking = False
         self.is_over = False
         self._thread = threading.Thread(target=self._run)
@@ -46,6 +47,7 @@ class Slot:
             self.process.wait()
             with self.fleet.changed:
                 self.is_revoking = False
+                self.owned.clear()
                 assert self.process.stdin is not None
                 with suppress(BrokenPipeError):  # a word was on its way when it died
                     self.process.stdin.close()
@@ -69,6 +71,8 @@ class Slot:
 
     def _take(self, said: dict[str, Any]) -> None:
         match said["event"]:
+            case "assigned":
+                self.owned.update(said["partitions"])
             case "committed":
                 self.is_revoking = False
                 self.commits += 1
@@ -77,6 +81,7 @@ class Slot:
             case "revoking":
                 # Who owns nothing gives nothing away: that is no moment to aim at.
                 self.is_revoking = bool(said["partitions"])
+                self.owned.difference_update(said["partitions"])
             case "failed":
                 self.failures.append(said["reason"])
 

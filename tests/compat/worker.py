@@ -20,6 +20,8 @@ from typing import Any, TypedDict
 
 POLL_MS = 50
 BATCH = 10
+STUCK_S = 3.0
+"""A transaction that takes so long has gone wrong."""
 
 
 class Wish(TypedDict):
@@ -107,7 +109,9 @@ class Confluent:
     def run(self) -> None:
         if self.is_transactional:
             self.producer.init_transactions(30)
-        self.consumer.subscribe([self.wish["source"]], on_revoke=self._let_go, on_lost=self._let_go)
+        self.consumer.subscribe(
+            [self.wish["source"]], on_assign=self._take, on_revoke=self._let_go, on_lost=self._let_go
+        )
         while not self.orders.is_over:
             self._read()
             if not self.batch:
@@ -120,6 +124,9 @@ class Confluent:
                 self._write()
             self.batch.clear()
         self.consumer.close()
+
+    def _take(self, _: Any, partitions: list[Any]) -> None:
+        say("assigned", partitions=sorted(each.partition for each in partitions))
 
     def _let_go(self, _: Any, partitions: list[Any]) -> None:
         gone = {each.partition for each in partitions}
@@ -147,12 +154,16 @@ class Confluent:
         return [TopicPartition(self.wish["source"], *each) for each in places.items()]
 
     def _write(self) -> None:
+        # librdkafka's issues 5456 and 5511: it may wait for a broker that is back for ever, and past its own timeout.
+        watch = threading.Timer(STUCK_S, os._exit, [3])
+        watch.start()
         self.producer.begin_transaction()
         self._send()
         self.producer.send_offsets_to_transaction(
             self._offsets(), self.consumer.consumer_group_metadata(), 30
         )
         self.producer.commit_transaction(30)
+        watch.cancel()
         say("committed", count=len(self.batch))
 
     def _change_ones_mind(self) -> None:
@@ -190,23 +201,22 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
     """Held over a transaction: partitions are let go, and taken, between."""
     loop = asyncio.get_running_loop()
     changes = 0
-    """How often partitions came or went."""
+    """How often partitions have come or gone, with all that goes with it."""
 
     class Taking(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: Any) -> None:
             nonlocal changes
             async with working:
-                changes += 1
                 gone = sorted(each.partition for each in revoked)
                 await loop.run_in_executor(None, orders.let_go, gone)
                 for partition in gone:
                     if partition in producers:
                         await producers.pop(partition).stop()
+                changes += 1
 
         async def on_partitions_assigned(self, assigned: Any) -> None:
             nonlocal changes
             async with working:
-                changes += 1
                 for place in assigned:
                     producer = AIOKafkaProducer(
                         bootstrap_servers=wish["bootstrap"],
@@ -217,6 +227,8 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
                     # Only now is it certain where the last owner came to.
                     consumer.seek(place, await consumer.committed(place) or 0)
                     producers[place.partition] = producer
+                changes += 1
+                say("assigned", partitions=sorted(producers))
 
     async def write(partition: int, records: list[Any]) -> None:
         producer = producers[partition]

@@ -14,7 +14,7 @@ from tests.worlds import START_MS
 from penstock.base.ids import TopicPartition
 from penstock.records import build_batch
 from penstock.storage import DirectoryRefused, open_directory
-from penstock.vfs import MemoryDisk
+from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import Api, request_module
 
 
@@ -120,6 +120,39 @@ def test_a_topic_that_was_deleted_is_gone_from_disk_and_comes_back_empty() -> No
 
     node.create_topic("orders")
     assert fetch_all(node, "orders", 0) == []
+
+
+def test_a_topic_of_many_partitions_is_deleted_with_no_more_syncs_than_one() -> None:
+    node = StillNode()
+    assert isinstance(node.disk, MemoryDisk)
+    counts = []
+    for name, partitions in (("few", 1), ("many", 40)):
+        node.create_topic(name, partitions)
+        made: list[str] = []
+        node.disk.on_sync = made.append
+        node.client().call(Api.DELETE_TOPICS, 5, topic_names=(name,), timeout=timedelta(seconds=5))
+        node.disk.on_sync = None
+        counts.append(len(made))
+    assert counts[0] == counts[1]
+    node.crash(Random(1))
+    assert [each for each in node.node.directory.logs if each.topic == "many"] == []
+
+
+def test_files_of_a_deleted_topic_stay_while_its_names_are_not_durably_gone() -> None:
+    """They go at the next start, which finds them under their last names, or the partition whole."""
+    disk = FaultyDisk(MemoryDisk())
+    node = StillNode(disk)
+    node.create_topic("orders", file_delete_delay_ms="0")
+    logs = node.node.directory.layout.logs
+    disk.fail("sync_dir", path=logs, times=1)
+    node.client().call(Api.DELETE_TOPICS, 5, topic_names=("orders",), timeout=timedelta(seconds=5))
+    node.world.advance(1000)
+    [left] = [each.name for each in disk.list_dir(logs) if each.name.startswith("orders")]
+    assert left.endswith("-delete")
+    node.stop()
+    node.restart()
+    node.world.advance(1000)
+    assert [each.name for each in disk.list_dir(logs) if each.name.startswith("orders")] == []
 
 
 def test_partitions_that_were_there_before_the_cluster_become_topics() -> None:

@@ -15,8 +15,9 @@ from penstock.sim.play import play
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import STEPS_DEFAULT, Scenario, draw
 
-SEEDS = 20
-SEEDS_LONG = 500
+SEEDS = (*range(1, 20, 2), *range(2, 41, 2))
+"""The even ones have groups and transactions."""
+SEEDS_LONG = [seed for seed in range(1, 1001) if seed not in SEEDS]
 
 KEPT = [
     (int(line.split()[0]), int(line.split()[1]))
@@ -32,7 +33,7 @@ def went_well(seed: int, steps: int = STEPS_DEFAULT) -> None:
         pytest.fail(str(failure))
 
 
-@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_goes_well(seed: int) -> None:
     went_well(seed)
 
@@ -43,7 +44,7 @@ def test_a_seed_that_once_failed_goes_well(seed: int, steps: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEEDS + 1, SEEDS_LONG + 1))
+@pytest.mark.parametrize("seed", SEEDS_LONG)
 def test_many_seeds_go_well(seed: int) -> None:
     went_well(seed)
 
@@ -57,8 +58,19 @@ def crashing() -> Scenario:
     )
 
 
-def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_there() -> None:
-    seed = crashing().seed
+def coordinating() -> Scenario:
+    """The first scenario in which the node crashes often, and that has both kinds of groups."""
+    return next(
+        scenario
+        for scenario in map(draw, range(2, 1000, 2))
+        if 0 < scenario.crash_us_mean <= 300_000
+        and len({each.is_consumer_protocol for each in scenario.coordination.members}) == 2
+    )
+
+
+@pytest.mark.parametrize("scenario", [crashing(), coordinating()], ids=["plain", "coordinated"])
+def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_there(scenario: Scenario) -> None:
+    seed = scenario.seed
     told = play(seed, 2000)
     assert told.outcome is not None, told.failure
     program = f"from penstock.sim.play import play; print(play({seed}, 2000).outcome.fingerprint)"
@@ -98,8 +110,27 @@ def test_a_run_does_what_it_is_for() -> None:
         assert what in told
 
 
+def test_a_run_with_groups_and_transactions_does_what_it_is_for() -> None:
+    outcome = Simulation(replace(coordinating(), steps=12_000)).run()
+    told = "\n".join(outcome.trace)
+    assert outcome.processes > 3
+    assert outcome.transactions > 5
+    assert outcome.commits > 5
+    for what in (
+        "crashes",
+        "stalls for",
+        "has offsets in transaction",
+        "(committed)",
+        "(aborted)",
+        "in generation 2",
+        "in epoch",
+        "goes on at",
+    ):
+        assert what in told
+
+
 def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
-    scenarios = [draw(seed) for seed in range(1, SEEDS + 1)]
+    scenarios = [draw(seed) for seed in SEEDS]
     assert {each.acks for scenario in scenarios for each in scenario.producers} == {0, 1, -1}
     assert {each.uses_session for scenario in scenarios for each in scenario.consumers} == {True, False}
     assert {scenario.settings["durability.fsync"] for scenario in scenarios} >= {"alone", "never"}
@@ -107,3 +138,9 @@ def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
     assert any(topic.is_compacted for scenario in scenarios for topic in scenario.topics)
     assert any(topic.is_shortened for scenario in scenarios for topic in scenario.topics)
     assert any("flush.messages" in topic.configs for scenario in scenarios for topic in scenario.topics)
+    together = [scenario.coordination for scenario in scenarios]
+    assert {each.is_consumer_protocol for one in together for each in one.members} == {True, False}
+    assert {each.is_version_2 for one in together for each in one.transactional} == {True, False}
+    assert {each.is_shared for one in together for each in one.transactional} == {True, False}
+    assert {each.is_version_2 for one in together for each in one.workers} == {True, False}
+    assert any(scenario.has_disk_faults and scenario.coordination.workers for scenario in scenarios)

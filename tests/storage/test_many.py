@@ -116,3 +116,36 @@ def test_a_checkpoint_between_that_is_taken_back_is_done_again() -> None:
     assert log.finish_checkpoint(again)
     assert log.is_checkpointed(is_last=True)
     assert log.recovery_point.offset == log.log_end
+
+
+def test_many_are_deleted_with_no_more_syncs_than_one() -> None:
+    def syncs_for(count: int) -> int:
+        memory = MemoryDisk()
+        directory = filled(memory)
+        directory.checkpoint()
+        made: list[str] = []
+        memory.on_sync = made.append
+        for number in range(count):
+            directory.delete(partition(number), Random(number), sync=False)
+        directory.sync_deleted()
+        memory.on_sync = None
+        reopened = open_small(memory.crash_clone(Random(0)))
+        assert sorted(reopened.logs) == [partition(number) for number in range(count, COUNT)]
+        assert len(reopened.leftovers) == count
+        return len(made)
+
+    assert syncs_for(1) == syncs_for(COUNT)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_that_a_power_cut_brings_back_is_whole(seed: int) -> None:
+    """Its files go only after its name is durably gone."""
+    memory = MemoryDisk()
+    directory = filled(memory)
+    directory.checkpoint()
+    expected = batches_of(directory.logs[partition(0)])
+    directory.delete(partition(0), Random(1), sync=False)
+    again = open_small(memory.crash_clone(Random(seed)))
+    assert partition(0) in again.logs or len(again.leftovers) == 1
+    if partition(0) in again.logs:
+        assert batches_of(again.logs[partition(0)]) == expected

@@ -4,6 +4,8 @@ Kafka hashes the name as Java does. Every broker and every tool must come to the
 part of the format of `__consumer_offsets` and `__transaction_state`.
 """
 
+from functools import lru_cache
+
 _BITS_32 = 0xFFFFFFFF
 _INT32_MIN = -(2**31)
 
@@ -17,6 +19,7 @@ def java_string_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
+@lru_cache(4096)  # a member says the name of its group with every heartbeat
 def partition_for(name: str, count: int) -> int:
     """The partition, of so many, that has this name. The smallest number has no absolute value in Java: it is 0."""
     value = java_string_hash(name)

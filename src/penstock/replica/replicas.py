@@ -29,6 +29,7 @@ from penstock.metadata import (
 from penstock.metadata.configs import min_insync_replicas
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage import Log, LogDirectory, StorageError
+from penstock.storage.directory import DirectoryRemoval
 from penstock.wire import TopicKey
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Replicas:
         self._is_working = False
         self._created: dict[Partition, None] = {}
         """New, and not yet durably named: not served before that."""
+        self._dropped: list[tuple[float, DirectoryRemoval]] = []
+        """Gone, and not yet durably so: not emptied before that; and after how many ms then."""
 
     # -- finding ---------------------------------------------------------------------------------------
 
@@ -142,6 +145,8 @@ class Replicas:
         for topic in changed.topics_deleted:
             for number in sorted(topic.partitions):
                 yield partial(self._drop, TopicPartition(topic.name, number))
+        if changed.topics_deleted:
+            yield self._sync_dropped
         placed = set()
         rules = _TopicRules(image, self._settings)
         for each in changed.partitions:
@@ -149,6 +154,7 @@ class Replicas:
             placed.add(TopicPartition(each.topic.name, each.number))
         if changed.partitions:
             yield self._sync_created
+            yield self._sync_dropped
         for name in self._reconfigured(image, changed):
             if name not in placed:
                 yield partial(self._configure, name, rules)
@@ -246,11 +252,28 @@ class Replicas:
         if partition is not None:
             self._forget(partition)
             partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if name in self.directory.logs:
+        log = self.directory.logs.get(name)
+        if log is not None:
             try:
-                self._remove(name)
+                removal = self.directory.delete(name, self._world.rng, sync=False)
             except StorageError as error:
                 logger.error("%s", error)
+            else:
+                self._dropped.append((log.settings.file_delete_delay_ms, removal))
+        return CREATION_COST
+
+    def _sync_dropped(self) -> int:
+        """What was dropped is durably gone, all of it with one sync, and its files go in their time."""
+        dropped, self._dropped = self._dropped, []
+        if not dropped:
+            return 0
+        try:
+            self.directory.sync_deleted()
+        except StorageError as error:
+            logger.error("%s; the files of %d deleted partitions go at the next start", error, len(dropped))
+            return CREATION_COST
+        for delay_ms, removal in dropped:
+            self._empty_later(delay_ms, removal)
         return CREATION_COST
 
     def _forget(self, partition: Partition) -> None:
@@ -259,8 +282,9 @@ class Replicas:
 
     def _remove(self, name: TopicPartition) -> None:
         delay_ms = self.directory.logs[name].settings.file_delete_delay_ms
-        removal = self.directory.delete(name, self._world.rng)
+        self._empty_later(delay_ms, self.directory.delete(name, self._world.rng))
 
+    def _empty_later(self, delay_ms: float, removal: DirectoryRemoval) -> None:
         def done(_: None, error: Exception | None) -> None:
             if error is not None:
                 logger.error("%s", error)

@@ -133,14 +133,14 @@ class GroupShard(Shard):
         """Write what was decided, and have it told once it is committed."""
 
         def settled(error: KafkaError | None) -> None:
-            now_ms = self._world.now_ms()
             if error is None:
-                self.coordinator.settled(outcome, ErrorCode.NONE, now_ms)
+                if outcome.change.settled is not None:
+                    self.coordinator.settled(outcome, ErrorCode.NONE, self._world.now_ms())
+                    self.set_timer()
                 _pass_on(outcome.reply, later)
-                self.set_timer()
                 return
             code = write_error(error.code)
-            self.coordinator.settled(outcome, code, now_ms)
+            self.coordinator.settled(outcome, code, self._world.now_ms())
             if later is not None and request is not None and not later.is_answered:
                 later.answer(refusal(request, code))
             if outcome.records:

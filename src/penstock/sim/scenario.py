@@ -110,7 +110,7 @@ def draw(seed: int, steps: int = STEPS_DEFAULT) -> Scenario:
 
 
 def _with_coordination(scenario: Scenario) -> Scenario:
-    """The same with groups and transactions; its other clients are fewer."""
+    """The same with groups and transactions; its other clients are fewer, and slower."""
     rng = Random(f"{scenario.seed}/coordination")
     settings = scenario.settings | draw_settings(rng)
     plain = {"segment.bytes": str(rng.choice((1000, 5000, 20_000)))}
@@ -127,13 +127,15 @@ def _with_coordination(scenario: Scenario) -> Scenario:
         Survives.POWER_CUT if syncs else Survives.KILL,
         is_idempotent=True,
         batch_records_max=3,
-        pace_us=rng.choice((5_000, 20_000)),
+        pace_us=rng.choice((10_000, 40_000)),
+        drops_link=0.01,
     )
+    slower = tuple(replace(each, pace_us=20_000) for each in scenario.producers[:2])
     return replace(
         scenario,
         settings=settings,
         topics=topics,
-        producers=(*scenario.producers[:2], feeder),
+        producers=(*slower, feeder),
         consumers=(*scenario.consumers[:1], ConsumerPlan("reader", TARGET, isolation=1)),
         coordination=draw_coordination(rng, settings, [each.name for each in scenario.topics]),
         has_disk_faults=scenario.has_disk_faults and syncs,

@@ -178,6 +178,7 @@ class Transactor:
             self._agenda.append(self._produce)
         if work.member is not None and work.positions:
             group = work.member.group
+            self._agenda.append(lambda: self._find_group(group))
             if not self.terms.is_version_2:
                 self._agenda.append(lambda: self._add_offsets(group))
             self._agenda.append(lambda: self._commit_offsets(work))
@@ -297,6 +298,17 @@ class Transactor:
             self._done()
             return
         body = group_speech.find_coordinator(version, self.terms.transactional_id, group_speech.TRANSACTION)
+
+        def heard(version: int, body: memoryview) -> None:
+            if self._judge("FindCoordinator", group_speech.read_find_coordinator(version, body)):
+                self._done()
+
+        self._ask(Api.FIND_COORDINATOR, body, heard)
+
+    def _find_group(self, group: str) -> None:
+        """Offsets can be committed where their coordinator is known, and there is one from when it was asked for."""
+        version = self._version(Api.FIND_COORDINATOR)
+        body = group_speech.find_coordinator(version, group, group_speech.GROUP)
 
         def heard(version: int, body: memoryview) -> None:
             if self._judge("FindCoordinator", group_speech.read_find_coordinator(version, body)):

@@ -157,17 +157,19 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(f"cannot sync {self.layout.logs}: {error.strerror or error}") from error
 
-    def delete(self, partition: TopicPartition, rng: "Random") -> DirectoryRemoval:
-        """Take a partition out, durably: its directory is renamed, and emptied later."""
+    def delete(self, partition: TopicPartition, rng: "Random", *, sync: bool = True) -> DirectoryRemoval:
+        """Take a partition out: its directory is renamed, and emptied later. Durable when this returns, or, without
+        `sync`, after `sync_deleted`; the removal must not run before."""
         log = self.logs[partition]
         target = f"{self.layout.logs}/{names.deleted_partition_dir(partition, rng.randbytes(16).hex())}"
         try:
             self.vfs.rename(log.directory, target)
-            try:
-                self.vfs.sync_dir(self.layout.logs)
-            except OSError:
-                self.vfs.rename(target, log.directory)
-                raise
+            if sync:
+                try:
+                    self.vfs.sync_dir(self.layout.logs)
+                except OSError:
+                    self.vfs.rename(target, log.directory)
+                    raise
         except OSError as error:
             raise StorageError(f"cannot delete {log.directory}: {error.strerror or error}") from error
         del self.logs[partition]
@@ -178,11 +180,20 @@ class LogDirectory:
         for offsets in (self._recovery_points, self._log_starts, self._cleaner_points, self.high_watermarks):
             offsets.pop(partition, None)
         self._has_stale_points = True
+        if sync:
+            self._try_to_forget_deleted()
+        return DirectoryRemoval(self.vfs, target)
+
+    def sync_deleted(self) -> None:
+        """Make it durable that partitions are gone: all of them with one sync, and one write of each checkpoint."""
+        self.sync_names()
+        self._try_to_forget_deleted()
+
+    def _try_to_forget_deleted(self) -> None:
         try:
             self._forget_deleted()
         except StorageError as error:
             logger.warning("%s; it is written before a partition is made", error)
-        return DirectoryRemoval(self.vfs, target)
 
     def set_topic_id(self, partition: TopicPartition, topic_id: bytes) -> None:
         """Give a partition the id of its topic, if it has another or none; durable when this returns."""

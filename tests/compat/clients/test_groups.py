@@ -180,9 +180,9 @@ def test_a_group_changes_to_the_new_protocol_and_back_without_a_stop(
 ) -> None:
     """KIP-848: each member changes when it is restarted; in between both kinds share the work."""
     with work(lives, admin, name) as (crowd, _):
-        old = [crowd.join("confluent", "cooperative-sticky") for _ in range(2)]
+        old = [crowd.join("confluent", "range") for _ in range(2)]
         crowd.wait_balanced()
-        for assignor in ("consumer", "cooperative-sticky"):
+        for assignor in ("consumer", "range"):
             new = []
             for member in old:
                 new.append(crowd.join("confluent", assignor))

@@ -54,12 +54,14 @@ class Heartbeats:
             and (request.subscribed_names is not None or request.subscribed_regex is not None)
             and request.owned is not None
         )
-        has = as_partitions(after.assigned)
+        is_told = is_joining or is_full
+        if after is not old and not is_told:
+            is_told = as_partitions(after.assigned) != as_partitions(old.assigned)
         reply = ConsumerHeartbeatReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
             heartbeat_interval_ms=self._shard.settings.consumer_heartbeat_interval_ms,
-            assignment=has if is_joining or is_full or has != as_partitions(old.assigned) else None,
+            assignment=as_partitions(after.assigned) if is_told else None,
         )
         return Outcome(reply, Change(tuple(records)))
 

@@ -52,7 +52,7 @@ class Planning:
         topics, now_ms = self._shard.topics, self._shard.now_ms
         names_changed = new.names != old.names
         regex_changed = (new.regex or "") != (old.regex or "")
-        if new != old:
+        if new is not old and new != old:
             records.append(new.subscription_record(group.group_id))
         regexes, matches_changed = self._regexes(step, regex_changed)
         bumps = step.is_new_group or names_changed or regex_changed or matches_changed
