@@ -10,11 +10,27 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.compat.clients.confluent import ConfluentDriver
 from tests.compat.clients.driver import SECONDS_MAX, Record, Sending, read
-from tests.compat.clients.lives import GROUP_SETTINGS, KafkaLives, Lives, PenstockLives, free_port
+from tests.compat.clients.lives import (
+    GROUP_SETTINGS,
+    KafkaLives,
+    Lives,
+    PenstockLives,
+    free_port,
+    kafka_lives,
+)
 from tests.compat.clients.patient import Patient, wait_until
 from tests.compat.kafka.peer import KafkaPeer
+from tests.processes import refusal
 
 pytestmark = pytest.mark.kafka
 
@@ -250,3 +266,43 @@ def test_a_group_and_its_transactional_offsets_go_over_in_the_middle(hands: Hand
         take(consumer, numbered(15, 20))
     finally:
         consumer.close()
+
+
+@pytest.mark.long
+def test_a_directory_with_acls_is_refused_and_left_as_it_is(kafka: KafkaPeer, tmp_path: Path) -> None:
+    """What kept somebody out of Kafka would let everybody in here."""
+    data = tmp_path / "kafka-logs"
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    allowed = AclBinding(
+        ResourceType.TOPIC,
+        "secrets",
+        ResourcePatternType.LITERAL,
+        "User:somebody",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    with kafka_lives(kafka, data, settings) as lives:
+        driver = ConfluentDriver(lives.bootstrap)
+        [done] = driver.admin.create_acls([allowed]).values()
+        done.result(SECONDS_MAX)
+        lives.stop()
+        refused = refusal(data=data)
+        assert refused.code == 2
+        assert "the cluster has ACLs, which are not enforced yet" in refused.err
+        lives.start()
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        [found] = driver.admin.describe_acls(everything).result(SECONDS_MAX)
+        assert found == allowed
+        lives.stop()

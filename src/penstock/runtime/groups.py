@@ -30,10 +30,14 @@ logger = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
+_NO_RACKS: frozenset[str] = frozenset()
+
+
 class _Topic(NamedTuple):
     """A topic of the image, as a coordinator looks at it."""
 
-    image: ClusterImage
+    brokers_racks: Mapping[int, str]
+    """Of those that say where they are."""
     topic: ImageTopic
 
     @property
@@ -49,16 +53,19 @@ class _Topic(NamedTuple):
         return len(self.topic.partitions)
 
     def racks(self, partition: int) -> frozenset[str]:
-        brokers = (self.image.brokers.get(each) for each in self.topic.partitions[partition].replicas)
-        return frozenset(each.rack for each in brokers if each is not None and each.rack)
+        known = self.brokers_racks
+        if not known:
+            return _NO_RACKS  # asked for each partition whenever a member comes or goes
+        return frozenset(known[each] for each in self.topic.partitions[partition].replicas if each in known)
 
 
 class _ByName(Mapping[str, _Topic]):
-    def __init__(self, image: ClusterImage) -> None:
+    def __init__(self, image: ClusterImage, brokers_racks: Mapping[int, str]) -> None:
         self._image = image
+        self._brokers_racks = brokers_racks
 
     def __getitem__(self, name: str) -> _Topic:
-        return _Topic(self._image, self._image.topics[name])
+        return _Topic(self._brokers_racks, self._image.topics[name])
 
     def __iter__(self) -> Any:
         return iter(self._image.topics)
@@ -75,12 +82,13 @@ class ImageTopics:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
+        self._brokers_racks = {number: each.rack for number, each in image.brokers.items() if each.rack}
         self.version = image.offset
-        self.by_name: Mapping[str, _Topic] = _ByName(image)
+        self.by_name: Mapping[str, _Topic] = _ByName(image, self._brokers_racks)
 
     def by_id(self, topic_id: bytes) -> _Topic | None:
         topic = self._image.topic_by_id(topic_id)
-        return None if topic is None else _Topic(self._image, topic)
+        return None if topic is None else _Topic(self._brokers_racks, topic)
 
 
 class GroupShard(Shard):

@@ -8,7 +8,7 @@ from penstock.sim import group_speech as speech
 from penstock.sim.client import Stage
 from penstock.sim.group_speech import Beat, Beaten, Membership
 from penstock.sim.members import Member, MemberPlan
-from penstock.sim.transactor import MEMBER_GONE
+from penstock.sim.txn_terms import MEMBER_GONE
 from penstock.wire import Api
 
 LEAVING = -1

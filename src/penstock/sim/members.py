@@ -1,8 +1,7 @@
 """Members of groups: they join, read what they are given, commit where they are, and come and go.
 
-A member of the classic protocol joins, and syncs; whoever leads gives each member its partitions. One of the consumer
-protocol says in its heartbeats what it has, and hears what it is to have. Either may crash, and come back as somebody
-else; stall, and go on as if nothing had been, though the group has gone on without it; or leave.
+A member may crash, and come back as somebody else; stall, and go on as if nothing had been, though the group has gone
+on without it; or leave. How it becomes a member is its protocol's (`classic_members`, `consumer_members`).
 
 A member that gives up its partitions says so to the checkers when it sends the request, not when it is answered.
 """
@@ -15,7 +14,7 @@ from penstock.base.ids import TopicPartition
 from penstock.sim import group_speech as speech
 from penstock.sim.client import Stage, code_name
 from penstock.sim.consumers import Consumer, ConsumerPlan
-from penstock.sim.group_speech import JoinTerms, Membership, Position
+from penstock.sim.group_speech import Membership, Position
 from penstock.sim.history import (
     Commit,
     Denied,
@@ -28,7 +27,7 @@ from penstock.sim.history import (
     OffsetsWanted,
     Owned,
 )
-from penstock.sim.transactor import MEMBER_GONE
+from penstock.sim.txn_terms import MEMBER_GONE
 from penstock.wire import Api
 
 PASSING = frozenset({
@@ -310,142 +309,3 @@ class Member(Consumer):
     def begin_fetching(self) -> None:
         if self.partitions:
             super().begin_fetching()
-
-
-class ClassicMember(Member):
-    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
-        self._is_joining = False
-
-    def disconnected(self) -> None:
-        super().disconnected()
-        self._is_joining = False
-
-    def enter(self) -> None:
-        if self.link is None or self._is_joining:
-            return
-        if self.is_asleep:
-            self.again_soon(self.enter)
-            return
-        self.give_up()
-        self._is_joining = True
-        plan, turn = self.member_plan, self._turn
-        terms = JoinTerms(plan.session_timeout_ms, plan.rebalance_timeout_ms, plan.instance_id)
-        version = self.versions[Api.JOIN_GROUP]
-        self.trace(f"joins {plan.group} as {self.who.member_id or 'a new member'}")
-        body = speech.join_group(version, self.who, terms, self.topic.name)
-
-        def heard(version: int, body: memoryview) -> None:
-            self._is_joining = False
-            if turn == self._turn:
-                self._joined(speech.read_join_group(version, body))
-
-        self.ask(Api.JOIN_GROUP, body, heard)
-
-    def _joined(self, reply: speech.Joined) -> None:
-        if reply.code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.who = self.who._replace(member_id=reply.member_id)
-            self.enter()
-            return
-        if reply.code:
-            self.denied("JoinGroup", reply.code)
-            if reply.code in MEMBER_GONE:
-                self.forget()
-            self.again_soon(self._find)
-            return
-        self.who = Membership(self.who.group, reply.member_id, reply.generation)
-        assigned = {}
-        if reply.leader == reply.member_id:
-            assigned = share_out(self._all, sorted(reply.members))
-        self.trace(f"is {reply.member_id} in generation {reply.generation}; gives {assigned}")
-        turn = self._turn
-        body = speech.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
-
-        def heard(version: int, body: memoryview) -> None:
-            if turn == self._turn:
-                self._synced(*speech.read_sync_group(version, body))
-
-        self.ask(Api.SYNC_GROUP, body, heard)
-
-    def _synced(self, code: int, partitions: list[int]) -> None:
-        if code:
-            self.denied("SyncGroup", code)
-            if code in MEMBER_GONE and code != ErrorCode.REBALANCE_IN_PROGRESS:
-                self.forget()
-            self.again_soon(self._find)
-            return
-        self.partitions = partitions
-        self.trace(f"owns {partitions} in generation {self.who.generation}")
-        self.own(partitions)  # its session may have begun before: only a heartbeat renews it for certain
-        self.find_positions()
-        self._beat_soon()
-
-    # -- staying ---------------------------------------------------------------------------------------
-
-    def _beat_soon(self) -> None:
-        turn = self._turn
-
-        def beat() -> None:
-            if turn != self._turn or self.link is None:
-                return
-            if self.is_asleep:
-                self._beat_soon()
-            else:
-                self._beat()
-
-        self.later(1000 * self.member_plan.session_timeout_ms // 5, beat)
-
-    def _beat(self) -> None:
-        turn, sent_us = self._turn, self.now_us
-
-        def heard(version: int, body: memoryview) -> None:
-            if turn != self._turn:
-                return
-            code = speech.read_heartbeat(version, body)
-            if code == ErrorCode.NONE:
-                self.lease(self.partitions, self.session_end_us(sent_us))
-            elif code in MEMBER_GONE:
-                self.denied("Heartbeat", code)
-                self.expelled(code)
-                return
-            else:
-                self.denied("Heartbeat", code)
-            self._beat_soon()
-
-        self.ask(Api.HEARTBEAT, speech.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard)
-
-    def expelled(self, code: int) -> None:
-        if self._is_joining:
-            return
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.rebalancing()
-        else:
-            self.forget()
-        self.again_soon(self.enter)
-
-    def rebalancing(self) -> None:
-        """The group is about to share out anew: say how far it came, while it may."""
-        if self.rng.random() < 0.5:
-            self.commit()
-        self.give_up()
-
-    def leave(self) -> None:
-        if self._is_joining or not self.who.member_id:
-            return
-        self.trace("leaves")
-        who = self.who
-        self.forget()
-        body = speech.leave_group(self.versions[Api.LEAVE_GROUP], who)
-
-        def heard(version: int, body: memoryview) -> None:
-            code = speech.read_leave_group(version, body)
-            if code:
-                self.denied("LeaveGroup", code)
-            self.again_soon(self.enter)
-
-        self.ask(Api.LEAVE_GROUP, body, heard)
-
-
-def share_out(partitions: list[int], members: list[str]) -> dict[str, list[int]]:
-    """Each member's partitions, in turn."""
-    return {member: partitions[index :: len(members)] for index, member in enumerate(members)}

@@ -21,11 +21,12 @@ from penstock.sim import history
 from penstock.sim.auditors import OffsetsAuditor
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Violation
+from penstock.sim.classic_members import ClassicMember
 from penstock.sim.client import Admin, Client, Stage
 from penstock.sim.consumer_members import ConsumerMember
 from penstock.sim.consumers import Auditor, Consumer
 from penstock.sim.machine import Machine, MakeNode, State
-from penstock.sim.members import ClassicMember, Member
+from penstock.sim.members import Member
 from penstock.sim.network import Network
 from penstock.sim.producers import Producer
 from penstock.sim.scenario import Scenario

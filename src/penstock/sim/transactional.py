@@ -9,13 +9,15 @@ Both crash, forgetting everything; and stall, and go on as if nothing had been.
 
 from dataclasses import dataclass
 
+from penstock.sim.classic_members import ClassicMember
 from penstock.sim.client import Client, Stage
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.group_speech import STABLE_FROM, Membership, Position
 from penstock.sim.history import Derived, End, Seen, Survives, Txn, Written
-from penstock.sim.members import TICK_US, ClassicMember, MemberPlan
+from penstock.sim.members import TICK_US, MemberPlan
 from penstock.sim.speech import TopicName
-from penstock.sim.transactor import Terms, Transactor, Work
+from penstock.sim.transactor import Transactor
+from penstock.sim.txn_terms import Terms, Work
 from penstock.wire import Api
 
 MEMBERS_FROM = 3

@@ -8,16 +8,14 @@ forgets who it was and begins anew.
     transaction.version 2    Produce; TxnOffsetCommit; EndTxn, which gives the next epoch
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import BatchOptions, build_batch
 from penstock.sim import group_speech, speech, txn_speech
+from penstock.sim.agenda import Agenda
 from penstock.sim.client import Client, code_name
-from penstock.sim.group_speech import Membership, Position
 from penstock.sim.history import (
     Acked,
     Batch,
@@ -30,95 +28,37 @@ from penstock.sim.history import (
     OffsetsAcked,
     OffsetsSent,
     Sent,
-    Survives,
     Txn,
     TxnEnded,
     Written,
 )
+from penstock.sim.txn_terms import (
+    AGAIN,
+    ALL,
+    EXPECTED_FROM,
+    FENCED,
+    MEMBER_GONE,
+    NOT_YET,
+    VERSION_1_MAX,
+    VERSION_2_MIN,
+    Terms,
+    Work,
+)
 from penstock.wire import Api
 
-ALL = -1
 
-VERSION_1_MAX = {
-    Api.PRODUCE: 11,
-    Api.ADD_PARTITIONS_TO_TXN: 3,
-    Api.TXN_OFFSET_COMMIT: 4,
-    Api.END_TXN: 4,
-}
-"""The last versions that a client of `transaction.version` 1 speaks."""
-VERSION_2_MIN = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
-
-_EXPECTED_FROM = 3
-"""The version of InitProducerId in which a producer can say who it was."""
-
-_NOT_YET = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
-"""Nothing was done; ask again."""
-_AGAIN = _NOT_YET | {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-}
-_FENCED = frozenset({
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-})  # fmt: skip
-MEMBER_GONE = frozenset({
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-})  # fmt: skip
-"""What is said of a member that the group has gone on without."""
-
-
-@dataclass
-class Work:
-    """What one transaction is to do."""
-
-    rounds: list[dict[int, list[Written]]]
-    """Records by partition; a request each."""
-    commit: bool
-    member: Membership | None = None
-    """For which group offsets are committed with it."""
-    topic: speech.TopicName | None = None
-    positions: dict[int, Position] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Terms:
-    transactional_id: str
-    topic: str
-    """Where it writes to."""
-    is_version_2: bool
-    timeout_ms: int
-    survives: Survives
-    is_shared: bool = False
-    """Others use the id too: to be fenced is nothing strange."""
-
-
-class Transactor:
+class Transactor(Agenda):
     def __init__(self, client: Client, terms: Terms, ended: Callable[[Txn], None]) -> None:
+        super().__init__(client)
         self.terms = terms
         self.partitions: list[int] = []
         """Of the topic; empty until it is known."""
         self.txn: Txn | None = None
         self.committed_count = 0
-        self._client = client
         self._ended = ended
         """Told of every transaction that is over."""
         self._who = txn_speech.Producer(terms.transactional_id)
         self._topic = speech.TopicName(terms.topic, None)
-        self._agenda: deque[Callable[[], None]] = deque()
         self._sequences: dict[int, int] = {}
         self._unacked: list[Batch] = []
         self._encoded: dict[Batch, bytes] = {}
@@ -129,10 +69,8 @@ class Transactor:
         self._begun_ms = 0
         self._count = 0
         self._batch_count = 0
-        self._steps = 0
-        """Counts what was asked. What is heard of an earlier step is nothing."""
-        self._is_at_work = False
-        self._paused_until_us = 0
+        self._inits_open = 0
+        """How often it has asked who it is without an answer."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         if self.terms.is_version_2:
@@ -148,8 +86,7 @@ class Transactor:
 
     def resume(self) -> None:
         """There is a new connection."""
-        self._steps += 1
-        self._is_at_work = False
+        self._interrupt()
         if self._who.producer_id < 0 and self._init not in self._agenda:
             self._agenda.appendleft(self._init)
         self._agenda.appendleft(self._meet_topic)
@@ -158,8 +95,7 @@ class Transactor:
 
     def lose(self) -> None:
         """The connection is gone."""
-        self._steps += 1
-        self._is_at_work = False
+        self._interrupt()
         while self._agenda and self._agenda[0] in (self._find, self._meet_topic):
             self._agenda.popleft()
 
@@ -194,67 +130,23 @@ class Transactor:
 
     def forget(self) -> None:
         """Its process is gone: nobody knows who it was, or what it was doing."""
-        self._steps += 1
-        self._is_at_work = False
+        self._interrupt()
         self._agenda.clear()
         self._leave_txn()
         self._become(txn_speech.Producer(self.terms.transactional_id))
 
-    def pause(self, duration_us: int) -> None:
-        """Do nothing for a while. What is heard meanwhile is acted on afterwards."""
-        self._paused_until_us = self._client.stage.schedule.now_us + duration_us
-        self._client.later(duration_us, self._go_on)
-
-    # -- the agenda ------------------------------------------------------------------------------------
-
-    def _go_on(self) -> None:
-        if self._client.stage.schedule.now_us < self._paused_until_us:
-            return
-        if self._agenda and not self._is_at_work and self._client.link is not None:
-            self._is_at_work = True
-            self._agenda[0]()
-
-    def _done(self) -> None:
-        """The first step is done: there may be another."""
-        self._agenda.popleft()
-        self._is_at_work = False
-        self._go_on()
-
-    def _again(self, pause_us: int = 0) -> None:
-        """The same step once more, a little later."""
-        steps = self._steps
-
-        def again() -> None:
-            if steps == self._steps and self._client.link is not None:
-                self._is_at_work = False
-                self._go_on()
-
-        rng = self._client.rng
-        self._client.later(pause_us + rng.randrange(2_000, 30_000), again)
-
-    def _ask(self, api: Api, body: bytes, heard: Callable[[int, memoryview], None]) -> None:
-        self._steps += 1
-        steps = self._steps
-
-        def heard_still(version: int, body: memoryview) -> None:
-            if steps == self._steps:
-                heard(version, body)
-
-        self._client.ask(api, body, heard_still)
-
-    def _version(self, api: Api) -> int:
-        return self._client.versions[api]
+    # -- what becomes of a step -------------------------------------------------------------------------
 
     def _judge(self, what: str, code: int) -> bool:
         """Whether a step was done; if not, see to what comes instead."""
         if code == ErrorCode.NONE:
             return True
         self._client.trace(f"{what} is refused: {code_name(code)}")
-        if code in _AGAIN:
+        if code in AGAIN:
             self._again()
             return False
         self._client.record(Denied(self._client.name, what, code, self._is_due(code)))
-        if code in _FENCED or self.txn is None:
+        if code in FENCED or self.txn is None:
             self._begin_anew()
         else:
             self._give_up()
@@ -263,16 +155,16 @@ class Transactor:
     def _is_due(self, code: int) -> bool:
         if code in MEMBER_GONE or self.terms.is_shared:
             return True
-        return (
-            self.txn is not None
-            and self._client.stage.schedule.now_ms - self._begun_ms >= self.terms.timeout_ms
-        )
+        if self.txn is None:
+            # It may have been given an epoch that it has not heard of. A coordinator that has read its state anew
+            # does not know any more which one that was before: the record has no room for it.
+            return self._inits_open > 1
+        return self._client.stage.schedule.now_ms - self._begun_ms >= self.terms.timeout_ms
 
     def _give_up(self) -> None:
         """Abort what is open."""
         self._agenda.clear()
-        self._steps += 1
-        self._is_at_work = False
+        self._interrupt()
         if self.txn is not None:
             self._agenda.append(lambda: self._end(commit=False))
         self._go_on()
@@ -281,7 +173,6 @@ class Transactor:
         """Somebody else is this transactional id now, or the coordinator ended what was open."""
         self.forget()
         self._agenda.append(self._init)
-        self._steps += 1
         self._is_at_work = True
         self._again(self._client.rng.randrange(0, 1_000_000))
 
@@ -331,7 +222,7 @@ class Transactor:
 
     def _init(self) -> None:
         version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
-        if version < _EXPECTED_FROM:
+        if version < EXPECTED_FROM:
             # From now on it may be in an epoch that it has not heard of, and fenced in the one it knows.
             self._become(txn_speech.Producer(terms.transactional_id))
         expected = (self._who.producer_id, self._who.epoch)
@@ -342,6 +233,7 @@ class Transactor:
             code, producer_id, epoch = speech.read_init_producer_id(version, body)
             if not self._judge("InitProducerId", code):
                 return
+            self._inits_open = 0
             self._client.trace(f"is {terms.transactional_id}: producer {producer_id} in epoch {epoch}")
             self._become(txn_speech.Producer(terms.transactional_id, producer_id, epoch))
             self._client.record(
@@ -349,6 +241,7 @@ class Transactor:
             )
             self._done()
 
+        self._inits_open += 1
         self._client.record(InitAsked(self._client.name))
         self._ask(Api.INIT_PRODUCER_ID, body, heard)
 
@@ -419,7 +312,7 @@ class Transactor:
                     self._client.record(
                         Acked(batch, base_offset, self.terms.survives, self._client.incarnation)
                     )
-                elif wrong in (0, *_AGAIN):
+                elif wrong in (0, *AGAIN):
                     wrong = code
             if self._judge("Produce", wrong):
                 self._has_added = True
@@ -480,7 +373,7 @@ class Transactor:
 
     def _heard_end(self, commit: bool, version: int, body: memoryview) -> None:
         code, producer_id, epoch = txn_speech.read_end_txn(version, body)
-        if commit and code and (code in _NOT_YET or code not in _AGAIN):
+        if commit and code and (code in NOT_YET or code not in AGAIN):
             self._unsure -= 1
         if code == ErrorCode.INVALID_TXN_STATE and not (commit or self.terms.is_version_2 or self._has_added):
             code = ErrorCode.NONE  # its partitions were never added: there is nothing to abort

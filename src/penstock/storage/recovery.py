@@ -124,6 +124,8 @@ def open_log(
     epochs_lost = opening.load_epochs()
     if not (clean and opening.believe(recovery_point)):
         opening.scan_from(recovery_point)
+    elif opening.epochs.latest < opening.last_epoch():
+        epochs_lost = True  # the checkpoint is older than the log
     if epochs_lost:
         opening.rebuild_epochs()
     end = opening.segments[-1].next_offset
@@ -325,6 +327,20 @@ class _Opening:
             self._replay_producers(end)
         return True
 
+    def last_epoch(self) -> LeaderEpoch:
+        """Of the last batch, as its header has it; -1 for none that can be read."""
+        for segment in reversed(self.segments):
+            if segment.size:
+                try:
+                    spot = segment.find(segment.next_offset - 1)
+                except CorruptLog:
+                    return -1
+                if spot is None:
+                    return -1
+                header = segment.file().pread(HEADER_BYTES, spot.position)
+                return int.from_bytes(header[12:16], "big", signed=True)
+        return -1
+
     def _reaches_past(self, last: Segment) -> bool:
         """Whether the segment before the last one has records that belong into the last one."""
         try:
@@ -444,6 +460,7 @@ class _Opening:
             segment.release_indexes()
             index, segment, position = index + 1, following, 0
             segment.flushed_bytes = 0
+            segment.next_offset = segment.base_offset  # whatever believing in it has left there
             segment.start_indexes()
 
     def _index_of(self, offset: Offset) -> int:

@@ -196,7 +196,13 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
     consumer.subscribe([wish["topic"]], listener=Telling())
     while not orders.is_leaving:
         orders.wait()
-        found = consumer.poll(timeout_ms=POLL_MS, max_records=BATCH)
+        try:
+            found = consumer.poll(timeout_ms=POLL_MS, max_records=BATCH)
+        except (KafkaError, OSError):
+            time.sleep(
+                POLL_MS / 1000
+            )  # it tells of every connection that is refused while the broker is down
+            continue
         records = [(each.partition, each.offset) for some in found.values() for each in some]
         if not records:
             continue
@@ -210,7 +216,7 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
                     for number, offset in offsets.items()
                 }
             )
-        except KafkaError as error:
+        except (KafkaError, OSError) as error:
             say("refused", since, reason=type(error).__name__)
         else:
             say("committed", since, offsets=offsets)

@@ -60,8 +60,8 @@ def assign_uniform(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
     free = {
         (topic_id, partition): None
         for topic_id in sorted(topics)
-        for partition in range(topics[topic_id].partitions)
         if any(topic_id in member.topics for member in members.values())
+        for partition in range(topics[topic_id].partitions)
     }
     kept: dict[str, dict[Place, None]] = {}
     for member_id in order:
