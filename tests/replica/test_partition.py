@@ -64,9 +64,7 @@ class Stage:
         )
         log = directory.create(TopicPartition("orders", 0), now_ms=START_MS, topic_id=TOPIC_ID)
         self.lane = SyncLane(self.world)
-        self.partition = Partition(
-            log, TOPIC_ID, self.world, self.lane, durability, lambda write: self.world.call_soon(write)
-        )
+        self.partition = Partition(log, TOPIC_ID, self.world, self.lane, durability, self.world.call_soon)
         self.partition.lead(3, in_sync, min_in_sync)
 
     def produce(self, acks: int, *, count: int = 1, producer: int = -1, timeout_ms: int = 1000) -> Waiting:

@@ -158,7 +158,7 @@ def refuse(sentence: str) -> int:
 def keep_freed_memory() -> None:
     """Have malloc use freed buffers of a megabyte again.
 
-    Left alone, glibc maps each of them, has the kernel fill it with zeros page by page, and gives it back at once, which
+    Left alone, glibc maps each of them, has the kernel fill it with zeros page by page, and gives it back: that
     takes longer than all else that a fetch of a megabyte does. Where there is no glibc, nothing is changed.
     """
     import ctypes  # noqa: PLC0415  # some milliseconds, which a start need not wait for
