@@ -44,8 +44,13 @@ RANGES: dict[Api, VersionRange] = {
 }
 """What is advertised: all that is served, and nothing else."""
 
+_UNSERVED_FEATURES = ("share.version", "streams.version")
+"""A cluster that Kafka has begun may have them on. No client is told that they can be used here."""
+
 _SUPPORTED_FEATURES = {
-    name: VersionRange(feature.min_level, feature.max_level) for name, feature in FEATURES.items()
+    name: VersionRange(feature.min_level, feature.max_level)
+    for name, feature in FEATURES.items()
+    if name not in _UNSERVED_FEATURES
 }
 _PRODUCE, _FETCH, _API_VERSIONS = int(Api.PRODUCE), int(Api.FETCH), int(Api.API_VERSIONS)
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -104,8 +109,9 @@ class Dispatcher:
             body = api_versions_error(RANGES, version, ErrorCode.INVALID_REQUEST)
         else:
             image = self.context.image
+            finalized = {name: image.features[name] for name in image.features if name in _SUPPORTED_FEATURES}
             body = api_versions_reply(
-                RANGES, _SUPPORTED_FEATURES, dict(image.features), version, finalized_epoch=image.offset
+                RANGES, _SUPPORTED_FEATURES, finalized, version, finalized_epoch=image.offset
             )
         return response_frame(Api.API_VERSIONS, version if known else 0, header.correlation_id, body)
 

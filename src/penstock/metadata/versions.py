@@ -38,8 +38,8 @@ FEATURES = {
         Feature(METADATA_VERSION, METADATA_VERSION_MIN, METADATA_VERSION_LATEST, METADATA_VERSION_LATEST, {}),
         Feature(ELR_FEATURE, 0, 1, 1, {1: 23}),
         Feature("group.version", 0, 1, 1, {}),
-        Feature("share.version", 0, 1, 1, {}),
-        Feature("streams.version", 0, 1, 1, {}),
+        Feature("share.version", 0, 1, 0, {}),
+        Feature("streams.version", 0, 1, 0, {}),
         Feature("transaction.version", 0, 2, 2, {}),
         Feature(KRAFT_VERSION, 0, 1, 0, {}),
     )

@@ -244,6 +244,15 @@ class Crowd:
     def wait_read(self, wanted: set[tuple[int, int]]) -> None:
         self.wait(lambda: wanted <= self.read, f"read all of {len(wanted)} records")
 
+    def wait_committed(self, wanted: dict[int, int]) -> None:
+        def reached() -> dict[int, int]:
+            offsets: dict[int, int] = {}
+            for commit in (commit for each in self.members for commit in each.committed):
+                offsets[commit.partition] = max(commit.offset, offsets.get(commit.partition, 0))
+            return offsets
+
+        self.wait(lambda: reached() == wanted, "commit all that was read")
+
     # -- what happened ---------------------------------------------------------------------------------
 
     @property

@@ -89,6 +89,12 @@ def upto(records: Iterable[tuple[int, int]]) -> dict[int, int]:
     return offsets
 
 
+def forget(pending: dict[int, int], partitions: Iterable[int]) -> None:
+    """A commit that was refused is tried again, but not for partitions that are another's by then."""
+    for partition in partitions:
+        pending.pop(partition, None)
+
+
 # -- confluent-kafka -------------------------------------------------------------------------------------
 
 
@@ -117,24 +123,38 @@ def run_confluent(wish: Wish, orders: Orders) -> None:
     if wish["instance"]:
         settings["group.instance.id"] = wish["instance"]
     consumer = Consumer(settings)
+    records: list[tuple[int, int]] = []
+    pending: dict[int, int] = {}
+
+    def let_go(event: str, partitions: Iterable[Any]) -> None:
+        """In the middle of a poll: what was read and not yet said is for the next owner."""
+        gone = numbers(partitions)
+        records[:] = [each for each in records if each[0] not in gone]
+        forget(pending, gone)
+        say(event, partitions=gone)
+
     consumer.subscribe(
         [wish["topic"]],
         on_assign=lambda _, found: say("assigned", partitions=numbers(found)),
-        on_revoke=lambda _, found: say("revoked", partitions=numbers(found)),
-        on_lost=lambda _, found: say("lost", partitions=numbers(found)),
+        on_revoke=lambda _, found: let_go("revoked", found),
+        on_lost=lambda _, found: let_go("lost", found),
     )
     while not orders.is_leaving:
         orders.wait()
-        found = [each for each in consumer.consume(BATCH, POLL_MS / 1000) if each.error() is None]
-        if not found:
+        records.clear()
+        # Not `consume`: it drops what it has gathered when a rebalance comes between, and goes on behind it.
+        while len(records) < BATCH and (found := consumer.poll(0 if records else POLL_MS / 1000)) is not None:
+            if found.error() is None:
+                records.append((found.partition(), found.offset()))
+        if records:
+            say("read", records=records)
+            pending.update(upto(records))
+        if not pending:
             continue
-        records = [(each.partition(), each.offset()) for each in found]
-        say("read", records=records)
-        offsets = upto(records)
         since = time.monotonic_ns()
         try:
             answers = consumer.commit(
-                offsets=[TopicPartition(wish["topic"], *each) for each in offsets.items()], asynchronous=False
+                offsets=[TopicPartition(wish["topic"], *each) for each in pending.items()], asynchronous=False
             )
             errors = [answer.error for answer in answers or () if answer.error is not None]
         except KafkaException as error:
@@ -142,7 +162,8 @@ def run_confluent(wish: Wish, orders: Orders) -> None:
         if errors:
             say("refused", since, reason=errors[0].name())
         else:
-            say("committed", since, offsets=offsets)
+            say("committed", since, offsets=pending)
+            pending.clear()
     consumer.close()
 
 
@@ -164,14 +185,18 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
         from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
         from kafka.errors import KafkaError  # noqa: PLC0415
 
+    pending: dict[int, int] = {}
+
     class Telling(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: Any) -> None:
             say("assigned", partitions=numbers(assigned))
 
         def on_partitions_revoked(self, revoked: Any) -> None:
+            forget(pending, numbers(revoked))
             say("revoked", partitions=numbers(revoked))
 
         def on_partitions_lost(self, lost: Any) -> None:
+            forget(pending, numbers(lost))
             say("lost", partitions=numbers(lost))
 
     assignors = {
@@ -204,11 +229,13 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
             )  # it tells of every connection that is refused while the broker is down
             continue
         records = [(each.partition, each.offset) for some in found.values() for each in some]
-        if not records:
+        if records:
+            say("read", records=records)
+            pending.update(upto(records))
+        if not pending:
             continue
-        say("read", records=records)
-        offsets = upto(records)
         since = time.monotonic_ns()
+        offsets = dict(pending)
         try:
             consumer.commit(
                 {
@@ -220,6 +247,7 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
             say("refused", since, reason=type(error).__name__)
         else:
             say("committed", since, offsets=offsets)
+            pending.clear()
     consumer.close()
 
 
@@ -236,11 +264,13 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
     """Held from a read to its commit: partitions are let go only between."""
 
     mine: set[int] = set()
+    pending: dict[int, int] = {}
 
     class Telling(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: Any) -> None:
             async with working:
                 mine.difference_update(numbers(revoked))
+                forget(pending, numbers(revoked))
                 say("revoked", partitions=numbers(revoked))
 
         def on_partitions_assigned(self, assigned: Any) -> None:
@@ -273,19 +303,21 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
             # What was let go of meanwhile is for its next owner.
             some = [each for records in found.values() for each in records if each.partition in mine]
             records = [(each.partition, each.offset) for each in some]
-            if not records:
+            if records:
+                say("read", records=records)
+                pending.update(upto(records))
+            if not pending:
                 continue
-            say("read", records=records)
-            offsets = upto(records)
             since = time.monotonic_ns()
             try:
                 await consumer.commit(
-                    {TopicPartition(wish["topic"], number): offset for number, offset in offsets.items()}
+                    {TopicPartition(wish["topic"], number): offset for number, offset in pending.items()}
                 )
             except KafkaError as error:
                 say("refused", since, reason=type(error).__name__)
             else:
-                say("committed", since, offsets=offsets)
+                say("committed", since, offsets=pending)
+                pending.clear()
     await consumer.stop()
 
 

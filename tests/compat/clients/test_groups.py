@@ -63,20 +63,17 @@ def work(lives: Lives, admin: Driver, name: str) -> Iterator[tuple[Crowd, Feed]]
         crowd.wait_balanced()
         crowd.wait_read(written)
         assert crowd.read == written
+        ends = {
+            number: 1 + max(offset for partition, offset in written if partition == number)
+            for number in range(PARTITIONS)
+        }
+        crowd.wait_committed(ends)
         assert crowd.double_owners() == []
         assert crowd.strangers() == []
         for member in crowd.members:
             if member.is_in:
                 member.leave()
-        check_committed(lives, name, written)
-
-
-def check_committed(lives: Lives, name: str, written: set[tuple[int, int]]) -> None:
-    """Everything was committed in the end."""
-    assert committed(lives, name) == {
-        number: 1 + max(offset for partition, offset in written if partition == number)
-        for number in range(PARTITIONS)
-    }
+        assert committed(lives, name) == ends
 
 
 def committed(lives: Lives, name: str) -> dict[int, int]:
