@@ -308,9 +308,13 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "server", ["penstock", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.long])]
+    ("server", "rounds"),
+    [
+        ("penstock", 5),
+        pytest.param("penstock", 100, marks=pytest.mark.long),
+        pytest.param("kafka", 5, marks=[pytest.mark.kafka, pytest.mark.long]),
+    ],
 )
 @pytest.mark.parametrize(("kind", "assignor"), KINDS)
 def test_every_number_is_written_once_whoever_is_killed(

@@ -120,7 +120,7 @@ def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_else_hear
     In the new protocol only after it has said that it would be back: until its session ends nobody else may use the
     name of one that has crashed.
     """
-    patience = {"session_ms": 10 * SESSION_MS, "poll_ms_max": 10 * SESSION_MS}
+    patience = {"session_ms": 4 * SESSION_MS, "poll_ms_max": 4 * SESSION_MS}
     with work(lives, admin, name) as (crowd, _):
         first = crowd.join(library, assignor, "one", **patience)
         others = [crowd.join(library, assignor, each, **patience) for each in ("two", "three")]
