@@ -145,6 +145,10 @@ class Fleet:
     def commits(self) -> int:
         return sum(slot.commits for slot in self.slots.values())
 
+    def comes_to(self, holds: Callable[[], bool], seconds_max: float) -> bool:
+        with self.changed:
+            return self.changed.wait_for(holds, seconds_max)
+
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         with self.changed:
             if not self.changed.wait_for(holds, WAIT_S_MAX):

@@ -29,12 +29,16 @@ from penstock.coordinator.transactions.state import State
 from penstock.records import CorruptBatch, iter_batches
 
 SOURCE, TARGET, PARTITIONS = "numbers", "written-on", 6
+GROUP = "workers"
 NUMBERS_A_ROUND = 60
 TRIES_MAX = 25
-"""To hit the moment between a decision and its markers, which is a few milliseconds long."""
+"""To hit a moment: that between a decision and its markers is a few milliseconds long."""
 
 WATCH_S_MAX = 0.5
 """How long a decision is waited for that does not come."""
+
+REVOCATION_S_MAX = 5.0
+"""After so long another attempt is made; it takes a tenth of a second when it comes."""
 
 SETTINGS = {**GROUP_SETTINGS, "group.consumer.session.timeout.ms": "1500"}
 
@@ -66,6 +70,19 @@ class Mill:
         self.ends_cut = 0
         """Transactions that a killed broker had decided to end, and had not ended."""
         self.revocations_cut = 0
+
+    def begin(self) -> None:
+        """Two workers, and a group that stands at the beginning of everything: who starts there again was misled."""
+        starts = [TopicPartition(SOURCE, number, 0) for number in range(PARTITIONS)]
+        wait_until(lambda: {SOURCE, TARGET} <= self.driver.topics())
+        consumer = self.driver.consumer(group_id=GROUP)
+        try:
+            for place in consumer.commit(offsets=starts, asynchronous=False):
+                assert place.error is None, place.error
+        finally:
+            consumer.close()
+        for name in ("one", "two"):
+            self.fleet.start(name)
 
     def pour(self, count: int = NUMBERS_A_ROUND) -> None:
         """More numbers to work on. They arrive by themselves, in this life of the broker or the next."""
@@ -180,27 +197,31 @@ class Mill:
     def revocation(self) -> Iterator[str]:
         """A worker joins, so that others must let go of something; the first that does is held there."""
         fleet = self.fleet
-        fleet.wait(
-            lambda: (
-                sum(len(slot.owned) for slot in fleet.slots.values()) == PARTITIONS
-                and all(slot.owned for slot in fleet.slots.values())
-            ),
-            "a share for each worker",
-        )
-        fleet.tell("hold")
-        guest = fleet.start("guest")
-        self.pour()
 
         def revoking() -> list[str]:
             return [slot.name for slot in fleet.slots.values() if slot.is_revoking]
 
-        try:
-            fleet.wait(lambda: bool(revoking()), "a revocation")
-            yield revoking()[0]
-        finally:
-            fleet.tell("go")
-            guest.end()
-            del fleet.slots["guest"]
+        for _ in range(TRIES_MAX):
+            fleet.wait(
+                lambda: (
+                    sum(len(slot.owned) for slot in fleet.slots.values()) == PARTITIONS
+                    and all(slot.owned for slot in fleet.slots.values())
+                ),
+                "a share for each worker",
+            )
+            fleet.tell("hold")
+            guest = fleet.start("guest")
+            self.pour()
+            try:
+                # A worker may have been out already, and the newcomer has got what was its share.
+                if fleet.comes_to(lambda: bool(revoking()), REVOCATION_S_MAX):
+                    yield revoking()[0]
+                    return
+            finally:
+                fleet.tell("go")
+                guest.end()
+                del fleet.slots["guest"]
+        raise AssertionError(f"nobody had to let go of anything in {TRIES_MAX} attempts")
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -286,7 +307,7 @@ def milling(
                 "kind": kind,
                 "assignor": assignor,
                 "bootstrap": between.bootstrap,
-                "group": "workers",
+                "group": GROUP,
                 "source": SOURCE,
                 "target": TARGET,
                 "session_ms": 1500,
@@ -296,8 +317,7 @@ def milling(
                 mill = Mill(lives, data, between, fleet, rng)
                 for topic in (SOURCE, TARGET):
                     mill.driver.create_topic(topic, PARTITIONS)
-                for name in ("one", "two"):
-                    fleet.start(name)
+                mill.begin()
                 yield mill
 
 

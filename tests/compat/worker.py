@@ -99,7 +99,9 @@ class Confluent:
                 "group.id": wish["group"],
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
+                # The group begins with offsets. To begin anywhere else is a fault: librdkafka would do so when it has
+                # been told three times that an offset is not stable yet.
+                "auto.offset.reset": "error",
                 "fetch.wait.max.ms": POLL_MS,
             }
         )
@@ -135,12 +137,16 @@ class Confluent:
 
     def _read(self) -> None:
         """Fill the batch with what is there. Partitions may go while we do, and their records with them."""
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - one library a process
+
         while len(self.batch) < BATCH:
             message = self.consumer.poll(0 if self.batch else POLL_MS / 1000)
             if message is None:
                 return
             if message.error() is None:
                 self.batch.append(message)
+            elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                raise KafkaException(message.error())
 
     def _send(self) -> None:
         for each in self.batch:
@@ -225,7 +231,7 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
                     )
                     await producer.start()
                     # Only now is it certain where the last owner came to.
-                    consumer.seek(place, await consumer.committed(place) or 0)
+                    consumer.seek(place, await consumer.committed(place))
                     producers[place.partition] = producer
                 changes += 1
                 say("assigned", partitions=sorted(producers))
@@ -251,7 +257,7 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
         group_id=wish["group"],
         isolation_level="read_committed",
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        auto_offset_reset="none",
         session_timeout_ms=wish["session_ms"],
         heartbeat_interval_ms=wish["heartbeat_ms"],
         fetch_max_wait_ms=POLL_MS,
@@ -267,7 +273,7 @@ async def run_aiokafka(wish: Wish, orders: Orders) -> None:
                 # What was read may be from before the change, or from after it: read again what is ours now.
                 for partition in producers:
                     place = TopicPartition(wish["source"], partition)
-                    consumer.seek(place, await consumer.committed(place) or 0)
+                    consumer.seek(place, await consumer.committed(place))
                 continue
             for place, records in found.items():
                 await write(place.partition, records)
