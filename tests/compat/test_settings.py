@@ -322,7 +322,7 @@ def test_timestamp_bounds_refuse_records_outside_them(place: Place, setting: str
 
 
 def test_min_insync_replicas_holds_back_acks_all_only(place: Place) -> None:
-    place.create("isr", min_insync_replicas=2)
+    place.create("isr", min_insync_replicas=2, retention_ms=-1)
     with RawClient(place.broker.port) as client:
         assert produced(client, "isr", batch(b"v"), acks=-1) == NOT_ENOUGH_REPLICAS
         assert produced(client, "isr", batch(b"v"), acks=1) == 0
