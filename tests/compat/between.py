@@ -6,8 +6,10 @@ That is how a kill lands inside a request and not only near it.
 """
 
 import asyncio
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
@@ -43,6 +45,7 @@ class Between:
         self.rule: Rule | None = None
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._run)
         self._is_listening = threading.Event()
         self._is_over = asyncio.Event()
@@ -67,30 +70,58 @@ class Between:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._is_listening.set()
-        await self._is_over.wait()
-        server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            self.port = listener.getsockname()[1]
+            self._is_listening.set()
+            await self._accept(listener)
+        # Nothing is cancelled: a task whose connections are gone ends by itself, and has closed them.
+        while self._tasks:
+            for writer in self._writers:
+                writer.transport.abort()
+            await asyncio.wait(self._tasks, timeout=0.05)
+        await asyncio.sleep(0)  # the turn in which the last transports are closed
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take in whoever comes, until it is over. asyncio's own server loses those that come as it is closed."""
+        over = asyncio.ensure_future(self._is_over.wait())
+        while not over.done():
+            coming = asyncio.ensure_future(self._loop.sock_accept(listener))
+            await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                task = asyncio.ensure_future(self._serve_one(coming.result()[0]))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            else:
+                coming.cancel()
+
+    @contextmanager
+    def _kept(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Known while it is open, and closed in the end."""
+        self._writers.add(writer)
         try:
-            await self._serve_one(reader, writer)
+            yield
         finally:
-            self._tasks.discard(task)
-            writer.close()
+            self._writers.discard(writer)
+            writer.transport.abort()
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there, back = await asyncio.open_connection("127.0.0.1", self.broker_port)
-        except OSError:
-            return  # the broker is down, and so is the way to it
+    async def _serve_one(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
+        with self._kept(writer):
+            try:
+                there, back = await asyncio.open_connection("127.0.0.1", self.broker_port)
+            except OSError:
+                return  # the broker is down, and so is the way to it
+            with self._kept(back):
+                await self._pass_on(reader, writer, there, back)
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
         asked: dict[int, Moment] = {}
         """By correlation id: answers name nothing else."""
 
@@ -114,13 +145,10 @@ class Between:
                     await writer.drain()
 
         both = [asyncio.ensure_future(go()), asyncio.ensure_future(come())]
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in both:
-                each.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            back.close()
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for each in both:
+            each.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
 
     def _passes(self, moment: Moment) -> bool:
         rule = self.rule
