@@ -285,11 +285,11 @@ def test_what_is_written_is_written_before_the_replies_leave() -> None:
 
 def test_the_chunk_is_used_again_in_the_next_turn() -> None:
     client = Client()
-    first = client.turn.room()
+    first = client.turn.room
     client.receive(frame(b"x" * 1000))
-    assert len(client.turn.room()) == len(first) - 1004
+    assert len(client.turn.room) == len(first) - 1004
     client.end_turn()
-    assert len(client.turn.room()) == len(first)
+    assert len(client.turn.room) == len(first)
 
 
 def test_over_a_real_socket() -> None:

@@ -15,14 +15,15 @@ from penstock.base.later import Later
 from penstock.base.world import World
 from penstock.handlers.shapes import Shapes
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
-from penstock.wire import ProducePrefix, ProduceRequest
+from penstock.wire import ProducePrefix
 
 if TYPE_CHECKING:
     from penstock.handlers.fetch import WaitingFetch
     from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.handlers.producer_ids import ProducerIds
+    from penstock.handlers.route import Route
     from penstock.raft.describe import QuorumDescription
-    from penstock.replica import Partition, Replicas
+    from penstock.replica import Replicas
     from penstock.runtime import Groups, MarkerWriter, Transactions
 
 
@@ -94,15 +95,7 @@ class Session:
         self.prefix: ProducePrefix | None = None
         """What this client's Produce requests have in common; made with the first of them."""
         self.route: Route | None = None
-        """Where the last of them went."""
-
-
-class Route(NamedTuple):
-    """A partition that a producer was let to; good for the same request as long as the image is the same."""
-
-    prefix: ProduceRequest
-    image: ClusterImage
-    partition: "Partition"
+        """Where the last of them went, and the next ones go faster."""
 
 
 class Call(NamedTuple):

@@ -65,6 +65,11 @@ class Dispatcher:
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         """Answer a request. The frame is good until the end of the turn."""
+        route = session.route
+        if route is not None:
+            told = route.take(frame)
+            if told is not None:
+                return told
         prefix = session.prefix
         if prefix is not None and len(frame) > 2 and not frame[1]:  # Produce is API 0
             repeated = prefix.match(frame)

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import HoldingLater, Later
-from penstock.handlers.context import Context, On, Operation, Route, Session
+from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.handlers.produce_writers import (
     Foretold,
@@ -32,6 +32,7 @@ from penstock.handlers.produce_writers import (
     failed,
     refusal,
 )
+from penstock.handlers.route import NEVER_FLUSHED, Route
 from penstock.handlers.taking_part import (
     Fates,
     check_first_sequence,
@@ -53,10 +54,6 @@ from penstock.wire import (
 )
 
 _ACKS = (0, 1, ALL_IN_SYNC)
-_new = tuple.__new__
-
-NEVER_FLUSHED = 2**63 - 1
-"""`flush.messages` of a log whose records need no sync before they are acknowledged."""
 
 _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
@@ -75,13 +72,7 @@ def produce_again(
     assert request is not None
     correlation_id, number, records = repeated
     route = session.route
-    if (
-        route is not None
-        and route.prefix is request
-        and route.image is context.image
-        and route.partition.number == number
-        and route.partition.is_leader
-    ):
+    if route is not None and route.leads_to(request, number):
         return _write_one(
             context,
             session,
@@ -144,8 +135,10 @@ def _produce_one(
         partition = _admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
         return _refuse(version, correlation_id, request, topic, number, error)
-    if not request.topics:  # it is what the connection remembers, and holds no records
-        session.route = Route(request, context.image, partition)
+    if (
+        not request.topics and session.prefix is not None
+    ):  # it is what the connection remembers, without records
+        session.route = Route(context, session.prefix, partition)
     return _write_one(context, session, version, correlation_id, request, topic, partition, records)
 
 
@@ -187,7 +180,9 @@ def _write_one(
                 appended.append_time,
             )
         )
-        partition.wait(_new(Foretold, (appended, reply, version, correlation_id, topic, number, 1, 0)))
+        partition.foretold.append(
+            Foretold(appended.last_offset, reply, version, correlation_id, topic, number)
+        )
         return [reply]
     if acks == 0:
         partition.wait(Unanswered(session, appended))

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import TimestampMs
+from penstock.base.ids import Offset, TimestampMs
 from penstock.base.later import Later
 from penstock.handlers.context import Session
 from penstock.records import InvalidBatch
@@ -70,17 +70,15 @@ class OneWrite(Later[Reply]):
 
 
 class Foretold(NamedTuple):
-    """A batch that is acknowledged when it is written: its reply is made at once, and leaves when the turn ends,
-    after the write. Should that fail, the reply is made into a refusal where it lies."""
+    """The reply to a batch that is acknowledged when it is written: made at once, it leaves when the turn ends, after
+    the write. Should that fail, the reply is made into a refusal where it lies."""
 
-    appended: Appended
+    last_offset: Offset
     reply: bytearray
     version: int
     correlation_id: int
     topic: TopicKey
     number: int
-    acks: int = 1
-    deadline_ms: TimestampMs = 0
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:

@@ -89,7 +89,8 @@ class Record(NamedTuple):
     """Unused by Kafka so far, and 0."""
 
 
-_PACK_PLACE = Struct(">qii").pack_into
+PACK_PLACE = Struct(">qii").pack_into
+"""Base offset, length and leader epoch, where a batch begins: what its place in a log changes of it."""
 
 
 class RecordBatch:
@@ -234,7 +235,7 @@ class RecordBatch:
 
     def place(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Give the batch its place in the log, in the buffer (which must be writable) and in its fields."""
-        _PACK_PLACE(self.view, 0, base_offset, self.length, leader_epoch)
+        PACK_PLACE(self.view, 0, base_offset, self.length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
 

@@ -67,6 +67,16 @@ class Writer(Protocol):
         """It is as durable as was asked for, or never will be. Called once."""
 
 
+class Foretold(Protocol):
+    """A reply that was made when its batch was staged, and leaves after the write, with all replies of the turn."""
+
+    @property
+    def last_offset(self) -> Offset: ...
+
+    def settle(self, error: KafkaError | None) -> None:
+        """Its batch could not be written: say so instead."""
+
+
 class Watcher(Protocol):
     """A reader that waits for more to read."""
 
@@ -125,6 +135,7 @@ class Partition:
         "_watchers",
         "_world",
         "_write_later",
+        "foretold",
         "high_watermark",
         "in_sync",
         "is_leader",
@@ -169,6 +180,8 @@ class Partition:
         self._ends_transaction = False
         """Something that is staged may end a transaction."""
         self._unwritten: list[Writer] = []
+        self.foretold: list[Foretold] = []
+        """Replies to batches that are staged, by offset but for retries: they hear of the write only if it fails."""
         self._syncing: deque[Writer] = deque()
         """Written, and waiting for a sync; by offset, but for retries."""
         self._is_flushing = False
@@ -206,8 +219,8 @@ class Partition:
         self.is_leader = False
         self.log.drop_staged()
         self._staged_bytes = 0
-        waiting, self._syncing = [*self._unwritten, *self._syncing], deque()
-        self._unwritten = []
+        waiting: list[Foretold | Writer] = [*self.foretold, *self._unwritten, *self._syncing]
+        self.foretold, self._unwritten, self._syncing = [], [], deque()
         for writer in waiting:
             writer.settle(why)
         watchers, self._watchers = self._watchers, {}
@@ -246,6 +259,25 @@ class Partition:
             self._write_later(self.write)
         return appended
 
+    def stage_plain(
+        self,
+        view: memoryview,
+        length: int,
+        last_offset_delta: int,
+        max_timestamp: TimestampMs,
+        now_ms: TimestampMs,
+    ) -> Offset:
+        """`Log.stage_plain`, for a producer that waits for the write alone: put what it is told into `foretold`."""
+        offset = self.log.stage_plain(
+            view, length, last_offset_delta, max_timestamp, self.leader_epoch, now_ms
+        )
+        if offset >= 0:
+            self._staged_bytes += length
+            if not self._is_staged:
+                self._is_staged = True
+                self._write_later(self.write)
+        return offset
+
     def wait(self, writer: Writer) -> None:
         """Have a writer settled when its batch is what it asked for."""
         self._unwritten.append(writer)
@@ -275,6 +307,11 @@ class Partition:
         log = self.log
         log_end = log.log_end
         unwritten, self._unwritten = self._unwritten, []
+        foretold, self.foretold = self.foretold, []
+        if error is not None:
+            for reply in foretold:
+                if reply.last_offset >= log_end:
+                    reply.settle(error)
         if log_end > self.high_watermark:
             self._advance()
         unsynced = log_end - log.flushed

@@ -79,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         "_holder",
         "_idle_looks",
         "_is_closing",
+        "_is_held_back",
         "_is_sending",
         "_listener",
         "_open",
@@ -129,6 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         """Nothing more is looked at; it closes when it has sent."""
         self._pause: int = Pause.NONE
+        self._is_held_back = False
+        """What `_look_again` found: a plain field, since it is looked at with each request."""
 
     # -- what asyncio calls ----------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._partial is None:
-            return self._turn.room()
+            return self._turn.room
         if self._filled == len(self._partial):
             grown = bytearray(min(self._wanted, 2 * len(self._partial)))
             grown[: self._filled] = self._partial
@@ -178,9 +181,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.stop_reading(Pause.NOT_READING)
+        self._look_again()
 
     def resume_writing(self) -> None:
         self.go_on_reading(Pause.NOT_READING)
+        self._look_again()
         self._go_on()
 
     # -- requests --------------------------------------------------------------------------------------
@@ -198,7 +203,11 @@ class Connection(asyncio.BufferedProtocol):
                 and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES
             ):
                 # One frame and nothing else: what most turns bring.
-                self._answer(self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:]))
+                reply = self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:])
+                if type(reply) is list and not self._open:
+                    self._send(reply)
+                else:
+                    self._answer(reply)
                 return
             cut = cut_frames(data, 0, size, self._request_bytes_max)
             at = 0
@@ -228,9 +237,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- holding back ----------------------------------------------------------------------------------
 
-    @property
-    def _is_held_back(self) -> bool:
-        return bool(
+    def _look_again(self) -> None:
+        """Something changed of what holds requests back."""
+        self._is_held_back = bool(
             self._is_closing
             or self._holder is not None
             or self._held is not None
@@ -243,6 +252,7 @@ class Connection(asyncio.BufferedProtocol):
             self._held = bytearray(data)
         else:
             self._held += data
+        self._look_again()
         self.stop_reading(Pause.HELD)
 
     def _go_on(self) -> None:
@@ -251,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         if held is None or self._transport is None:
             return
         self._held = None
+        self._look_again()
         if self._is_held_back:
             self._held = held
             return
@@ -272,6 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             if not reply.is_answered:
                 if reply.holds:
                     self._holder = reply
+                    self._look_again()
                 if len(waiting) > OPEN_REQUESTS_MAX:
                     self.stop_reading(Pause.TOO_MANY_OPEN)
                 reply.then(self._settle)
@@ -294,6 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on_reading(Pause.TOO_MANY_OPEN)
         if self._holder is not None and self._holder.is_answered:
             self._holder = None
+            self._look_again()
 
     def _send(self, reply: list[Buffer]) -> None:
         if self._transport is None:
@@ -305,6 +318,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._out += reply
             self._out_bytes += sum(map(len, reply))
+        if self._out_bytes > OUT_BYTES_MAX:
+            self._is_held_back = True
         if not self._is_sending:
             self._is_sending = True
             self._turn.send_later(self)
@@ -313,16 +328,19 @@ class Connection(asyncio.BufferedProtocol):
         self._is_sending = False
         out, self._out = self._out, []
         self._out_bytes = 0
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             return
         if len(out) == 1:
-            self._transport.write(out[0])
+            transport.write(out[0])
         else:
-            self._transport.writelines(out)
-        if self._is_closing:
-            self._transport.close()
-        elif self._held is not None:
-            self._go_on()
+            transport.writelines(out)
+        if self._is_held_back:
+            self._look_again()
+            if self._is_closing:
+                transport.close()
+            elif self._held is not None:
+                self._go_on()
 
     # -- not reading -----------------------------------------------------------------------------------
 
@@ -345,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close it once what is gathered is sent, which is not before this turn's writes are done."""
-        self._is_closing = True
+        self._is_closing = self._is_held_back = True
         if self._transport is not None and not self._is_sending:
             self._transport.close()
 

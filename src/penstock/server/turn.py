@@ -33,30 +33,26 @@ class Turn:
     def __init__(self, world: World, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._world = world
         self._chunk = memoryview(bytearray(chunk_bytes))
-        self._used = 0
-        """Bytes of the chunk that this turn's requests may still look at."""
-        self._used_max = max(0, chunk_bytes - RECEIVE_BYTES_MIN)
+        self._room_min = min(RECEIVE_BYTES_MIN, chunk_bytes)
+        self.room = self._chunk
+        """Where a connection may receive into: what this turn's requests do not look at."""
         self._is_scheduled = False
         self._writers: list[Callable[[], None]] = []
         self._senders: list[Sender] = []
 
     # -- receiving -------------------------------------------------------------------------------------
 
-    def room(self) -> memoryview:
-        """Where a connection may receive into."""
-        if self._used > self._used_max:
-            # The full chunk lives on in whatever looks at it; at the end of the turn it is gone.
-            self._chunk = memoryview(bytearray(len(self._chunk)))
-            self._used = 0
-        return self._chunk[self._used :]
-
     def keep(self, count: int) -> memoryview:
         """The bytes that were just received, theirs until the end of the turn."""
-        used = self._used
-        self._used = end = used + count
+        room = self.room
+        rest = room[count:]
+        if len(rest) < self._room_min:
+            # The full chunk lives on in whatever looks at it; at the end of the turn it is gone.
+            self._chunk = rest = memoryview(bytearray(len(self._chunk)))
+        self.room = rest
         if not self._is_scheduled:
             self._schedule()
-        return self._chunk[used:end]
+        return room[:count]
 
     # -- at the end ------------------------------------------------------------------------------------
 
@@ -88,4 +84,4 @@ class Turn:
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.send_now()
-        self._used = 0
+        self.room = self._chunk

@@ -130,10 +130,10 @@ class _SparseIndex(Generic[Entry]):
         """Leave the entries to the file, which must be up to date."""
         self._entries = None
 
-    def is_full(self, bytes_max: int) -> bool:
-        """Whether the active segment's index has no room for another entry."""
+    def entries_left(self, bytes_max: int) -> int:
+        """For how many more entries the active segment's index has room."""
         assert self._entries is not None
-        return len(self._entries) + self._ENTRY.size > bytes_max
+        return max(0, bytes_max - len(self._entries)) // self._ENTRY.size
 
     # -- reading --------------------------------------------------------------------------------------
 

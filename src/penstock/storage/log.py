@@ -22,6 +22,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import (
+    LOG_OVERHEAD,
+    PACK_PLACE,
     Codec,
     CorruptBatch,
     DecompressedTooLarge,
@@ -118,7 +120,10 @@ class Log(LogReader):
         self.tombstones_until: TimestampMs | None = None
         """When the next kept tombstone or marker may go; known since the last round of compaction."""
         self.configure(settings)
-        self._staged: list[RecordBatch] = []
+        self._staged: list[tuple[memoryview, Offset, TimestampMs]] = []
+        """Batches that have their offset and are not written: bytes, last offset, largest timestamp."""
+        self._staged_epochs: list[tuple[LeaderEpoch, Offset]] = []
+        """Leader epochs that they begin."""
         self._staged_bytes = 0
         self._staged_aborts: list[AbortedTxn] = []
         """Transactions that staged markers abort."""
@@ -166,6 +171,13 @@ class Log(LogReader):
         self._client_rules = self._rules[Origin.CLIENT]
         self._codec: Codec | None = _CODECS.get(settings.compression_type)
         """What clients' batches are stored in; None for whatever they came in."""
+        rules = self._client_rules
+        is_plain = not (
+            rules.check_records or rules.compacted or rules.log_append_time or self._codec is not None
+        )
+        self.plain_bytes_max = rules.max_message_bytes if is_plain else 0
+        """Up to this size a client's batch is taken as it comes, once its header and CRC are found good; 0 where the
+        topic's settings want more than that."""
         self.segments.active.interval_bytes = settings.index_interval_bytes
 
     @property
@@ -243,6 +255,39 @@ class Log(LogReader):
         self._accept(batch, now_ms)
         return _new(Appended, (base_offset, base_offset + batch.last_offset_delta, append_time, False))
 
+    def stage_plain(
+        self,
+        view: memoryview,
+        length: int,
+        last_offset_delta: int,
+        max_timestamp: TimestampMs,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+    ) -> Offset:
+        """Stage a client's batch whose header was read, and checked as `validate_produced` does, by the caller.
+
+        It has no producer id, no flags and at most `plain_bytes_max` bytes. Gives its offset; -1 where `stage` must
+        look at it, because its time is out of bounds, or it may begin a segment or a leader epoch.
+        """
+        active = self.segments.active
+        rules = self._client_rules
+        base_offset = self._staged_end
+        last_offset = base_offset + last_offset_delta
+        staged_bytes = self._staged_bytes + length + LOG_OVERHEAD
+        if (
+            active.size + staged_bytes > active.room_bytes
+            or max_timestamp > active.room_timestamp
+            or last_offset > active.room_offset
+            or leader_epoch > self.epochs.latest
+            or not -rules.timestamp_after_max_ms <= now_ms - max_timestamp <= rules.timestamp_before_max_ms
+        ):
+            return -1
+        PACK_PLACE(view, 0, base_offset, length, leader_epoch)
+        self._staged.append((view, last_offset, max_timestamp))
+        self._staged_bytes = staged_bytes
+        self._staged_end = last_offset + 1
+        return base_offset
+
     def _recompressed(self, batch: RecordBatch, codec: Codec) -> RecordBatch:
         """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after."""
         rules = self._rules[Origin.CLIENT]
@@ -305,7 +350,9 @@ class Log(LogReader):
             aborted = self.producers.apply(batch)
             if aborted is not None:
                 self._staged_aborts.append(aborted)
-        self._staged.append(batch)
+        if batch.leader_epoch > self.epochs.latest:
+            self._staged_epochs.append((batch.leader_epoch, batch.base_offset))
+        self._staged.append((batch.view, last_offset, batch.max_timestamp))
         self._staged_bytes += size
         self._staged_end = last_offset + 1
 
@@ -327,7 +374,7 @@ class Log(LogReader):
         active = self.segments.active
         try:
             self._mend()
-            active.file().pwrite([batch.view for batch in staged], active.size)
+            active.file().pwrite([each[0] for each in staged], active.size)
         except OSError as error:
             self._unstage()
             self._has_torn_tail = True
@@ -342,12 +389,9 @@ class Log(LogReader):
         # the end offset, so that none takes new bytes for visible ones.
         active.next_offset = self._staged_end
         active.size += self._staged_bytes
-        latest = self.epochs.latest
-        for batch in staged:
-            active.note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp)
-            position += batch.size
-            if batch.leader_epoch > latest:
-                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+        active.note_all(position, staged)
+        for epoch, offset in self._staged_epochs:
+            self.epochs.assign(epoch, offset)
         for aborted in self._staged_aborts:
             active.txn_index.append(aborted)
         self.producers.end_offset = self.log_end = self._staged_end
@@ -365,6 +409,7 @@ class Log(LogReader):
 
     def _clear_staged(self) -> None:
         self._staged = []
+        self._staged_epochs = []
         self._staged_bytes = 0
         self._staged_aborts = []
         self._before_staged = []

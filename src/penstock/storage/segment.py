@@ -13,7 +13,7 @@ an index that is missing or wrong is built anew from the file, in memory; the wr
 checkpoint.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.base.settings import LogSettings
@@ -89,7 +89,7 @@ class Segment:
         self._first_timestamp: TimestampMs | None = None
         self.room_bytes = 0
         """A batch that ends below this, with a timestamp and a last offset that are not larger than the next two,
-        has room: `is_full` said so of another, and no index entry and no setting has come since. 0: ask it."""
+        has room: `is_full` said so of another, and no setting has changed since. 0: ask it."""
         self.room_offset: Offset = 0
         self.room_timestamp: TimestampMs = 0
 
@@ -130,11 +130,25 @@ class Segment:
             self.index.append(last_offset, position)
             self.time_index.append(largest.timestamp, largest.offset)
             self._indexed_to = position
-            self.room_bytes = 0
         if self._first_timestamp is None:
             self._first_timestamp = max_timestamp
         if last_offset >= self.next_offset:
             self.next_offset = last_offset + 1
+
+    def note_all(self, position: int, batches: Iterable[tuple[memoryview, Offset, TimestampMs]]) -> None:
+        """`note` for batches that lie one after the other: their bytes, last offset and largest timestamp."""
+        interval_bytes, room_offset = self.interval_bytes, self.base_offset + RELATIVE_OFFSET_MAX
+        largest = self._largest if self._first_timestamp is not None else None
+        for view, last_offset, max_timestamp in batches:
+            if (
+                largest is None
+                or max_timestamp > largest.timestamp
+                or position - self._indexed_to > interval_bytes
+                or last_offset > room_offset
+            ):
+                self.note(position, last_offset, max_timestamp)
+                largest = self._largest
+            position += len(view)
 
     def is_full(
         self,
@@ -152,17 +166,23 @@ class Segment:
         if start_position == 0:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         wait_ms_max = settings.segment_ms - self._jitter_ms(settings)
+        entries_left = min(
+            self.index.entries_left(settings.segment_index_bytes),
+            self.time_index.entries_left(settings.segment_index_bytes),
+        )
         if (
             end_position > settings.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or self.index.is_full(settings.segment_index_bytes)
-            or self.time_index.is_full(settings.segment_index_bytes)
+            or not entries_left
             or self.waited_ms(timestamp, now_ms) > wait_ms_max
         ):
             return True
         first = self.first_timestamp()
         if first >= 0:
-            self.room_bytes = settings.segment_bytes
+            # So far the indexes do not fill up: an entry comes after `interval_bytes` at the earliest.
+            self.room_bytes = min(
+                settings.segment_bytes, self._indexed_to + entries_left * self.interval_bytes
+            )
             self.room_offset = self.base_offset + RELATIVE_OFFSET_MAX
             self.room_timestamp = first + wait_ms_max
         return False

@@ -25,7 +25,7 @@ MISSES_MAX = 16
 """Matches tried in vain before a connection stops trying, and learning: its client changes topics all the time."""
 
 _UNPACK_INT32 = INT32.unpack_from
-_NO_TAGS = b"\0\0\0"
+NO_TAGS = b"\0\0\0"
 """After the records of one flexible partition: no tags of the partition, the topic and the request."""
 
 
@@ -42,13 +42,13 @@ class ProducePrefix:
 
     __slots__ = (
         "_flexible",
-        "_head",
         "_misses",
-        "_records_at",
-        "_same",
         "_unpack",
+        "head",
         "header",
+        "records_at",
         "request",
+        "same",
         "topic",
     )
 
@@ -57,6 +57,12 @@ class ProducePrefix:
     request: ProduceRequest | None
     """The same: transactional id, acks and timeout hold. It has no topics, since their records are gone."""
     topic: TopicKey
+    head: bytes
+    """API key and version."""
+    same: bytes
+    """All that stays the same between the correlation id and the partition's index."""
+    records_at: int
+    """Where, after the index, the length of the records begins."""
 
     def __init__(self) -> None:
         self.header = None
@@ -70,8 +76,8 @@ class ProducePrefix:
             return None
         try:
             head, correlation_id, same, partition = self._unpack(frame)
-            if same == self._same and head == self._head:
-                at: int = self._records_at
+            if same == self.same and head == self.head:
+                at: int = self.records_at
                 if self._flexible:
                     size = frame[at]
                     if size < 128:
@@ -79,7 +85,7 @@ class ProducePrefix:
                     else:
                         size, at = read_uvarint(frame, at)
                     stop = at + size - 1
-                    if size and frame[stop:] == _NO_TAGS:
+                    if size and frame[stop:] == NO_TAGS:
                         self._misses = 0
                         return tuple.__new__(Repeated, (correlation_id, partition, frame[at:stop]))
                 else:
@@ -102,10 +108,10 @@ class ProducePrefix:
         version = header.api_version
         self._flexible = version >= FLEXIBLE
         index_at = _index_at(frame, header.body_at, version)
-        self._records_at = index_at + 4
+        self.records_at = index_at + 4
         self._unpack = Struct(f">4si{index_at - 8}si").unpack_from
-        self._head = bytes(frame[:4])
-        self._same = bytes(frame[8:index_at])
+        self.head = bytes(frame[:4])
+        self.same = bytes(frame[8:index_at])
         self.topic = request.topics[0].topic
         self.request = request._replace(topics=[])
         self.header = header

@@ -214,6 +214,12 @@ class _Template(NamedTuple):
 _templates: dict[tuple[int, TopicKey], _Template] = {}
 
 
+def reply_template(version: int, topic: TopicKey) -> _Template:
+    """What the replies for one partition of a topic have in common."""
+    made = _templates.get((version, topic))
+    return _template(version, topic) if made is None else made
+
+
 def _template(version: int, topic: TopicKey) -> _Template:
     flexible = version >= FLEXIBLE
     one = count(1, flexible)
@@ -246,10 +252,7 @@ def produce_reply_one(
     error_code: int = 0,
 ) -> bytes:
     """The whole frame of a reply for one partition that needs no words: no message, no hint, no throttling."""
-    made = _templates.get((version, topic))
-    if made is None:
-        made = _template(version, topic)
-    frame, length, before, after = made
+    frame, length, before, after = reply_template(version, topic)
     if version >= 5:
         return frame.pack(
             length,

@@ -1,0 +1,165 @@
+"""The way of a producer's small batches, known from the request before: one look at the frame, and it is staged.
+
+A producer that sends one record at a time says nearly the same thing in each request (`wire.prefix`), to the same
+partition. What can be known before the next request comes is prepared here: where each number of frame and batch
+header lies, the partition, the reply around its offset. Then `take` reads all numbers with one call and
+compares them with what the ordinary way (`produce`, `Log.stage`, `validate_produced`) would ask for.
+
+It takes only what that way would take without a word: flexible versions, acks 1 without a sync, a batch of 128 bytes
+to 16 KB (whose length has two bytes) without producer id and flags. Of anything else, and of all that is wrong, it
+says None, and the ordinary way has a look, and the words.
+"""
+
+from struct import Struct
+
+from penstock.handlers.context import Context
+from penstock.handlers.produce_writers import Foretold, Reply
+from penstock.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
+from penstock.records.batch import ATTRIBUTES_AT
+from penstock.records.checksum import crc32c
+from penstock.replica import Partition
+from penstock.wire import ProducePrefix, ProduceRequest
+from penstock.wire.prefix import NO_TAGS
+from penstock.wire.produce import FLEXIBLE, reply_template
+
+NEVER_FLUSHED = 2**63 - 1
+"""`flush.messages` of a log whose records need no sync before they are acknowledged."""
+
+_CODEC_MAX = 4
+_NEVER = 2**31
+"""Bytes that no frame has."""
+_new = tuple.__new__
+
+
+class Route:
+    """A partition that a producer was let to; good for the same request as long as the image is the same."""
+
+    __slots__ = (
+        "_after",
+        "_batch_at",
+        "_before",
+        "_bytes_min",
+        "_context",
+        "_crc_from",
+        "_head",
+        "_image",
+        "_now_ms",
+        "_number",
+        "_pack",
+        "_partition",
+        "_reply_bytes",
+        "_request",
+        "_same",
+        "_topic",
+        "_unpack",
+        "_version",
+    )
+
+    def __init__(self, context: Context, prefix: ProducePrefix, partition: Partition) -> None:
+        header, request = prefix.header, prefix.request
+        assert header is not None
+        assert request is not None
+        self._context = context
+        self._image = context.image
+        self._now_ms = context.world.now_ms
+        self._partition = partition
+        self._number = partition.number
+        self._request = request
+        self._head, self._same = prefix.head, prefix.same
+        self._topic = prefix.topic
+        version = self._version = header.api_version
+        self._batch_at = batch_at = prefix.records_at + 2
+        self._crc_from = batch_at + ATTRIBUTES_AT
+        self._unpack = Struct(f">4si{len(prefix.same)}siBB{HEADER.format[1:]}").unpack_from
+        is_express = version >= FLEXIBLE and request.acks == 1
+        self._bytes_min = batch_at + HEADER_BYTES + len(NO_TAGS) if is_express else _NEVER
+        frame, self._reply_bytes, self._before, self._after = reply_template(version, prefix.topic)
+        self._pack = frame.pack
+
+    def leads_to(self, request: ProduceRequest, number: int) -> bool:
+        """Whether a request that begins like this one, for this partition, may go there still."""
+        return (
+            self._request is request
+            and self._number == number
+            and self._image is self._context.image
+            and self._partition.is_leader
+        )
+
+    @property
+    def partition(self) -> Partition:
+        return self._partition
+
+    def take(self, frame: memoryview) -> Reply | None:
+        """Stage the batch of a request, if it is one that goes this way; its reply, to be sent after the write."""
+        if len(frame) < self._bytes_min:
+            return None
+        (
+            head,
+            correlation_id,
+            same,
+            number,
+            size_low,
+            size_high,
+            base_offset,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            last_offset_delta,
+            _,
+            max_timestamp,
+            producer_id,
+            _,
+            _,
+            count,
+        ) = self._unpack(frame)
+        batch_at = self._batch_at
+        end = batch_at + LOG_OVERHEAD + length
+        partition = self._partition
+        log = partition.log
+        if not (
+            same == self._same
+            and head == self._head
+            and number == self._number
+            # The records' length and one, in two bytes of seven bits, the lower one first and with its top bit set.
+            and size_low > 127 >= size_high
+            and (size_low & 127) + (size_high << 7) - 1 == LOG_OVERHEAD + length
+            and frame[end:] == NO_TAGS
+            and magic == 2
+            and not base_offset
+            and 0 <= attributes <= _CODEC_MAX
+            and producer_id < 0
+            and count == last_offset_delta + 1 > 0
+            and LOG_OVERHEAD + length <= log.plain_bytes_max
+            and log.settings.flush_messages == NEVER_FLUSHED
+            and self._image is self._context.image
+            and partition.is_leader
+            and crc32c(frame[self._crc_from : end]) == crc
+        ):
+            return None
+        base_offset = partition.stage_plain(
+            frame[batch_at:end], length, last_offset_delta, max_timestamp, self._now_ms()
+        )
+        if base_offset < 0:
+            return None
+        reply = bytearray(
+            self._pack(
+                self._reply_bytes,
+                correlation_id,
+                self._before,
+                number,
+                0,
+                base_offset,
+                -1,
+                log.log_start,
+                self._after,
+            )
+        )
+        partition.foretold.append(
+            _new(
+                Foretold,
+                (base_offset + last_offset_delta, reply, self._version, correlation_id, self._topic, number),
+            )
+        )
+        return [reply]
