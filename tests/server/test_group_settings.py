@@ -55,6 +55,19 @@ def test_a_new_group_waits_for_more_members_as_long_as_it_should() -> None:
         assert (member.client.reply() is None) is waits
 
 
+@shows("group.coordinator.append.linger.ms")
+def test_commits_in_quick_succession_share_a_sync() -> None:
+    for settings, waits in (({}, True), ({"group.coordinator.append.linger.ms": "0"}, False)):
+        scene = Groups(settings)
+        assert scene.commit() == 0
+        scene.advance(100)
+        began_ms = scene.node.world.now_ms()
+        assert scene.commit() == 0
+        assert scene.node.world.now_ms() - began_ms <= 1, "after a pause nothing is waited for"
+        assert scene.commit() == 0
+        assert (scene.node.world.now_ms() - began_ms >= 5) is waits
+
+
 @shows("group.max.size")
 def test_a_classic_group_has_no_more_members_than_it_may() -> None:
     for settings, code in (({}, 0), ({"group.max.size": "1"}, 81)):  # GROUP_MAX_SIZE_REACHED

@@ -30,6 +30,7 @@ from penstock.wire import (
     parse_header,
     read_request,
     response_frame,
+    write_frequent_response,
     write_response,
 )
 
@@ -53,6 +54,7 @@ _SUPPORTED_FEATURES = {
     if name not in _UNSERVED_FEATURES
 }
 _PRODUCE, _FETCH, _API_VERSIONS = int(Api.PRODUCE), int(Api.FETCH), int(Api.API_VERSIONS)
+_FREQUENT = frozenset((Api.OFFSET_COMMIT, Api.HEARTBEAT, Api.CONSUMER_GROUP_HEARTBEAT))
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client may call itself, by KIP-511."""
 
@@ -96,12 +98,13 @@ class Dispatcher:
         message = read_request(api, version, frame[header.body_at :])
         call = Call(session, version, message, shapes(api, version), header.client_id)
         answer = handler(self.context, call)
+        write = write_frequent_response if api in _FREQUENT else write_response
         if not isinstance(answer, Later):
-            return [response_frame(api, version, correlation_id, write_response(api, version, answer))]
+            return [response_frame(api, version, correlation_id, write(api, version, answer))]
         later: Later[list[Buffer]] = Later()
         answer.then(
             lambda response: later.answer(
-                [response_frame(api, version, correlation_id, write_response(api, version, response))]
+                [response_frame(api, version, correlation_id, write(api, version, response))]
             )
         )
         return later

@@ -278,6 +278,8 @@ BROKER_SETTINGS: dict[str, Setting] = {
                "After how long subscribed expressions are looked up again, at the latest.", 10_000),
         _fixed("group.consumer.session.timeout.ms", INT, "45000",
                "After how long a silent consumer is out of its group.", 1),
+        _fixed("group.coordinator.append.linger.ms", INT, "5",
+               "How long after one sync of the groups' records the next may begin, so that one serves many.", 0),
         _fixed("group.initial.rebalance.delay.ms", INT, "3000", "How long a new group waits for more members."),
         _fixed("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
         _fixed("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),

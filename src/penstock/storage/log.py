@@ -900,8 +900,8 @@ def _level(settings: LogSettings, codec: Codec) -> int | None:
 def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
     return ProduceRules(
         max_message_bytes=min(settings.max_message_bytes, BATCH_BYTES_MAX),
-        compacted=settings.is_compacted,
-        check_records=settings.record_validation == "full",
+        compacted=settings.is_compacted and origin is _CLIENT,  # a coordinator's records all have keys
+        check_records=settings.record_validation == "full" and origin is _CLIENT,
         timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
         timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
         log_append_time=settings.message_timestamp_type == "LogAppendTime",

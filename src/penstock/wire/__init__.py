@@ -57,6 +57,7 @@ from .messages import (
     request_type,
     response_module,
     response_type,
+    write_frequent_response,
     write_request,
     write_response,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "response_header_version",
     "response_module",
     "response_type",
+    "write_frequent_response",
     "write_request",
     "write_response",
 ]
