@@ -14,7 +14,7 @@ Versions 4 to 18.
 Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 13 has topic ids.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -27,8 +27,6 @@ from penstock.handlers.fetch_sessions import (
     FIRST_EPOCH,
     NO_SESSION,
     FetchSession,
-    Wanted,
-    all_wanted,
 )
 from penstock.replica import Partition
 from penstock.wire import (
@@ -52,7 +50,6 @@ _LENGTH_AT, _LENGTH_BYTES, _DELTA_AT = 8, 12, 23
 """Where a batch has its length and its last offset's distance from the first, and what its length does not count."""
 
 _new = tuple.__new__
-_NOTHING = FetchResult(0, 0, 0, 0, 0)[5:]
 _READ, _TOPIC = Operation.READ, On.TOPIC
 
 Reply = list[Buffer]
@@ -122,8 +119,8 @@ class OneFetch:
         self.kept = kept
 
     @property
-    def wanted(self) -> Iterable[Wanted]:
-        return all_wanted(self.request) if self.kept is None else self.kept.wanted()
+    def wanted(self) -> Iterable[tuple[TopicKey, Sequence[FetchPartition]]]:
+        return self.request.topics if self.kept is None else self.kept.wanted()
 
     def read(self) -> Read:
         """What there is for each partition, within the limits."""
@@ -132,32 +129,33 @@ class OneFetch:
         left = min(request.max_bytes, context.fetch_bytes_max)
         must_give = True
         results: Read = []
-        led = context.replicas.led
+        led = context.replicas.by_key.get
         simple = request.isolation_level != READ_COMMITTED and request.replica_id < 0
         readable: TopicKey | None = None
-        """The topic that was last found to be readable: partitions come topic by topic."""
-        for topic, asked in self.wanted:
-            if simple:
-                partition = led(topic, asked[0])
+        """The topic that was last found to be readable."""
+        for topic, partitions in self.wanted:
+            for asked in partitions:
+                number, epoch, offset, _, _, _, _, _ = asked
                 # Most partitions of most fetches have nothing new.
                 if (
-                    partition is not None
-                    and asked[2] == (high := partition.high_watermark)
-                    and (asked[1] == -1 or asked[1] == partition.leader_epoch)
+                    simple
+                    and (partition := led((topic, number))) is not None
+                    and offset == (high := partition.high_watermark)
+                    and epoch in (-1, partition.leader_epoch)
                     and (topic is readable or topic == readable or self._may_read(partition.topic))
                 ):
                     readable = topic
                     log = partition.log
                     stable = partition.last_stable if log.producers.ongoing else high
-                    results.append(
-                        (topic, _new(FetchResult, (asked[0], 0, high, stable, log.log_start, *_NOTHING)))
+                    result = _new(
+                        FetchResult, (number, 0, high, stable, log.log_start, b"", None, -1, None, None, None)
                     )
-                    continue
-            result = self._read_one(topic, asked, left, must_give)
-            if result.records:
-                left -= len(result.records)
-                must_give = False
-            results.append((topic, result))
+                else:
+                    result = self._read_one(topic, asked, left, must_give)
+                    if result.records:
+                        left -= len(result.records)
+                        must_give = False
+                results.append((topic, result))
         return results
 
     def _may_read(self, topic: str) -> bool:
@@ -257,11 +255,12 @@ class WaitingFetch:
     def begin(self) -> None:
         one = self._fetch
         replicas = one.context.replicas
-        for topic, asked in one.wanted:
-            partition = replicas.led(topic, asked.partition)
-            if partition is not None:
-                partition.watch(self)
-                self._partitions.append(partition)
+        for topic, partitions in one.wanted:
+            for asked in partitions:
+                partition = replicas.led(topic, asked.partition)
+                if partition is not None:
+                    partition.watch(self)
+                    self._partitions.append(partition)
         self._timer = one.context.world.call_later(one.request.max_wait_ms, self._time_is_up)
         one.session.fetch = self
 

@@ -10,7 +10,7 @@ is taken, one that has not been used for two minutes makes way, or else a smalle
 none can go, the fetch is served without a session.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -87,8 +87,11 @@ class FetchSession:
         for index in indexes:
             self.told.pop((topic, index), None)
 
-    def wanted(self) -> Iterator[Wanted]:
-        return (each.wanted for each in self.told.values())
+    def wanted(self) -> Iterator[tuple[TopicKey, Sequence[FetchPartition]]]:
+        """In the order in which they have their turn, as a request has them."""
+        for each in self.told.values():
+            topic, partition = each.wanted
+            yield topic, (partition,)
 
     def news(self, results: Iterable[tuple[TopicKey, FetchResult]]) -> list[tuple[TopicKey, FetchResult]]:
         """What of a fetch the client does not know yet. A partition that had records goes to the end of the line."""

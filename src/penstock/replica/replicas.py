@@ -72,7 +72,7 @@ class Replicas:
         self._durability = durability
         self._write_later = write_later
         self._image = EMPTY
-        self._by_key: dict[tuple[TopicKey, int], Partition] = {}
+        self.by_key: dict[tuple[TopicKey, int], Partition] = {}
         """Each twice: by its topic's name and id. Only those that are led here."""
         self._todo: deque[Step] = deque()
         self._is_working = False
@@ -85,11 +85,11 @@ class Replicas:
 
     def led(self, topic: TopicKey, number: int) -> Partition | None:
         """The partition, if it is led here."""
-        return self._by_key.get((topic, number))
+        return self.by_key.get((topic, number))
 
     def find(self, topic: TopicKey, number: int) -> Partition:
         """The partition, if it is led here; otherwise an error that says what is wrong."""
-        found = self._by_key.get((topic, number))
+        found = self.by_key.get((topic, number))
         if found is not None:
             return found
         if isinstance(topic, bytes):
@@ -204,8 +204,8 @@ class Replicas:
         return cost
 
     def _serve(self, partition: Partition) -> None:
-        self._by_key[partition.topic, partition.number] = partition
-        self._by_key[partition.topic_id, partition.number] = partition
+        self.by_key[partition.topic, partition.number] = partition
+        self.by_key[partition.topic_id, partition.number] = partition
 
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
         """A new log, in place of one that belonged to a topic of the same name; None if the disk fails."""
@@ -277,8 +277,8 @@ class Replicas:
         return CREATION_COST
 
     def _forget(self, partition: Partition) -> None:
-        self._by_key.pop((partition.topic, partition.number), None)
-        self._by_key.pop((partition.topic_id, partition.number), None)
+        self.by_key.pop((partition.topic, partition.number), None)
+        self.by_key.pop((partition.topic_id, partition.number), None)
 
     def _remove(self, name: TopicPartition) -> None:
         delay_ms = self.directory.logs[name].settings.file_delete_delay_ms
@@ -293,7 +293,7 @@ class Replicas:
 
     def step_down(self) -> None:
         """Lead nothing any more: the node is about to stop."""
-        self._by_key.clear()
+        self.by_key.clear()
         for partition in self.partitions.values():
             partition.step_down(
                 KafkaError(f"{partition.name} is closed: the node stops", ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -111,6 +111,8 @@ _PARTITION_12 = Struct(">iiqiqi")
 _REPLICA_STATE = Struct(">iq")
 _UNPACK_15 = _HEAD_15.unpack_from
 _UNPACK_PARTITION = _PARTITION_12.unpack_from
+_UNPACK_PARTITIONS = Struct(_PARTITION_12.format + "x").iter_unpack
+"""The same, one after the other, each with a byte behind it that says how many tags it has."""
 _PARTITION_BYTES = _PARTITION_12.size
 
 
@@ -185,19 +187,26 @@ def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic],
         items += partition_count
         if items > REQUEST_ITEMS_MAX:
             raise too_many(items, at)
-        partitions: list[FetchPartition] = []
-        for _ in range(partition_count):
-            fields = _UNPACK_PARTITION(frame, at)
-            at += _PARTITION_BYTES
-            if frame[at] == 0:
-                at += 1
-                partitions.append(_new(FetchPartition, fields + _UNTAGGED))
-            else:
-                tagged, at = _partition_tags(frame, at, version)
-                partitions.append(_new(FetchPartition, fields + tagged))
+        partitions, at = _partitions(frame, at, version, partition_count)
         at = skip_tags(frame, at) if frame[at] else at + 1
         topics.append(_new(FetchTopic, (topic, partitions)))
     return topics, at
+
+
+def _partitions(
+    frame: memoryview, at: int, version: int, partition_count: int
+) -> tuple[list[FetchPartition], int]:
+    end = at + partition_count * (_PARTITION_BYTES + 1)
+    if end < len(frame) and not any(frame[at + _PARTITION_BYTES : end : _PARTITION_BYTES + 1]):
+        # No partition has tags, as in nearly every request: all of them with one call.
+        untagged = [_new(FetchPartition, fields + _UNTAGGED) for fields in _UNPACK_PARTITIONS(frame[at:end])]
+        return untagged, end
+    partitions: list[FetchPartition] = []
+    for _ in range(partition_count):
+        fields = _UNPACK_PARTITION(frame, at)
+        tagged, at = _partition_tags(frame, at + _PARTITION_BYTES, version)
+        partitions.append(_new(FetchPartition, fields + tagged))
+    return partitions, at
 
 
 def _topic(frame: memoryview, at: int, version: int) -> tuple[TopicKey, int]:
@@ -358,6 +367,8 @@ _REPLY_7 = Struct(">iiihi")
 _REPLY_12 = Struct(">iixihi")
 _RESULT_4 = Struct(">ihqq")
 _RESULT_5 = Struct(">ihqqq")
+_PACK_NOTHING = Struct(">ihqqqBi2s").pack
+"""A flexible partition with no records and no tags."""
 _PACK_RESULT = Struct(">ihqqqBi").pack
 """A flexible partition up to its records, with its aborted transactions null (0) or none (1)."""
 _ABORTED = Struct(">qq")
@@ -421,6 +432,14 @@ def _flexible_reply_topics(
                 leader,
                 snapshot,
             ) = result
+            if (
+                not records
+                and records is not None
+                and aborted is None
+                and not (leader or diverging or snapshot)
+            ):
+                head += _PACK_NOTHING(partition, error, high, stable, start, 0, preferred, b"\1\0")
+                continue
             if aborted:
                 head += _RESULT_5.pack(partition, error, high, stable, start) + uvarint(len(aborted) + 1)
                 head += b"".join(_ABORTED_12.pack(*each) for each in aborted) + INT32.pack(preferred)
