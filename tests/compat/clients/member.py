@@ -219,6 +219,13 @@ def run_kafka_python(wish: Wish, orders: Orders) -> None:
         partition_assignment_strategy=[assignors[wish["assignor"]]],
     )
     consumer.subscribe([wish["topic"]], listener=Telling())
+    # Metadata before the first join: without it kafka-python 3.0.12 may never take what it is assigned, with Kafka
+    # 4.3.1 as with us. A leader that assigned before its metadata came joins again when it comes, but only because
+    # `need_rejoin` finds its two snapshots to differ; `rejoin_needed` is not set. `_perform_assignment` makes them
+    # equal while SyncGroup is still to be answered. A poll that runs out of time before that answer leaves the join
+    # to the next one, which then sees no need to join: nobody takes the result, heartbeats stay off, the session ends.
+    while not consumer.partitions_for_topic(wish["topic"]):
+        time.sleep(POLL_MS / 1000)
     while not orders.is_leaving:
         orders.wait()
         try:

@@ -28,17 +28,7 @@ KINDS = [
 """Libraries, and who assigns in what way. Not kafka-python's cooperative assignor: its leader now and then gives away
 at once, and not in a second round, what a member has just got; with Kafka as with us."""
 
-OFTEN_IDLE = pytest.mark.long
-"""kafka-python 3.0.12: a member that assigns before its first metadata has come gets nothing and does not ask again
-(with `group.initial.rebalance.delay.ms=0`, as here). What waits for balance is then no test of the broker."""
-
-kinds = pytest.mark.parametrize(
-    ("library", "assignor"),
-    [
-        pytest.param(*kind, marks=[OFTEN_IDLE] if kind[0] == "kafka-python" else [], id="-".join(kind))
-        for kind in KINDS
-    ],
-)
+kinds = pytest.mark.parametrize(("library", "assignor"), KINDS, ids=["-".join(kind) for kind in KINDS])
 
 
 @pytest.fixture(
@@ -118,7 +108,7 @@ def test_members_join_leave_crash_and_stall_while_records_come(
     [
         ("confluent", "range"),
         ("confluent", "consumer"),
-        pytest.param("kafka-python", "range", marks=OFTEN_IDLE),
+        ("kafka-python", "range"),
         ("aiokafka", "range"),
     ],
 )
@@ -152,7 +142,7 @@ def test_libraries_share_a_group_and_the_broker_is_killed_in_the_middle(
     lives: Lives, admin: Driver, name: str
 ) -> None:
     with work(lives, admin, name) as (crowd, _):
-        members = [crowd.join(library, "range") for library in ("confluent", "aiokafka")]
+        members = [crowd.join(library, "range") for library in ("confluent", "kafka-python", "aiokafka")]
         crowd.wait_balanced()
         lives.kill()
         lives.start()
