@@ -18,10 +18,10 @@ from penstock.client.groups import delete_group, describe_group, find_group, lis
 from penstock.client.transactions import (
     Filters,
     Transaction,
-    _read_described,
     describe_transaction,
     find_hanging,
     list_transactions,
+    read_described,
 )
 from penstock.coordinator.groups.consumer_protocol import (
     Assignment,
@@ -329,11 +329,11 @@ def described_body(started_ms: int = -1, code: int = 0) -> bytes:
 
 
 def test_a_description_is_read_whole() -> None:
-    ((code, transaction),) = _read_described(memoryview(described_body(1_234)), 0)
+    ((code, transaction),) = read_described(memoryview(described_body(1_234)), 0)
     partitions = (TopicPartition("t", 2), TopicPartition("t", 4))
     assert code == 0
     assert transaction == Transaction("id", "Ongoing", 17, 3, 60_000, 1_234, partitions)
-    ((_, idle),) = _read_described(memoryview(described_body(-1)), 0)
+    ((_, idle),) = read_described(memoryview(described_body(-1)), 0)
     assert idle.started_ms is None
 
 
@@ -341,9 +341,9 @@ def test_a_description_that_is_cut_or_has_a_tail_is_malformed() -> None:
     body = described_body(5)
     for size in range(len(body)):
         with pytest.raises(MalformedResponse, match="DescribeTransactions 0"):
-            _read_described(memoryview(body[:size]), 0)
+            read_described(memoryview(body[:size]), 0)
     with pytest.raises(MalformedResponse):
-        _read_described(memoryview(body + b"\x00"), 0)
+        read_described(memoryview(body + b"\x00"), 0)
 
 
 class Searched:

@@ -11,6 +11,7 @@ from penstock.cli.admin_commands import configs, topics
 from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
+from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.simulating import sim
 from penstock.cli.transfer import export_command, import_command
 
@@ -51,6 +52,7 @@ app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.command("produce")(produce)
 app.command("consume")(consume)
+app.add_typer(pipeline, name="pipeline")
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
 app.add_typer(sim, name="sim")
@@ -126,6 +128,41 @@ def up_command(
     from penstock.cli.up import Flags, up
 
     raise typer.Exit(up(Flags(data, kafka, http, line, config, settings or [], verbose)))
+
+
+@app.command("demo")
+def demo_command(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Where everything is put.  [a new temporary directory]"),
+    ] = None,
+    rate: Annotated[
+        int, typer.Option("--rate", metavar="N", min=1, max=100_000, help="Orders a second.")
+    ] = 500,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            min=0,
+            help="End so long after the first result.  [at a terminal: not before Ctrl-C; elsewhere 20]",
+        ),
+    ] = None,
+) -> None:
+    """Show the whole: a node, a stream of orders, a pipeline on Spark that sums them up, and its results growing.
+
+    It needs the extra `spark` and Java. The commands that it runs are shown; everything they leave is in one
+    directory, to be looked at afterwards.
+
+    \b
+    penstock demo
+    penstock demo --rate 5000 --seconds 60 --data ./demo
+    """
+    from tempfile import mkdtemp
+
+    from penstock.cli.demo import demo
+
+    raise typer.Exit(demo(data or Path(mkdtemp(prefix="penstock-demo-")), rate=rate, seconds=seconds))
 
 
 @log.command("ls")

@@ -123,7 +123,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
         ),
     )
     # Read by hand: kio takes no time before 1970, and -1 is how "none is open" is told.
-    request = Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, _read_described)
+    request = Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, read_described)
     node_id, told = ask_coordinator(
         cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: reply[0].code if reply else 0
     )
@@ -135,7 +135,8 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
     return told[0].transaction._replace(coordinator=node_id)
 
 
-def _read_described(body: memoryview, version: int) -> list[_Described]:
+def read_described(body: memoryview, version: int) -> list[_Described]:
+    """The response of DescribeTransactions 0: of each id that was asked for, its state or an error's code."""
     try:
         return _read_states(body)
     except (IndexError, struct_error, UnicodeDecodeError, MalformedRequest) as error:

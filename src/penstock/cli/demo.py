@@ -1,0 +1,329 @@
+"""`penstock demo`: the whole of it in one terminal. A node, a stream of orders, a pipeline on Spark, its results.
+
+    penstock up              a node of its own, on a free port
+       ^  orders                       | totals
+    this process             makes orders, and reads what the pipeline has made of them
+                                       v
+    penstock pipeline run    counts and sums them by product: into a topic, and each of them into a table
+
+All three are what a user would start by hand; the commands are shown, so that they can be tried. The node and the
+pipeline are child processes and end with this one, the pipeline first.
+"""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+from urllib.parse import unquote, urlsplit
+
+from penstock.base.ids import TopicPartition
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused, complain, print_table
+from penstock.client.cluster import Cluster
+from penstock.client.consumer import Consumer, ConsumerSettings, Reset
+from penstock.client.errors import ClientError
+from penstock.client.offsets import READ_COMMITTED
+from penstock.client.producer import Producer
+from penstock.client.settings import parse_address
+
+ORDERS, TOTALS = "demo.orders", "demo.totals"
+PRODUCTS: Final = {"espresso": 2.2, "cappuccino": 3.1, "flat white": 3.4, "filter coffee": 2.8, "tea": 2.5}
+SECONDS_WITHOUT_TERMINAL: Final = 20
+"""How long it shows results where nobody can press Ctrl-C."""
+START_S_MAX: Final = 120.0
+CREATE_MS_MAX: Final = 10_000
+STOP_S_MAX: Final = 90.0
+CATCH_UP_S_MAX: Final = 60.0
+LINE_S: Final = 1.0
+
+PIPELINE = """\
+# What `penstock demo` runs. It is an ordinary pipeline: docs/pipelines.md.
+pipeline: demo
+bootstrap: {bootstrap}
+checkpoint: state
+
+sources:
+  orders:
+    topic: {orders}
+    value: json
+    schema: id BIGINT, product STRING, amount DOUBLE, at TIMESTAMP
+
+views:
+  totals: |
+    SELECT product, count(*) AS orders, round(sum(amount), 2) AS revenue
+    FROM orders
+    GROUP BY product
+
+flows:
+  totals:
+    reads: totals
+    mode: update
+    to: {{topic: {totals}, key: product}}
+  table:
+    reads: orders
+    to: {{parquet: table}}
+"""
+
+
+def demo(data: Path, *, rate: int, seconds: float | None, out: TextIO = sys.stdout) -> int:
+    """Run it until Ctrl-C, or for so many seconds after the first result."""
+    if seconds is None and not out.isatty():
+        seconds = SECONDS_WITHOUT_TERMINAL
+    stop = threading.Event()
+    data.mkdir(parents=True, exist_ok=True)
+    say = _Teller(out)
+    with _stopped_by_signals(stop), _node(data, say) as bootstrap:
+        file = data / "demo.yaml"
+        file.write_text(PIPELINE.format(bootstrap=bootstrap, orders=ORDERS, totals=TOTALS))
+        with _Results(bootstrap, data / "table") as results, _Shop(bootstrap, rate) as shop:
+            with _pipeline(file, say) as pipeline:
+                say("Spark takes some seconds to start ...")
+                _watch(say, shop, results, pipeline, data, seconds, stop)
+                shop.close()
+                say(
+                    f"no more orders after {shop.count:,}; the pipeline works off what is left, then all ends"
+                )
+                is_complete = _catch_up(shop, results)
+    say.summary(shop.count, results, data)
+    if not is_complete:
+        complain(f"the pipeline did not come to the end of the orders within {CATCH_UP_S_MAX:.0f} s")
+    return 0 if is_complete else EXIT_WRONG
+
+
+def _watch(
+    say: "_Teller",
+    shop: "_Shop",
+    results: "_Results",
+    pipeline: "subprocess.Popen[str]",
+    data: Path,
+    seconds: float | None,
+    stop: threading.Event,
+) -> None:
+    """Show what has become of the orders, once a second."""
+    until: float | None = None
+    give_up = time.monotonic() + START_S_MAX
+    while not stop.is_set():
+        if pipeline.poll() is not None:
+            raise Refused(f"the pipeline ended by itself, with exit code {pipeline.returncode}")
+        results.read(LINE_S)
+        shop.check()
+        now = time.monotonic()
+        if not results.totals:
+            if now > give_up:
+                raise Refused(f"there was no result within {START_S_MAX:.0f} s; see {data / 'pipeline.log'}")
+            continue
+        if until is None and seconds is not None:
+            until = now + seconds
+        say.results(shop.count, results)
+        if until is not None and now >= until:
+            return
+
+
+def _catch_up(shop: "_Shop", results: "_Results") -> bool:
+    """Wait until each order is in the totals and in the table; whether they all are."""
+    end = time.monotonic() + CATCH_UP_S_MAX
+    while results.orders < shop.count or results.table_rows < shop.count:
+        if time.monotonic() > end:
+            return False
+        results.read(0.2)
+    return results.orders == results.table_rows == shop.count
+
+
+# -- its parts ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _node(data: Path, say: "_Teller") -> Iterator[str]:
+    """A node as a child process; where its clients connect."""
+    arguments = ["up", "--data", str(data / "node"), "--kafka", "127.0.0.1:0"]
+    say(f"$ penstock {' '.join(arguments)}")
+    with (data / "node.log").open("w") as log, _child(arguments, stdout=subprocess.PIPE, stderr=log) as child:
+        assert child.stdout is not None
+        ready = child.stdout.readline()
+        if not ready:
+            raise Refused(f"the node did not start; see {data / 'node.log'}")
+        say(ready.strip())
+        yield ready.split("kafka=")[1].split()[0]
+
+
+@contextmanager
+def _pipeline(file: Path, say: "_Teller") -> Iterator["subprocess.Popen[str]"]:
+    arguments = ["pipeline", "run", str(file)]
+    say(f"$ penstock {' '.join(arguments)}")
+    log = file.with_name("pipeline.log")
+    with log.open("w") as out, _child(arguments, stdout=out, stderr=out) as child:
+        yield child
+
+
+@contextmanager
+def _child(arguments: list[str], stdout: int | TextIO, stderr: TextIO) -> Iterator["subprocess.Popen[str]"]:
+    """A command of Penstock's; stopped as Ctrl-C would, and killed only if that does nothing."""
+    # A session of its own: a Ctrl-C at the terminal reaches this process alone, which stops them in their order.
+    child = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+class _Shop:
+    """Orders, at a steady rate, on a thread of their own."""
+
+    def __init__(self, bootstrap: str, rate: int) -> None:
+        self.count = 0
+        """Acknowledged, so that they are on disk."""
+        self._rate = rate
+        self._cluster = Cluster([parse_address(bootstrap)])
+        self._closing = threading.Event()
+        self._error: ClientError | None = None
+        self._thread = threading.Thread(target=self._run, name="orders")
+
+    def __enter__(self) -> "_Shop":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._cluster.close()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        rng, made, began = random.Random(), 0, time.monotonic()
+        try:
+            self._cluster.topic(ORDERS, create=True, wait_ms=CREATE_MS_MAX)
+            producer = Producer(self._cluster)
+            while not self._closing.wait(0.1):
+                due = int((time.monotonic() - began) * self._rate)
+                for number in range(made, due):
+                    product = rng.choice(list(PRODUCTS))
+                    order = {
+                        "id": number,
+                        "product": product,
+                        "amount": PRODUCTS[product],
+                        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                    }
+                    producer.send(ORDERS, product.encode(), json.dumps(order).encode())
+                producer.flush()
+                self.count = made = due
+        except ClientError as error:
+            self._error = error
+
+
+class _Results:
+    """What the pipeline says of each product, read from its topic, and how many orders its table has."""
+
+    def __init__(self, bootstrap: str, table: Path) -> None:
+        self.totals: dict[str, tuple[int, float]] = {}
+        self.table_rows = 0
+        self._cluster = Cluster([parse_address(bootstrap)])
+        self._table = table
+        self._files_seen: set[str] = set()
+
+    def __enter__(self) -> "_Results":
+        partitions = self._cluster.topic(TOTALS, create=True, wait_ms=CREATE_MS_MAX).partitions
+        self._consumer = Consumer(
+            self._cluster,
+            {TopicPartition(TOTALS, number): 0 for number in partitions},
+            ConsumerSettings(isolation_level=READ_COMMITTED, reset=Reset.EARLIEST),
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+
+    @property
+    def orders(self) -> int:
+        return sum(orders for orders, _ in self.totals.values())
+
+    def read(self, seconds: float) -> None:
+        """Take in what comes within so many seconds."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for fetched in self._consumer.poll(left * 1000):
+                for record in fetched.records:
+                    told = json.loads(record.value or b"{}")
+                    self.totals[told["product"]] = told["orders"], told["revenue"]
+        self._read_table()
+
+    def _read_table(self) -> None:
+        """Count the rows of files that Spark's own list names: others may be half written."""
+        from pyarrow import parquet  # noqa: PLC0415  # loaded when there is a table
+
+        for listed in sorted(self._table.glob("_spark_metadata/[0-9]*")):
+            for line in listed.read_text().splitlines():
+                if line.startswith("{"):
+                    path = unquote(urlsplit(json.loads(line)["path"]).path)
+                    if path not in self._files_seen:
+                        self._files_seen.add(path)
+                        self.table_rows += parquet.read_metadata(path).num_rows
+
+
+class _Teller:
+    """Lines for people."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._began = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+
+    def results(self, made: int, results: _Results) -> None:
+        best = sorted(results.totals.items(), key=lambda each: -each[1][1])
+        shown = "  ".join(f"{product} {revenue:,.2f}" for product, (_, revenue) in best)
+        done = f"{results.orders:,} summed up in {TOTALS}, {results.table_rows:,} in the table"
+        self(f"{time.monotonic() - self._began:5.0f} s  {made:,} orders made, {done}  |  {shown}")
+
+    def summary(self, made: int, results: _Results, data: Path) -> None:
+        rows = [
+            (product, f"{orders:,}", f"{revenue:,.2f}")
+            for product, (orders, revenue) in sorted(results.totals.items())
+        ]
+        print_table(["PRODUCT", "ORDERS", "REVENUE"], rows)
+        self(
+            f"{made:,} orders were made, {results.orders:,} summed up, {results.table_rows:,} are in the table"
+        )
+        self(f"everything is in {data}:")
+        self("  node/          the log: penstock log ls, dump, check")
+        self("  demo.yaml      the pipeline; state/ is where it goes on from")
+        self("  table/         the orders as Parquet")
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the watching, and what follows ends the rest."""
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

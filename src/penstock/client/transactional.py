@@ -1,0 +1,303 @@
+"""Transactions from a producer's side: begun, added to, ended, by whoever holds the producer's id and epoch.
+
+    identity = init_transactions(cluster, "orders-7", timeout_ms)      fences whoever had the id before
+    add_partitions(cluster, transaction, [...])                        before the first record goes there; not with v2
+    end_transactions(cluster, [transaction, ...], commit=True)         any process may, with the same three values
+
+A transaction belongs to (transactional id, producer id, epoch), not to a connection: who has opened it may hand these
+over, and another process ends it. There are two ways to speak (KIP-890), and the cluster's feature
+`transaction.version` says which: from 2 on, partitions join with the first Produce to them and every end moves the
+epoch; below, AddPartitionsToTxn comes first and the epoch stays.
+
+What the answers to an end mean, to one who wants to know whether it holds:
+
+    NONE                        it ended so, now or earlier: the same request may be repeated
+    CONCURRENT_TRANSACTIONS     an end is on its way to the partitions: ask again
+    INVALID_TXN_STATE           it ended the other way, or nothing was open
+    PRODUCER_FENCED, INVALID_PRODUCER_EPOCH     the id has gone on: fenced, or aborted for its age
+    INVALID_PRODUCER_ID_MAPPING                 the id belongs to another producer, or has been forgotten
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.wire import Api, write_request
+
+from .batches import ProducerIdentity
+from .cluster import Cluster
+from .connection import Call
+from .coordinators import AGAIN, Kind, ask_coordinator, find_coordinator
+from .errors import NETWORK_ERRORS, ClientError, NotServed, refused
+from .network import Link
+from .request import Request, shapes, through_kio
+from .transactions import Transaction, read_described
+
+T = TypeVar("T")
+
+FEATURE: Final = "transaction.version"
+EPOCH_BUMP_VERSION: Final = 2
+"""The feature's level from which an end moves the epoch."""
+
+PRODUCE_ADDS_PARTITIONS: Final = 12
+"""The version of Produce with which a partition joins the transaction by itself."""
+END_MOVES_EPOCH: Final = 5
+CLIENTS_ADD_PARTITIONS: Final = 3
+"""The last version of AddPartitionsToTxn that clients use; later ones are for brokers."""
+
+ASKED_AT_ONCE: Final = 100
+"""Requests on their way at one broker: enough to hide the way there and back, few enough to fit its buffers."""
+
+GONE: Final = frozenset(
+    {
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+"""What tells that a transaction is no longer there to be ended so."""
+
+
+class OpenTransaction(NamedTuple):
+    """All that is needed to go on with a transaction, or to end it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
+
+
+def uses_epoch_bumps(cluster: Cluster) -> bool:
+    """Whether the cluster speaks `transaction.version` 2."""
+    request = through_kio(
+        Api.API_VERSIONS,
+        lambda make: make.ApiVersionsRequest(client_software_name="penstock", client_software_version="0"),
+    )
+    reply = cluster.ask_any(request)
+    features = getattr(reply, "finalized_features", ())
+    return any(each.name == FEATURE and each.max_version_level >= EPOCH_BUMP_VERSION for each in features)
+
+
+def init_transactions(cluster: Cluster, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    """Take an id over: what was open under it is aborted, who had it is fenced. Returns when that is complete."""
+    request = through_kio(
+        Api.INIT_PRODUCER_ID,
+        lambda make: make.InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout=timedelta(milliseconds=timeout_ms),
+            producer_id=-1,
+            producer_epoch=-1,
+        ),
+    )
+    _, reply = ask_coordinator(
+        cluster, Kind.TRANSACTION, transactional_id, request, lambda told: int(told.error_code)
+    )
+    code = int(reply.error_code)
+    if code:
+        raise refused(f"transactional id {transactional_id}", code)
+    return ProducerIdentity(reply.producer_id, reply.producer_epoch)
+
+
+def add_partitions(
+    cluster: Cluster, transaction: OpenTransaction, partitions: Sequence[TopicPartition]
+) -> None:
+    """Let partitions join a transaction; all of them or none. Below `transaction.version` 2 alone."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+
+    def build(make: Any) -> Any:
+        return make.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transaction.transactional_id,
+            v3_and_below_producer_id=transaction.producer_id,
+            v3_and_below_producer_epoch=transaction.epoch,
+            v3_and_below_topics=tuple(
+                make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(numbers))
+                for topic, numbers in by_topic.items()
+            ),
+        )
+
+    request = through_kio(Api.ADD_PARTITIONS_TO_TXN, build, version_max=CLIENTS_ADD_PARTITIONS)
+    _, reply = ask_coordinator(
+        cluster, Kind.TRANSACTION, transaction.transactional_id, request, _worst_of_partitions
+    )
+    code = _worst_of_partitions(reply)
+    if code:
+        raise refused(f"partitions for transactional id {transaction.transactional_id}", code)
+
+
+def _worst_of_partitions(reply: Any) -> int:
+    codes = [
+        int(each.partition_error_code)
+        for topic in reply.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    ]
+    told = [code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return told[0] if told else max(codes, default=0)
+
+
+def end_transactions(
+    cluster: Cluster, transactions: Iterable[OpenTransaction], *, commit: bool, epoch_bumps: bool
+) -> dict[OpenTransaction, ErrorCode]:
+    """End several, those of one coordinator at once. Returns those of which the answer was in GONE, and which.
+
+    The answer leaves when the decision is durable; markers follow by themselves.
+    """
+    wanted = {each.transactional_id: each for each in transactions}
+
+    def request(transaction: OpenTransaction) -> Request[Any]:
+        return through_kio(
+            Api.END_TXN,
+            lambda make: make.EndTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                committed=commit,
+            ),
+            version_min=END_MOVES_EPOCH if epoch_bumps else 0,
+            version_max=END_MOVES_EPOCH if epoch_bumps else END_MOVES_EPOCH - 1,
+        )
+
+    replies = ask_coordinators(
+        cluster, {name: request(each) for name, each in wanted.items()}, lambda told: int(told.error_code)
+    )
+    gone: dict[OpenTransaction, ErrorCode] = {}
+    for name, reply in replies.items():
+        code = int(reply.error_code)
+        if code in GONE:
+            gone[wanted[name]] = ErrorCode(code)
+        elif code:
+            raise refused(f"the end of transactional id {name}", code)
+    return gone
+
+
+def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Transaction]:
+    """The state of several ids; one that no coordinator knows is left out."""
+    version = 0
+
+    def request(name: str) -> Request[Any]:
+        message = shapes(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
+            transactional_ids=(name,)
+        )
+        body = write_request(Api.DESCRIBE_TRANSACTIONS, version, message)
+        return Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, read_described)
+
+    replies = ask_coordinators(
+        cluster,
+        {name: request(name) for name in transactional_ids},
+        lambda told: told[0].code if told else int(ErrorCode.UNKNOWN_SERVER_ERROR),
+    )
+    found = {}
+    for name, told in replies.items():
+        code = told[0].code if told else int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not code:
+            found[name] = told[0].transaction
+        elif code not in GONE:
+            raise refused(f"transactional id {name}", code)
+    return found
+
+
+# -- many coordinators at once ----------------------------------------------------------------------------
+
+
+def ask_coordinators(
+    cluster: Cluster, requests: Mapping[str, Request[T]], code_of: Callable[[T], int]
+) -> dict[str, T]:
+    """A request about each of several transactional ids, answered by its coordinator; all of them, or an error."""
+    backoff = cluster.backoff()
+    answers: dict[str, T] = {}
+    while True:
+        left = [name for name in requests if name not in answers]
+        if not left:
+            return answers
+        problem: ClientError | None = None
+        for node_id, names in _by_coordinator(cluster, left, backoff.left_ms).items():
+            for start in range(0, len(names), ASKED_AT_ONCE):
+                some = names[start : start + ASKED_AT_ONCE]
+                try:
+                    replies = _ask_all(cluster, node_id, [requests[name] for name in some])
+                except NETWORK_ERRORS as error:
+                    problem = error
+                    break
+                for name, reply in zip(some, replies, strict=True):
+                    code = code_of(reply)
+                    if code in AGAIN:
+                        problem = refused(f"transactional id {name}", code)
+                    else:
+                        answers[name] = reply
+        if problem is not None:
+            backoff.pause(problem)
+
+
+def _by_coordinator(cluster: Cluster, names: Sequence[str], timeout_ms: float) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    try:
+        where = _find_all(cluster, names, timeout_ms)
+    except NotServed:  # before Kafka 3.0 a request has one key
+        where = {name: find_coordinator(cluster, Kind.TRANSACTION, name, timeout_ms) for name in names}
+    for name, node_id in where.items():
+        found.setdefault(node_id, []).append(name)
+    return found
+
+
+def _find_all(cluster: Cluster, names: Sequence[str], timeout_ms: float) -> dict[str, int]:
+    backoff = cluster.backoff(timeout_ms)
+    found: dict[str, int] = {}
+    while True:
+        left = tuple(name for name in names if name not in found)[:ASKED_AT_ONCE]
+        if not left:
+            return found
+        reply = cluster.ask_any(_find_request(left), backoff.left_ms)
+        problem: ClientError | None = None
+        for told in reply.coordinators:
+            code = int(told.error_code)
+            if not code:
+                found[told.key] = told.node_id
+                continue
+            problem = refused(f"coordinator of transactional id {told.key}", code, told.error_message)
+            if code not in AGAIN:
+                raise problem
+        if problem is None and not reply.coordinators:
+            problem = refused("coordinators", ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left them all out")
+        if problem is not None:
+            backoff.pause(problem)
+
+
+def _find_request(names: tuple[str, ...]) -> Request[Any]:
+    return through_kio(
+        Api.FIND_COORDINATOR,
+        lambda make: make.FindCoordinatorRequest(key_type=int(Kind.TRANSACTION), coordinator_keys=names),
+        version_min=4,
+    )
+
+
+def _ask_all(cluster: Cluster, node_id: int, requests: Sequence[Request[T]]) -> list[T]:
+    if node_id not in cluster.info.brokers:
+        cluster.refresh([])
+    link = cluster.link(node_id)
+    calls = [link.start(each) for each in requests]
+    await_calls(cluster, [link], calls)
+    return [call.result() for call in calls]
+
+
+def await_calls(cluster: Cluster, links: Sequence[Link], calls: Sequence[Call[Any]]) -> None:
+    """Wait until every call is answered, or its connection is over: calls carry what went wrong."""
+    limit_ms = cluster.settings.request_timeout_ms
+    deadline_ms = cluster.clock.now_ms() + limit_ms
+    while not all(call.is_done for call in calls):
+        left_ms = deadline_ms - cluster.clock.now_ms()
+        if left_ms <= 0:
+            for link in links:
+                link.close()  # which ends its calls
+            return
+        for link in cluster.network.wait([each for each in links if each.is_open], left_ms):
+            with suppress(*NETWORK_ERRORS):
+                link.read()

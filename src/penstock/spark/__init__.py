@@ -1,0 +1,15 @@
+"""Spark reads and writes topics here: no jar, Spark's Python Data Source API and Arrow.
+
+    spark.read.format("penstock").option("kafka.bootstrap.servers", ...).option("subscribe", "orders").load()
+
+The driver plans (which partitions, from where to where), executors read and decode. Works with Apache Kafka as with
+Penstock. This package imports nothing by itself: pyspark and Arrow load with the module that needs them.
+
+    source     what format("penstock") is           session, java   a light session, and a Java for it
+    schema     the columns                          errors          what goes wrong, in sentences
+    options    what a reader was told, checked      offset_json     offsets in options and checkpoints
+    offsets    topics, where they start and end     plan            ranges, cut into tasks
+    fetch      a task: one range of one partition   stream          offsets of a stream, its limits, its ends
+    tail       waits for new records                group           the position, for all to see its lag
+    decode     record batches to Arrow              encode          Arrow to record batches
+"""

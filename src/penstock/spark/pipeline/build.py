@@ -1,0 +1,277 @@
+"""From the model to Spark: sources and views become temporary views, a flow becomes a streaming query.
+
+Each flow is built by itself, with sources of its own: so each has its own position, and its own consumer group to
+show it. What Spark has to say against a query is told with the place in the file.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .codec import Unfit, decode, encode, wanted_schema
+from .errors import BadPipeline, Problem, one_sentence
+from .graph import needed
+from .spec import (
+    AVAILABLE_NOW,
+    MODULE_PREFIX,
+    BatchSink,
+    Call,
+    ConsoleSink,
+    DeltaSink,
+    FileSource,
+    Flow,
+    ParquetSink,
+    PipelineSpec,
+    Query,
+    RateSource,
+    Reads,
+    Source,
+    Sql,
+    TopicSink,
+    TopicSource,
+    View,
+    Watermark,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+SERVERS_DEFAULT = "127.0.0.1:9092"
+
+BatchFunction = Callable[[Any, int], None]
+Gate = Callable[[BatchFunction], BatchFunction]
+
+_STARTS = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
+
+
+class Builder:
+    def __init__(self, spec: PipelineSpec, spark: "SparkSession", *, servers: str | None = None) -> None:
+        """`servers` are used instead of the pipeline's own `bootstrap`, not instead of that of a source or a sink."""
+        self._spec = spec
+        self._spark = spark
+        self._servers = servers or spec.bootstrap or SERVERS_DEFAULT
+        _carry_along(spec)
+
+    def rows(self, flow: Flow) -> "DataFrame":
+        """What a flow writes; raises BadPipeline where Spark refuses it."""
+        for thing in needed(self._spec, flow.query):
+            if isinstance(thing, Source):
+                with self._told("sources", thing.name):
+                    self._named(thing, self._source(thing, flow))
+            else:
+                with self._told("views", thing.name):
+                    self._named(thing, self._query(thing.query))
+        with self._told("flows", flow.name):
+            rows = self._query(flow.query)
+            if not rows.isStreaming:
+                raise Unfit("", "reads nothing that goes on, expected at least one source that is not static")
+        with self._told("flows", flow.name, "to"):
+            return self._fitted(flow, rows)
+
+    def check(self, flow: Flow, rows: "DataFrame") -> None:
+        """Whether Spark can run this in the flow's mode; where Spark tells that only at the start, nothing."""
+        jdf = getattr(rows, "_jdf", None)
+        if jdf is None:
+            return
+        jvm: Any = self._spark._jvm
+        mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, flow.mode.capitalize())()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        with self._told("flows", flow.name):
+            checker.checkForStreaming(jdf.queryExecution().analyzed(), mode)
+
+    def writer(
+        self,
+        flow: Flow,
+        rows: "DataFrame",
+        flow_id: str,
+        *,
+        once: bool,
+        gate: Gate = lambda function: function,
+    ) -> "DataStreamWriter":
+        """The query, ready to be started. `flow_id` is the same for as long as the flow's checkpoint lives.
+
+        `gate` is put around functions that are given batches.
+        """
+        from .tables import appended, console, upserted  # noqa: PLC0415
+
+        writer = (
+            rows.writeStream.queryName(self.query_name(flow))
+            .outputMode(flow.mode)
+            .option("checkpointLocation", self._spec.checkpoint_of(flow.name))
+        )
+        if once or flow.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif flow.trigger is not None:
+            writer = writer.trigger(processingTime=flow.trigger)
+        sink = flow.sink
+        if isinstance(sink, BatchSink):
+            return writer.foreachBatch(gate(sink.function))
+        if isinstance(sink, ConsoleSink):
+            return writer.foreachBatch(gate(console(flow.name, sink.rows_max)))
+        if isinstance(sink, DeltaSink):
+            if sink.upsert:
+                return writer.foreachBatch(gate(upserted(sink, flow_id)))
+            return appended(writer, self._spark, sink, flow_id)
+        if isinstance(sink, ParquetSink):
+            if sink.partition_by:
+                writer = writer.partitionBy(*sink.partition_by)
+            return writer.format("parquet").options(**sink.options).option("path", sink.path)
+        return self._to_topic(writer, flow, sink, gate)
+
+    def query_name(self, flow: Flow) -> str:
+        """What the query is called in Spark, and its consumer group at the brokers."""
+        return group_of(self._spec, flow)
+
+    # Sources.
+
+    def _source(self, source: Source, flow: Flow) -> "DataFrame":
+        read = self._spark.read if source.is_static else self._spark.readStream
+        reads = source.reads
+        if isinstance(reads, RateSource):
+            reader = read.format("rate").option("rowsPerSecond", reads.rows_per_second)
+            rows = reader.options(**reads.options).load()
+        elif isinstance(reads, FileSource):
+            reader = read.format(reads.format).options(**reads.options)
+            rows = (reader.schema(reads.schema) if reads.schema else reader).load(reads.path)
+        else:
+            rows = decode(self._topics(read, reads, flow, is_static=source.is_static), reads)
+        return _timed(rows, source.watermark, source.deduplicate)
+
+    def _topics(self, read: Any, reads: TopicSource, flow: Flow, *, is_static: bool) -> "DataFrame":
+        options = {name.lower(): name for name in reads.options}
+        reader = read.format("penstock").schema(wanted_schema(reads))
+        reader = reader.option("kafka.bootstrap.servers", reads.bootstrap or self._servers)
+        if reads.pattern is not None:
+            reader = reader.option("subscribePattern", reads.pattern)
+        else:
+            reader = reader.option("subscribe", ",".join(reads.topics))
+        if "headers" in reads.metadata and "includeheaders" not in options:
+            reader = reader.option("includeHeaders", "true")
+        if "isolation.level" not in options and "kafka.isolation.level" not in options:
+            reader = reader.option("isolation.level", "read_committed")
+        if not is_static:
+            if not any(name in options for name in _STARTS):
+                reader = reader.option("startingOffsets", "earliest")
+            if "group" not in options:
+                reader = reader.option("group", self.query_name(flow))
+        rows: DataFrame = reader.options(**reads.options).load()
+        return rows
+
+    # Queries.
+
+    def _named(self, thing: Source | View, rows: "DataFrame") -> None:
+        if isinstance(thing, View):
+            rows = _timed(rows, thing.watermark, thing.deduplicate)
+        rows.createOrReplaceTempView(thing.name)
+
+    def _query(self, query: Query) -> "DataFrame":
+        if isinstance(query, Sql):
+            try:
+                return self._spark.sql(query.text)
+            except Exception as error:
+                raise Unfit("sql", one_sentence(error)) from error
+        if isinstance(query, Reads):
+            return self._spark.table(query.name)
+        assert isinstance(query, Call)
+        given: list[Any] = [
+            self._spark if each == "spark" else self._spark.table(each) for each in query.parameters
+        ]
+        rows = query.function(*given)
+        if not hasattr(rows, "isStreaming"):
+            raise Unfit("", f"{query.function.__name__} returned {type(rows).__name__}, expected a DataFrame")
+        result: DataFrame = rows
+        return result
+
+    def _fitted(self, flow: Flow, rows: "DataFrame") -> "DataFrame":
+        sink = flow.sink
+        if isinstance(sink, TopicSink):
+            return encode(rows, sink)
+        if isinstance(sink, ParquetSink | DeltaSink):
+            used = {"partition_by": sink.partition_by}
+            if isinstance(sink, DeltaSink):
+                used["upsert"] = sink.upsert
+            for key, columns in used.items():
+                for column in columns:
+                    if column not in rows.columns:
+                        raise Unfit(
+                            key,
+                            f"{column!r} is no column of the query, expected some of {', '.join(rows.columns)}",
+                        )
+        _ = rows.schema  # a query that is not analysed yet, as with Spark Connect, is analysed here
+        return rows
+
+    def _to_topic(
+        self, writer: "DataStreamWriter", flow: Flow, sink: TopicSink, gate: Gate
+    ) -> "DataStreamWriter":
+        options = {"kafka.bootstrap.servers": sink.bootstrap or self._servers, **sink.options}
+        if sink.topic is not None:
+            options["topic"] = sink.topic
+        if flow.mode == "update":
+            from .topics import changed_rows  # noqa: PLC0415
+
+            return writer.foreachBatch(gate(changed_rows(self._spark, options)))
+        return writer.format("penstock").options(**options)
+
+    @contextmanager
+    def _told(self, *path: str) -> Iterator[None]:
+        """What goes wrong inside is told with this place in the file."""
+        try:
+            yield
+        except BadPipeline:
+            raise
+        except Unfit as unfit:
+            whole = (*path, unfit.key) if unfit.key else path
+            raise BadPipeline([Problem(self._spec.where(*whole), ".".join(whole), str(unfit))]) from unfit
+        except Exception as error:
+            raise BadPipeline(
+                [Problem(self._spec.where(*path), ".".join(path), one_sentence(error))]
+            ) from error
+
+
+def _carry_along(spec: PipelineSpec) -> None:
+    """Send functions of the pipeline's file to executors as they are: there is no such file to import there."""
+    from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415
+
+    queries = [each.query for each in (*spec.views, *spec.flows)]
+    functions = [each.function for each in queries if isinstance(each, Call)]
+    functions += [each.sink.function for each in spec.flows if isinstance(each.sink, BatchSink)]
+    for name in {each.__module__ for each in functions}:
+        if name in sys.modules and name.startswith(MODULE_PREFIX):
+            register_pickle_by_value(sys.modules[name])
+
+
+def is_function(flow: Flow) -> bool:
+    """Whether batches are given to a function in this process."""
+    if isinstance(flow.sink, DeltaSink):
+        return bool(flow.sink.upsert)
+    return isinstance(flow.sink, BatchSink | ConsoleSink) or (
+        isinstance(flow.sink, TopicSink) and flow.mode == "update"
+    )
+
+
+def group_of(spec: PipelineSpec, flow: Flow) -> str:
+    """The consumer group that shows a flow's position at the brokers."""
+    return f"{spec.name}.{flow.name}"
+
+
+def _timed(rows: "DataFrame", watermark: Watermark | None, deduplicate: tuple[str, ...]) -> "DataFrame":
+    if watermark is not None:
+        if watermark.column not in rows.columns:
+            raise Unfit(
+                "watermark",
+                f"{watermark.column!r} is no column of it, expected one of {', '.join(rows.columns)}",
+            )
+        rows = rows.withWatermark(watermark.column, watermark.delay)
+    if deduplicate:
+        for column in deduplicate:
+            if column not in rows.columns:
+                raise Unfit(
+                    "deduplicate",
+                    f"{column!r} is no column of it, expected some of {', '.join(rows.columns)}",
+                )
+        if any("spark.watermarkDelayMs" in field.metadata for field in rows.schema.fields):
+            return rows.dropDuplicatesWithinWatermark(list(deduplicate))
+        return rows.dropDuplicates(list(deduplicate))
+    return rows

@@ -1,0 +1,128 @@
+"""A pipeline in Python: the same keys as in YAML, and functions where YAML has SQL.
+
+    pipeline = Pipeline("orders", checkpoint="state")
+    pipeline.source("orders", topic="orders", value="json", schema="id BIGINT, amount DOUBLE")
+
+    @pipeline.view
+    def big(orders):
+        return orders.where("amount > 100")
+
+    pipeline.flow("alerts", reads="big", to={"topic": "alerts", "key": "id"})
+
+A function's parameters say what it reads: sources and views by their names, and `spark` for the session. Almost
+nothing is checked here: the file is checked as a whole when it has been read, with the line of each call.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, overload
+
+from .errors import BadPipeline, Problem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+Lines = dict[tuple[str, ...], int]
+
+
+class Place(NamedTuple):
+    file: str
+    line: int
+
+
+class Pipeline:
+    def __init__(
+        self,
+        name: str,
+        *,
+        bootstrap: str | None = None,
+        checkpoint: str | None = None,
+        state: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        trigger: str | None = None,
+    ) -> None:
+        self._data: dict[str, Any] = {
+            "pipeline": name,
+            "bootstrap": bootstrap,
+            "checkpoint": checkpoint,
+            "state": state,
+            "conf": None if conf is None else dict(conf),
+            "trigger": trigger,
+        }
+        self._parts: dict[str, dict[str, Any]] = {"sources": {}, "views": {}, "flows": {}}
+        self._lines: Lines = {}
+        place = _caller()
+        for key in self._data:
+            self._lines[key,] = place.line
+
+    def source(self, name: str, **keys: Any) -> None:
+        """Rows come from here: `topic=`, `pattern=`, `files=` or `rate=`, and the other keys of a source."""
+        self._add("sources", name, keys, _caller())
+
+    @overload
+    def view(self, name: Function) -> Function: ...
+    @overload
+    def view(self, name: str, *, sql: str, **keys: Any) -> None: ...
+    @overload
+    def view(self, name: str | None = None, **keys: Any) -> Callable[[Function], Function]: ...
+
+    def view(self, name: Any = None, **keys: Any) -> Any:
+        """A name for a query: `view("big", sql="SELECT ...")`, or a decorator of a function that returns it."""
+        place = _caller()
+        if callable(name):
+            return self._decorated("views", None, keys, place)(name)
+        if "sql" in keys or "reads" in keys:
+            self._add("views", name, keys, place)
+            return None
+        return self._decorated("views", name, keys, place)
+
+    def flow(self, name: str | None = None, **keys: Any) -> Any:
+        """Rows go somewhere: `flow("alerts", reads="big", to={...})`, or a decorator of a function."""
+        place = _caller()
+        if "sql" in keys or "reads" in keys:
+            self._add("flows", name, keys, place)
+            return None
+        return self._decorated("flows", name, keys, place)
+
+    def each_batch(self, name: str | None = None, **keys: Any) -> Callable[[Function], Function]:
+        """A decorator of a function that is given each micro-batch and its number: `def upsert(batch, batch_id)`."""
+        place = _caller()
+
+        def decorate(function: Function) -> Function:
+            self._add("flows", name or function.__name__, {**keys, "to": function}, place)
+            return function
+
+        return decorate
+
+    def declared(self) -> tuple[dict[str, Any], Lines]:
+        """What was declared, as the data of a YAML file would be, and the lines of it."""
+        whole = {key: value for key, value in self._data.items() if value is not None}
+        return whole | {key: value for key, value in self._parts.items() if value}, self._lines
+
+    def _decorated(
+        self, part: str, name: str | None, keys: dict[str, Any], place: Place
+    ) -> Callable[[Function], Function]:
+        def decorate(function: Function) -> Function:
+            self._add(part, name or function.__name__, {**keys, "function": function}, place)
+            return function
+
+        return decorate
+
+    def _add(self, part: str, name: Any, keys: dict[str, Any], place: Place) -> None:
+        if name in self._parts[part]:
+            raise BadPipeline(
+                [
+                    Problem(
+                        f"{place.file}:{place.line}",
+                        f"{part}.{name}",
+                        "is declared twice, expected another name",
+                    )
+                ]
+            )
+        self._parts[part][name] = keys
+        self._lines[part, str(name)] = place.line
+
+
+def _caller() -> Place:
+    """Where the file calls a method of its pipeline."""
+    frame = sys._getframe(2)
+    return Place(frame.f_code.co_filename, frame.f_lineno)

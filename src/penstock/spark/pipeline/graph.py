@@ -1,0 +1,77 @@
+"""Which sources and views a query reads.
+
+SQL is not parsed here, Spark does that; its words are looked at. `names_in` finds every word that is a name, which
+may be too many (a column can have a view's name): enough to know what must be there when the query is built.
+`names_read` finds only those behind FROM and JOIN: enough to say that something is declared too late.
+"""
+
+import re
+from collections.abc import Iterable, Set
+from itertools import pairwise
+
+from .spec import Call, PipelineSpec, Query, Reads, Source, Sql, View
+
+_TOKEN = re.compile(
+    r"""
+      (?P<skip> --[^\n]* | /\*.*?\*/ | '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" )
+    | (?P<quoted> `(?:[^`]|``)+` )
+    | (?P<word> [A-Za-z_][A-Za-z0-9_]* )
+    | (?P<mark> [.,()] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _words(text: str) -> Iterable[tuple[str, bool]]:
+    """The words of a query in lower case, without strings and comments, and whether each was a mark or bare."""
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup == "skip":
+            continue
+        token = found.group()
+        yield (token.strip("`").lower(), found.lastgroup == "word")
+
+
+def names_in(text: str, names: Iterable[str]) -> list[str]:
+    """The names that occur in a query, in the order of their first occurrence."""
+    wanted = {name.lower(): name for name in names}
+    return list(dict.fromkeys(wanted[word] for word, _ in _words(text) if word in wanted))
+
+
+def names_read(text: str, names: Set[str]) -> list[str]:
+    """Those behind FROM or JOIN, unless the query itself gives the name to a part of it: `WITH name AS`."""
+    words = list(_words(text))
+    own = {
+        word
+        for (before, _), (word, _), (after, _) in zip(words, words[1:], words[2:], strict=False)
+        if before in ("with", ",", "recursive") and after in ("as", "(")
+    }
+    behind = (word for (before, bare), (word, _) in pairwise(words) if bare and before in ("from", "join"))
+    return list(dict.fromkeys(word for word in behind if word in names and word not in own))
+
+
+def direct(query: Query, names: Iterable[str]) -> list[str]:
+    """What a query may read of these names, by itself."""
+    if isinstance(query, Sql):
+        return names_in(query.text, names)
+    if isinstance(query, Reads):
+        return [query.name]
+    assert isinstance(query, Call)
+    return [each for each in query.parameters if each in set(names)]
+
+
+def needed(spec: PipelineSpec, query: Query) -> list[Source | View]:
+    """Everything a query may read, directly or through views, in the order of the file."""
+    things: dict[str, Source | View] = {each.name: each for each in spec.sources}
+    things |= {each.name: each for each in spec.views}
+    found: set[str] = set()
+    waiting = direct(query, things)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        thing = things[name]
+        if isinstance(thing, View):
+            above = list(things)[: list(things).index(name)]
+            waiting += direct(thing.query, above)
+    return [thing for name, thing in things.items() if name in found]

@@ -1,0 +1,81 @@
+"""How far flows are behind, asked of the brokers; and their positions, told to the brokers.
+
+A flow's position is in its checkpoint, and that is the truth. The source also commits it to a consumer group when the
+next batch begins, so after a pipeline has stopped the group would show the last batch as unread: the runner commits
+once more at the end. Both are for the eye only, so what the brokers refuse here stops nothing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import TopicPartition
+from penstock.client.cluster import Cluster
+from penstock.client.group_offsets import commit_offsets
+from penstock.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from penstock.client.settings import ClientSettings, parse_servers
+
+from .build import group_of
+from .graph import needed
+from .progress import FlowProgress, Positions, behind
+from .spec import Flow, PipelineSpec, Source, TopicSource
+
+PATIENCE = ClientSettings(connect_timeout_ms=2_000, request_timeout_ms=5_000, api_timeout_ms=8_000)
+
+
+def _by_servers(spec: PipelineSpec, flow: Flow, positions: Positions, servers: str) -> dict[str, Positions]:
+    """Positions by the brokers that have them."""
+    found: dict[str, Positions] = {}
+    for source in _topic_sources(spec, flow):
+        for topic, partitions in positions.items():
+            named = topic in source.topics
+            if named or (source.pattern is not None and re.fullmatch(source.pattern, topic)):
+                found.setdefault(source.bootstrap or servers, {})[topic] = partitions
+    return found
+
+
+def _topic_sources(spec: PipelineSpec, flow: Flow) -> Iterable[TopicSource]:
+    for thing in needed(spec, flow.query):
+        if isinstance(thing, Source) and isinstance(thing.reads, TopicSource) and not thing.is_static:
+            yield thing.reads
+
+
+def lag_now(spec: PipelineSpec, flow: Flow, positions: Positions, servers: str) -> int | None:
+    """Records between positions and the ends of their partitions as they are now. Raises KafkaError."""
+    if not positions:
+        return None
+    total = 0
+    for at, some in _by_servers(spec, flow, positions, servers).items():
+        wanted = {
+            TopicPartition(topic, each): LATEST for topic, partitions in some.items() for each in partitions
+        }
+        with Cluster(parse_servers(at), PATIENCE) as cluster:
+            ends: Positions = {}
+            for partition, end in list_offsets(cluster, wanted, isolation_level=READ_COMMITTED).items():
+                ends.setdefault(partition.topic, {})[partition.partition] = end.offset
+        total += behind(some, ends)
+    return total
+
+
+def commit_positions(spec: PipelineSpec, flows: Iterable[FlowProgress], servers: str) -> list[str]:
+    """Show where each flow has stopped in its consumer group; return what could not be shown."""
+    by_name: Mapping[str, Flow] = {each.name: each for each in spec.flows}
+    refused = []
+    for progress in flows:
+        flow = by_name[progress.flow]
+        sources: list[Any] = list(_topic_sources(spec, flow))
+        if any(name.lower() in ("group", "kafka.group.id") for each in sources for name in each.options):
+            continue  # a group of the user's own, or none
+        for at, some in _by_servers(spec, flow, progress.positions, servers).items():
+            offsets = {
+                TopicPartition(topic, each): offset
+                for topic, found in some.items()
+                for each, offset in found.items()
+            }
+            try:
+                with Cluster(parse_servers(at), PATIENCE) as cluster:
+                    commit_offsets(cluster, group_of(spec, flow), offsets)
+            except KafkaError as error:
+                refused.append(f"the position of {group_of(spec, flow)} could not be committed: {error}")
+    return refused

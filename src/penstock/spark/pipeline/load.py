@@ -1,0 +1,163 @@
+"""A pipeline's file, read: YAML with the line of each key, or Python that declares a `Pipeline`.
+
+A YAML file is data and nothing else (the safe loader). A Python file is run: whoever may write it may run anything as
+the user who starts the pipeline.
+"""
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .checker import shown
+from .declare import Pipeline
+from .errors import BadPipeline, Problem, one_sentence
+from .parse import parse
+from .spec import MODULE_PREFIX, PipelineSpec
+
+FILE_BYTES_MAX = 1_000_000
+KEYS_MAX = 10_000
+"""An anchor that holds anchors can make a small file large."""
+
+
+def load(path: str | Path) -> PipelineSpec:
+    """The checked model of a file; raises BadPipeline, or OSError where it cannot be read."""
+    file = Path(path)
+    if file.suffix in (".yaml", ".yml"):
+        data, lines = _yaml(file)
+        return parse(data, file, lines)
+    if file.suffix == ".py":
+        return _python(file)
+    raise BadPipeline([Problem(str(file), "", "is no pipeline by its name, expected .yaml, .yml or .py")])
+
+
+def _read(file: Path) -> str:
+    size = file.stat().st_size
+    if size > FILE_BYTES_MAX:
+        raise BadPipeline(
+            [Problem(str(file), "", f"has {size:,} bytes, expected at most {FILE_BYTES_MAX:,}")]
+        )
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadPipeline([Problem(str(file), "", f"is no UTF-8 at byte {error.start}")]) from error
+
+
+# YAML.
+
+
+def _yaml(file: Path) -> tuple[Any, dict[tuple[str, ...], int]]:
+    try:
+        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  # comes with the extra
+    except ImportError as error:
+        raise BadPipeline(
+            [Problem(str(file), "", "is YAML, which needs PyYAML: `pip install 'penstock[spark]'`")]
+        ) from error
+    text = _read(file)
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            lines: dict[tuple[str, ...], int] = {}
+            _mark(node, (), lines, file)
+            data = loader.construct_document(node) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{file}:{mark.line + 1}" if mark is not None else str(file)
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        raise BadPipeline([Problem(where, "", f"is no YAML: {said}")]) from error
+    except yaml.YAMLError as error:
+        raise BadPipeline([Problem(str(file), "", f"is no YAML: {one_sentence(error)}")]) from error
+    except RecursionError as error:
+        raise BadPipeline([Problem(str(file), "", "is nested too deeply, expected a few levels")]) from error
+    return data, lines
+
+
+def _mark(node: Any, path: tuple[str, ...], lines: dict[tuple[str, ...], int], file: Path) -> None:
+    """Note the line of every key, and refuse a key that is there twice: YAML would take the last in silence."""
+    if node is None or node.id != "mapping":
+        return
+    for key, value in node.value:
+        if len(lines) >= KEYS_MAX:
+            raise BadPipeline(
+                [
+                    Problem(
+                        str(file),
+                        "",
+                        f"has more than {KEYS_MAX:,} keys, anchors counted wherever they are used",
+                    )
+                ]
+            )
+        inner = (*path, str(key.value))
+        if inner in lines:
+            raise BadPipeline(
+                [
+                    Problem(
+                        f"{file}:{key.start_mark.line + 1}",
+                        ".".join(inner),
+                        f"is there twice, first in line {lines[inner]}",
+                    )
+                ]
+            )
+        lines[inner] = key.start_mark.line + 1
+        _mark(value, inner, lines, file)
+
+
+# Python.
+
+
+def _python(file: Path) -> PipelineSpec:
+    module = _run(file)
+    found = list({id(each): each for each in vars(module).values() if isinstance(each, Pipeline)}.values())
+    if len(found) != 1:
+        raise BadPipeline(
+            [
+                Problem(
+                    str(file),
+                    "",
+                    f'has {len(found)} pipelines at its top level, expected one: pipeline = Pipeline("name")',
+                )
+            ]
+        )
+    data, lines = found[0].declared()
+    return parse(data, file, lines)
+
+
+def _run(file: Path) -> ModuleType:
+    text = _read(file)
+    name = f"{MODULE_PREFIX}{file.stem}"
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=str(file))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(file)
+    sys.modules[name] = module
+    sys.path.insert(
+        0, str(file.resolve().parent)
+    )  # as Python does with a script: what lies beside it can be imported
+    try:
+        exec(compile(text, str(file), "exec"), module.__dict__)
+    except BadPipeline:
+        raise
+    except SyntaxError as error:
+        raise BadPipeline([Problem(f"{file}:{error.lineno}", "", f"is no Python: {error.msg}")]) from error
+    except Exception as error:
+        raise BadPipeline(
+            [Problem(_line_of(error, file), "", f"raised {type(error).__name__}: {one_sentence(error)}")]
+        ) from error
+    except SystemExit as error:
+        raise BadPipeline(
+            [Problem(_line_of(error, file), "", f"ended with exit code {shown(error.code)}")]
+        ) from error
+    finally:
+        sys.path.remove(str(file.resolve().parent))
+    return module
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    """The last line of the file itself that took part in an exception."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
+    return f"{file}:{frames[-1].lineno}" if frames else str(file)

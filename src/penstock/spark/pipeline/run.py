@@ -1,0 +1,241 @@
+"""All flows of a pipeline in one session: started, watched, stopped.
+
+    prepare   every flow is built, and its checkpoint compared, before any is started
+    start     one after the other; if one cannot start, those that did are stopped
+    watch     until all have finished, one has failed, or someone asks to stop
+    stop      each flow ends the batch it is at, then its query is stopped
+
+A stop between batches loses nothing and repeats nothing: positions are in the checkpoint. A stop inside of one,
+because it took too long or because someone was in a hurry, does neither: the batch is run again from the same
+positions to the same ends, and the sinks know it by its number.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .build import BatchFunction, Builder, is_function
+from .errors import BadPipeline, FlowFailed, Problem, one_sentence
+from .fit import Note, fitting, keep
+from .progress import FlowProgress
+from .spec import DeltaSink, Flow, PipelineSpec
+from .state import StatusFile
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.3
+STATUS_S = 1.0
+STOP_S_MAX = 60.0
+"""How long a running batch may take to end when the pipeline is to stop."""
+
+Tell = Callable[[FlowProgress], None]
+"""Called for each batch that ended, and for each change of a flow's state."""
+
+
+class Prepared(NamedTuple):
+    flow: Flow
+    note: Note
+
+
+class _Running(NamedTuple):
+    flow: Flow
+    query: "StreamingQuery"
+    progress: FlowProgress
+
+
+def missing_packages(spec: PipelineSpec) -> list[Problem]:
+    """What sinks need beyond Spark, and is not installed."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    if find_spec("deltalake") is not None:
+        return []
+    needing = [flow.name for flow in spec.flows if isinstance(flow.sink, DeltaSink)]
+    sentence = "a Delta table needs the package deltalake: `pip install 'penstock[delta]'`"
+    return [Problem(spec.where("flows", name, "to"), f"flows.{name}.to", sentence) for name in needing]
+
+
+def prepare(spec: PipelineSpec, builder: Builder) -> list[Prepared]:
+    """Every flow, analysed by Spark and compared with its checkpoint. Raises BadPipeline with all that is wrong."""
+    problems = missing_packages(spec)
+    prepared: list[Prepared] = []
+    for flow in spec.flows:
+        try:
+            rows = builder.rows(flow)
+            builder.check(flow, rows)
+        except BadPipeline as bad:
+            problems += [each for each in bad.problems if each not in problems]
+            continue
+        if not problems:
+            prepared.append(Prepared(flow, fitting(spec, flow, rows)))
+    if problems:
+        raise BadPipeline(problems)
+    return prepared
+
+
+class Runner:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        builder: Builder,
+        status: StatusFile,
+        *,
+        once: bool = False,
+        is_remote: bool = False,
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self._spec = spec
+        self._builder = builder
+        self._status = status
+        self._once = once
+        self._is_remote = is_remote
+        self._tell = tell
+        self._closing = threading.Event()
+        """Set: functions are given no further batch."""
+        self._running: list[_Running] = []
+        self._status_at = 0.0
+        self._seen: dict[str, tuple[int, str]] = {}
+        """The last progress taken in of each flow: its batch and its time."""
+        self.flows = [FlowProgress(each.name) for each in spec.flows]
+        self.hurry = threading.Event()
+        """Set: stop at once, inside of batches if need be."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Until all flows have finished or `stop` is set. Raises FlowFailed if one fails, with the others stopped."""
+        failed: FlowFailed | None = None
+        try:
+            self._write("starting", now=True)
+            prepared = prepare(self._spec, self._builder)
+            failed = self._start(prepared) or self._watch(stop)
+        except BaseException as error:
+            self.hurry.set()
+            self._stop()
+            self._write("failed", now=True, error=one_sentence(error))
+            raise
+        self._write("stopping", now=True)
+        self._stop()
+        if failed is not None:
+            self._write("failed", now=True, error=str(failed))
+            raise failed
+        state = "finished" if all(each.state == "finished" for each in self.flows) else "stopped"
+        self._write(state, now=True)
+
+    def _start(self, prepared: Sequence[Prepared]) -> FlowFailed | None:
+        for (flow, note), progress in zip(prepared, self.flows, strict=True):
+            keep(self._spec, flow, note)
+            rows = self._builder.rows(flow)
+            try:
+                query = self._builder.writer(
+                    flow, rows, note.flow_id, once=self._once, gate=self._gate
+                ).start()
+            except Exception as error:
+                return self._fail(progress, error)
+            progress.state = "running"
+            self._running.append(_Running(flow, query, progress))
+            self._tell(progress)
+        return None
+
+    def _gate(self, function: BatchFunction) -> BatchFunction:
+        """A function that gets no batch once the pipeline stops: it may do anything, so it is not to be cut short.
+
+        Its query then ends with an exception, and the batch comes again with the next run. With Spark Connect
+        functions run at the server, out of reach.
+        """
+        if self._is_remote:
+            return function
+
+        def gated(batch: Any, batch_id: int) -> None:
+            if self._closing.is_set():
+                raise RuntimeError(f"batch {batch_id} is left for the next run: the pipeline stops")
+            function(batch, batch_id)
+
+        return gated
+
+    def _watch(self, stop: threading.Event) -> FlowFailed | None:
+        while any(each.progress.state == "running" for each in self._running):
+            for each in self._running:
+                if each.progress.state == "running":
+                    failed = self._look(each)
+                    if failed is not None:
+                        return failed
+            self._write("running")
+            if stop.wait(POLL_S):
+                return None
+        return None
+
+    def _look(self, each: _Running) -> FlowFailed | None:
+        """Take in what a query tells; the failure, if it is one."""
+        is_active = bool(each.query.isActive)  # before its progress: what it tells at its end is not missed
+        self._take(each)
+        if is_active:
+            return None
+        error = each.query.exception()
+        if error is not None:
+            return self._fail(each.progress, error)
+        each.progress.state = "finished"
+        self._tell(each.progress)
+        return None
+
+    def _take(self, each: _Running) -> None:
+        for told in each.query.recentProgress:
+            data: dict[str, Any] = json.loads(told.json)
+            mark = (int(data["batchId"]), str(data["timestamp"]))
+            if mark <= self._seen.get(each.flow.name, (-1, "")):
+                continue
+            self._seen[each.flow.name] = mark
+            if each.progress.take(data):
+                self._tell(each.progress)
+
+    def _fail(self, progress: FlowProgress, error: BaseException) -> FlowFailed:
+        progress.state = "failed"
+        progress.error = one_sentence(error)
+        file = self._status.keep_error(str(error))
+        self._tell(progress)
+        return FlowFailed(progress.flow, f"{progress.error} (all of it is in {file})")
+
+    def _stop(self) -> None:
+        """Stop every query: at the end of the batch it is at, or at once if there is a hurry."""
+        deadline = time.monotonic() + STOP_S_MAX
+        self._closing.set()
+        batches = {each.flow.name: _batch(each.query) for each in self._running}
+        left = [each for each in self._running if each.progress.state == "running"]
+        while left:
+            at_once = self.hurry.is_set() or time.monotonic() > deadline
+            waiting = []
+            for each in left:
+                query = each.query
+                if at_once or _is_between(query) or self._is_past(each, batches[each.flow.name]):
+                    query.stop()
+                    self._take(each)
+                    each.progress.state = "stopped"
+                    self._tell(each.progress)
+                else:
+                    waiting.append(each)
+            left = waiting
+            if left:
+                self.hurry.wait(0.05)
+
+    def _is_past(self, each: _Running, batch: int) -> bool:
+        """Whether the batch that ran when the stop began has ended. A query with a function ends by itself then."""
+        if is_function(each.flow) and not self._is_remote:
+            return False
+        return _batch(each.query) > batch
+
+    def _write(self, state: str, *, now: bool = False, error: str | None = None) -> None:
+        moment = time.monotonic()
+        if now or moment - self._status_at >= STATUS_S:
+            self._status_at = moment
+            self._status.write(state, self.flows, error)
+
+
+def _batch(query: "StreamingQuery") -> int:
+    """The last batch that ended."""
+    last = query.lastProgress
+    return -1 if last is None else int(json.loads(last.json)["batchId"])
+
+
+def _is_between(query: "StreamingQuery") -> bool:
+    """Whether a query waits for rows or for its time, rather than working at a batch."""
+    return not query.isActive or not query.status["isTriggerActive"]

@@ -1,0 +1,325 @@
+"""Sinks that are tables: Delta tables without a jar, and the console.
+
+**Added rows.** Executors write Parquet files into the table's directory, which nobody sees until they are in its log.
+The driver's commit adds all files of a micro-batch in one transaction of the table, which also says which batch of
+which flow it is (Delta's application transactions). A batch that comes again, because the run died before Spark
+noted that it was done, finds itself in the log and is left out. Files of failed tasks stay unseen; `vacuum` removes
+them.
+
+**Upserts.** The rows of a batch come to the driver and are merged in one transaction, with the same note. A batch
+must fit into the driver's memory, so bound it (`maxOffsetsPerTrigger`) where the rows of one are many.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from .spec import DeltaSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.transaction import CommitProperties
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+FILE_ROWS_MAX = 4_000_000
+"""A larger task writes several files, so that none is unwieldy."""
+
+MISSING = "a Delta table needs the package deltalake: `pip install 'penstock[delta]'`"
+
+
+class BadTable(Exception):
+    """A table that does not take what a flow writes."""
+
+
+def appended(
+    writer: "DataStreamWriter", spark: "SparkSession", sink: DeltaSink, flow_id: str
+) -> "DataStreamWriter":
+    """A query that adds its rows to a table, or replaces the table with them in complete mode."""
+    spark.dataSource.register(DeltaTarget)
+    return (
+        writer.format(DeltaTarget.name())
+        .option("path", sink.path)
+        .option("flow_id", flow_id)
+        .option("partition_by", json.dumps(sink.partition_by))
+    )
+
+
+class DeltaTarget(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_delta"
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DeltaWriter":  # noqa: N802  # Spark's name
+        partition_by = tuple(json.loads(self.options["partition_by"]))
+        return DeltaWriter(self.options["path"], self.options["flow_id"], partition_by, schema, overwrite)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """The files of one task: path, bytes, partition values, rows."""
+
+    files: list[tuple[str, int, dict[str, str | None], int]]
+
+
+class DeltaWriter(DataSourceStreamArrowWriter):
+    def __init__(
+        self, path: str, flow_id: str, partition_by: tuple[str, ...], schema: "StructType", overwrite: bool
+    ) -> None:
+        self._path = path
+        self._flow_id = flow_id
+        self._partition_by = partition_by
+        self._schema = schema
+        self._overwrite = overwrite
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """In an executor: Parquet files, one or more for each partition of the table."""
+        schema = arrow_schema(self._schema)
+        files = _Files(Path(self._path), self._partition_by, schema)
+        try:
+            for batch in iterator:
+                files.add(fitted(batch, schema))
+            return Written(files.end())
+        except BaseException:
+            files.abandon()
+            raise
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: all files of a batch become visible at once, unless they are already."""
+        from deltalake.transaction import AddAction  # noqa: PLC0415
+
+        schema = arrow_schema(self._schema)
+        table = opened(self._path, schema, self._partition_by)
+        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        if is_in(table, self._flow_id, batchId):
+            self._forget(files)
+            return
+        if not files and not self._overwrite:
+            return
+        actions: list[AddAction] = [
+            AddAction(
+                path=path,
+                size=size,
+                partition_values=values,
+                modification_time=int((Path(self._path) / path).stat().st_mtime * 1000),
+                data_change=True,
+                stats=json.dumps({"numRecords": rows}),
+            )
+            for path, size, values, rows in files
+        ]
+        table.create_write_transaction(
+            list(actions),
+            "overwrite" if self._overwrite else "append",
+            schema,
+            list(self._partition_by),
+            commit_properties=noted(self._flow_id, batchId),
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._forget([file for message in messages if isinstance(message, Written) for file in message.files])
+
+    def _forget(self, files: list[tuple[str, int, dict[str, str | None], int]]) -> None:
+        for path, *_ in files:
+            (Path(self._path) / path).unlink(missing_ok=True)
+
+
+class _Files:
+    """The open files of one task."""
+
+    def __init__(self, directory: Path, partition_by: tuple[str, ...], schema: "pa.Schema") -> None:
+        import pyarrow as pa  # noqa: PLC0415
+
+        self._directory = directory
+        self._partition_by = partition_by
+        self._inner = pa.schema([field for field in schema if field.name not in partition_by])
+        self._open: dict[tuple[str | None, ...], tuple[str, Any, int]] = {}
+        self._done: list[tuple[str, int, dict[str, str | None], int]] = []
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        for values, rows in self._parts(batch):
+            if values not in self._open:
+                self._open[values] = self._begun()
+            name, writer, count = self._open[values]
+            writer.write_batch(rows)
+            self._open[values] = (name, writer, count + rows.num_rows)
+            if count + rows.num_rows >= FILE_ROWS_MAX:
+                self._close(values)
+
+    def end(self) -> list[tuple[str, int, dict[str, str | None], int]]:
+        for values in list(self._open):
+            self._close(values)
+        return self._done
+
+    def abandon(self) -> None:
+        for name, writer, _ in self._open.values():
+            writer.close()
+            (self._directory / name).unlink(missing_ok=True)
+        for name, *_ in self._done:
+            (self._directory / name).unlink(missing_ok=True)
+
+    def _begun(self) -> tuple[str, Any, int]:
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        name = f"part-{uuid.uuid4()}.parquet"
+        return name, pq.ParquetWriter(self._directory / name, self._inner, compression="zstd"), 0
+
+    def _close(self, values: tuple[str | None, ...]) -> None:
+        name, writer, rows = self._open.pop(values)
+        writer.close()
+        size = (self._directory / name).stat().st_size
+        self._done.append((name, size, dict(zip(self._partition_by, values, strict=True)), rows))
+
+    def _parts(self, batch: "pa.RecordBatch") -> "Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]":
+        """The rows of each partition of the table."""
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        if batch.num_rows == 0:
+            return
+        if not self._partition_by:
+            yield (), batch
+            return
+        columns = [_as_text(batch.column(name)) for name in self._partition_by]
+        keys = pa.StructArray.from_arrays(columns, names=list(self._partition_by))
+        found: dict[tuple[str | None, ...], list[int]] = {}
+        for row, values in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
+            found.setdefault(values, []).append(row)
+        del keys
+        inner = batch.select(self._inner.names)
+        for values, rows in found.items():
+            yield values, pc.take(inner, pa.array(rows))
+
+
+def _as_text(column: "pa.Array") -> "pa.Array":
+    """A partition's value as Delta writes it in its log."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    kind = column.type
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+    ):
+        raise BadTable(
+            f"a table is partitioned by text, whole numbers, dates or true and false, found {kind}"
+        )
+    return pc.cast(column, pa.string())
+
+
+def upserted(sink: DeltaSink, flow_id: str) -> "Callable[[DataFrame, int], None]":
+    """A function for foreachBatch that merges each batch into a table by the sink's columns."""
+
+    def upsert(batch: "DataFrame", batch_id: int) -> None:
+        merge(sink, flow_id, batch, batch_id)
+
+    return upsert
+
+
+def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> None:
+    """Put the rows of a batch into a table, each in place of the one with its key; once, however often called."""
+    schema = arrow_schema(batch.schema)
+    table = opened(sink.path, schema, sink.partition_by)
+    if is_in(table, flow_id, batch_id):
+        return
+    rows = fitted(batch.toArrow(), schema)
+    if rows.num_rows == 0:
+        return
+    keys = list(sink.upsert)
+    distinct = rows.group_by(keys).aggregate([]).num_rows
+    if distinct != rows.num_rows:
+        raise BadTable(
+            f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, and which is "
+            "to stay is open; expected one row for each, as an aggregation in mode update gives"
+        )
+    predicate = " AND ".join(f't."{key}" IS NOT DISTINCT FROM s."{key}"' for key in keys)
+    merger = table.merge(
+        rows, predicate, source_alias="s", target_alias="t", commit_properties=noted(flow_id, batch_id)
+    )
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "DeltaTable":
+    """The table, made if it is not there; refused if its columns are others."""
+    from deltalake import DeltaTable, Schema  # noqa: PLC0415
+
+    if not DeltaTable.is_deltatable(path):
+        DeltaTable.create(path, schema, mode="ignore", partition_by=list(partition_by))
+    table = DeltaTable(path)
+    there = {field.name: field.type for field in table.schema().fields}
+    ours = {field.name: field.type for field in Schema.from_arrow(schema).fields}
+    for name in sorted(there.keys() | ours.keys()):
+        if there.get(name) != ours.get(name):
+            raise BadTable(
+                f"Delta table {path} has column {name} as {_kind(there.get(name))}, the flow writes it as "
+                f"{_kind(ours.get(name))}; expected the same columns"
+            )
+    if list(table.metadata().partition_columns) != list(partition_by):
+        found = ", ".join(table.metadata().partition_columns) or "nothing"
+        raise BadTable(
+            f"Delta table {path} is partitioned by {found}, the flow by {', '.join(partition_by) or 'nothing'}"
+        )
+    return table
+
+
+def _kind(kind: Any) -> str:
+    return "nothing" if kind is None else str(getattr(kind, "type", kind))
+
+
+def is_in(table: "DeltaTable", flow_id: str, batch_id: int) -> bool:
+    """Whether a batch of this flow, or a later one, is in the table."""
+    version = table.transaction_version(flow_id)
+    return version is not None and version >= batch_id
+
+
+def noted(flow_id: str, batch_id: int) -> "CommitProperties":
+    from deltalake import CommitProperties, Transaction  # noqa: PLC0415
+
+    return CommitProperties(app_transactions=[Transaction(flow_id, batch_id)])
+
+
+def arrow_schema(schema: "StructType") -> "pa.Schema":
+    """Arrow's types for a query's columns, each of which may be null; times in UTC, as Delta keeps them."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
+
+
+def fitted(rows: Any, schema: "pa.Schema") -> Any:
+    """Rows in exactly these types: Spark gives times in the session's zone."""
+    return rows if rows.schema.equals(schema) else rows.select(schema.names).cast(schema)
+
+
+def console(flow: str, rows_max: int) -> "Callable[[DataFrame, int], None]":
+    """A function for foreachBatch that prints the first rows of each batch."""
+
+    def show(batch: "DataFrame", batch_id: int) -> None:
+        rows = batch.limit(rows_max + 1).collect()
+        if not rows:
+            return
+        columns = batch.columns
+        lines = [f"-- {flow}, batch {batch_id}", " | ".join(columns)]
+        lines += [" | ".join(_cell(value) for value in row) for row in rows[:rows_max]]
+        if len(rows) > rows_max:
+            lines.append(f"-- only the first {rows_max} rows")
+        print("\n".join(lines), flush=True)
+
+    return show
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode(errors="backslashreplace")
+    return str(value)

@@ -1,0 +1,63 @@
+"""Rows that change, written to a topic: each micro-batch once, in output mode update.
+
+Spark does not let a Python sink be written to in mode update, though for a topic it is the plainest of all: a changed
+row is one more record. So these batches go through a function (foreachBatch) that writes each as a job of its own.
+The jobs run inside the streaming query and carry its id and the batch's number, as the tasks of a streaming sink do:
+the same steps make each batch appear once (`penstock.spark.micro_batch`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+
+from penstock.spark.sink import JobLikeStreamWriter, StreamMessage, StreamWriter, stream_writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class ChangedRows(DataSource):
+    """The streaming sink, for a batch that a streaming query hands to a function."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_changed_rows"
+
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(stream_writer(schema, self.options, overwrite))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, inner: StreamWriter | JobLikeStreamWriter) -> None:
+        self._inner = inner
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return self._inner.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        batch = _batch(messages)
+        if batch is not None:
+            self._inner.commit(list(messages), batch)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        batch = _batch(messages)
+        if batch is not None:
+            self._inner.abort(list(messages), batch)
+
+
+def _batch(messages: Sequence[WriterCommitMessage | None]) -> int | None:
+    """Which batch the tasks were told that they are of; None where no task wrote in a transaction."""
+    return next((each.result.place.batch for each in messages if isinstance(each, StreamMessage)), None)
+
+
+def changed_rows(spark: "SparkSession", options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":
+    """A function for foreachBatch that writes each batch to a topic."""
+    spark.dataSource.register(ChangedRows)
+
+    def write(batch: "DataFrame", batch_id: int) -> None:  # noqa: ARG001  # the tasks know it
+        batch.write.format(ChangedRows.name()).options(**options).mode("append").save()
+
+    return write

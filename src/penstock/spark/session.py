@@ -1,0 +1,79 @@
+"""A Spark session that is light on one machine, and plain everywhere else.
+
+With a `local` master Spark runs in one Java process beside this one. Its defaults are made for servers; these are
+made for a laptop or a test: no web interface, little memory, few shuffle partitions, loopback only, and the
+collector that starts quickest. Whatever the caller sets wins. On a cluster, and through Spark Connect, only what the
+caller sets is set: there the cluster's own settings are right.
+
+Nothing here imports pyspark before it is asked for a session: where it is missing, that is one sentence.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from .errors import SparkMissing
+from .java import prepare_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIGHT: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.log.level": "ERROR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""For a local master; each can be set otherwise."""
+
+QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""For runs that are over in a minute, such as tests: Java compiles less well, and is sooner done with it."""
+
+
+def light_session(
+    app_name: str,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    remote: str | None = None,
+) -> "SparkSession":
+    """A session, new or the one that runs already; `remote` is a Spark Connect server (`sc://HOST:PORT`).
+
+    Raises SparkMissing, in one sentence, where pyspark or a Java for it is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as error:
+        raise _missing("spark", error) from error
+    builder = SparkSession.builder.appName(app_name)
+    settings = dict(conf or {})
+    if remote is not None:
+        try:
+            return _configured(builder.remote(remote), settings).getOrCreate()
+        except ImportError as error:
+            raise SparkMissing(
+                f"Spark Connect needs {error.name or 'a package that is not installed'}: "
+                "`pip install 'pyspark[connect]'`"
+            ) from error
+    os.environ.update(prepare_java())
+    if master.startswith("local"):
+        settings = LIGHT | settings
+        # Workers run what this process runs; the default, `python3` of the path, may be another one.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return _configured(builder.master(master), settings).getOrCreate()
+
+
+def _configured(builder: "SparkSession.Builder", settings: Mapping[str, str]) -> "SparkSession.Builder":
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _missing(extra: str, error: ImportError) -> SparkMissing:
+    what = error.name or "pyspark"
+    return SparkMissing(f"Spark is not installed here ({what} is missing): `pip install 'penstock[{extra}]'`")

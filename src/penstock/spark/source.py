@@ -1,0 +1,67 @@
+"""What `format("penstock")` is to Spark: readers and writers, each made where it is first needed.
+
+Spark makes a source in one Python process, pickles it and uses it in others, so nothing here holds a connection. The
+rows of a batch are those that were there when it was planned: Spark keeps the plan of a `load()`, and asks again only
+for another `load()`.
+
+There is no `pushFilters`, on purpose: Spark keeps a reader with its filters for all queries of a DataFrame, and
+returns wrong rows for the next one. Options narrow what is read; a schema narrows what is decoded.
+"""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from .errors import BadOption
+from .options import for_batch, for_stream, read_options
+from .schema import default_schema, wanted_columns
+
+NAME = "penstock"
+PATH = "path"
+
+
+class DefaultSource(DataSource):
+    """Topics of Penstock or Apache Kafka, as rows; or with `path`, segment files without a broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """Also where mistaken options are first told: at load(), not when the query runs."""
+        if PATH in self.options:
+            return default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
+        return default_schema(with_headers=read_options(self.options).with_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if PATH in self.options:
+            from .scan import scan_reader  # noqa: PLC0415  # a cluster's executors may never need it
+
+            return scan_reader(schema, self.options)
+        from .batch import BatchReader  # noqa: PLC0415
+
+        return BatchReader(wanted_columns(schema), for_batch(read_options(self.options)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if PATH in self.options:
+            raise BadOption(
+                "option path is for spark.read: a stream reads topics from a broker, with subscribe"
+            )
+        from .stream import StreamReader  # noqa: PLC0415
+
+        return StreamReader(wanted_columns(schema), for_stream(read_options(self.options)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .sink import writer  # noqa: PLC0415
+
+        return writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from .sink import stream_writer  # noqa: PLC0415
+
+        return stream_writer(schema, self.options, overwrite)

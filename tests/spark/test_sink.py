@@ -1,0 +1,200 @@
+"""Rows written to topics by Spark jobs: what becomes of columns, partitions, order, failures."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.sinks import committed, everything, values
+
+from penstock.client.partitioner import partition_of_key
+from penstock.testing import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_MS = 1_700_000_000_000
+
+
+def save(frame: "DataFrame", broker: Broker, **options: str) -> None:
+    writer = frame.write.format("penstock").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", broker.bootstrap)
+    for name, value in options.items():
+        writer = writer.option(name.replace("__", "."), value)
+    writer.save()
+
+
+def test_every_column_is_written_as_it_is(spark: "SparkSession", spark_broker: Broker, topic: str) -> None:
+    spark_broker.create_topic(topic, 3)
+    frame = spark.sql(
+        f"""select cast(concat('k', id) as binary) key, if(id = 3, null, concat('value ', id)) value,
+                   '{topic}' topic, cast(id % 3 as int) partition,
+                   timestamp_millis({FIRST_MS} + id) timestamp,
+                   array(struct('a' as key, cast(cast(id as string) as binary) as value),
+                         struct('a' as key, cast(null as binary) as value)) headers,
+                   'left out' more
+            from range(0, 9, 1, 2)"""
+    )
+    save(frame, spark_broker)
+    found = {
+        (partition, record.key, record.value, record.timestamp, tuple(record.headers))
+        for partition, records in committed(spark_broker, topic).items()
+        for record in records
+    }
+    assert found == {
+        (
+            each % 3,
+            b"k%d" % each,
+            None if each == 3 else b"value %d" % each,
+            FIRST_MS + each,
+            (("a", b"%d" % each), ("a", None)),
+        )
+        for each in range(9)
+    }
+
+
+def test_keys_go_where_kafkas_producers_put_them_and_stay_in_order(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 5)
+    frame = spark.sql(
+        "select concat('key ', id % 40) key, cast(id as string) value from range(0, 30000, 1, 1)"
+    )
+    save(frame, spark_broker, topic=topic, kafka__compression__type="zstd")
+    found = committed(spark_broker, topic)
+    assert sum(map(len, found.values())) == 30_000
+    for partition, records in found.items():
+        last: dict[bytes | None, int] = {}
+        for record in records:
+            assert record.key is not None
+            assert record.value is not None
+            assert partition_of_key(record.key, 5) == partition
+            assert last.get(record.key, -1) < int(record.value)
+            last[record.key] = int(record.value)
+
+
+def test_rows_without_keys_are_spread_in_large_runs(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 4)
+    frame = spark.sql("select repeat('x', 1000) value from range(0, 20000, 1, 1)")
+    save(frame, spark_broker, topic=topic)
+    counts = {partition: len(records) for partition, records in committed(spark_broker, topic).items()}
+    assert sum(counts.values()) == 20_000
+    assert sum(count > 0 for count in counts.values()) >= 2
+
+
+def test_a_value_of_a_megabyte_is_written_where_the_topic_takes_it(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 1, max_message_bytes=2_000_000)
+    save(spark.sql("select repeat('y', 1000000) value from range(3)"), spark_broker, topic=topic)
+    [records] = committed(spark_broker, topic).values()
+    assert [len(record.value or b"") for record in records] == [1_000_000] * 3
+
+
+def test_batches_are_made_small_enough_for_the_topic(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 1, max_message_bytes=5_000)
+    frame = spark.sql("select concat(id, repeat('z', 300)) value from range(0, 2000, 1, 1)")
+    save(frame, spark_broker, topic=topic)
+    [records] = committed(spark_broker, topic).values()
+    assert [int((record.value or b"").rstrip(b"z")) for record in records] == list(range(2000))
+
+
+def test_a_topic_that_is_not_there_is_created_as_by_any_producer(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    save(spark.sql("select 'first' value"), spark_broker, topic=topic)
+    assert values(committed(spark_broker, topic)) == [b"first"]
+
+
+def test_attempts_that_fail_leave_nothing_that_committed_readers_see(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    """The rows of half a task are in the log when the job fails."""
+    spark_broker.create_topic(topic, 2)
+    frame = spark.sql(
+        "select repeat('a', 1000) value, if(id = 30000, raise_error('no more'), 0) fails from range(0, 40000, 1, 2)"
+    )
+    with pytest.raises(Exception, match="no more"):
+        save(frame.selectExpr("concat(value, fails) value"), spark_broker, topic=topic)
+    assert len(values(everything(spark_broker, topic))) > 0
+    assert values(committed(spark_broker, topic)) == []
+    save(spark.sql("select 'after' value"), spark_broker, topic=topic)
+    assert values(committed(spark_broker, topic)) == [b"after"], "the job that failed is in nobody's way"
+
+
+def test_without_transactions_rows_are_written_once_where_nothing_fails(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 2)
+    frame = spark.sql("select cast(id as string) value from range(1000)")
+    save(frame, spark_broker, topic=topic, transactional="false")
+    assert sorted(values(everything(spark_broker, topic)), key=int) == [b"%d" % each for each in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "sentence"),
+    [
+        ("select 1 key", {"topic": "t"}, "has no column value, expected one of string or binary; it has key"),
+        ("select 1 value", {"topic": "t"}, "column value as int, expected string or binary"),
+        ("select 'a' value", {}, "no topic is named, expected the option topic or a column topic"),
+        ("select 'a' value, 1L partition", {"topic": "t"}, "column partition as bigint, expected int"),
+        (
+            "select 'a' value",
+            {"topic": "t", "kafka.acks": "1"},
+            "option kafka.acks is '1', expected all or -1",
+        ),
+        (
+            "select 'a' value",
+            {"topic": "t", "topci": "x"},
+            "the sink has no option topci, did you mean topic",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_told_in_a_sentence(
+    spark: "SparkSession", spark_broker: Broker, query: str, options: dict[str, str], sentence: str
+) -> None:
+    writer = spark.sql(query).write.format("penstock").mode("append")
+    with pytest.raises(Exception, match=sentence):
+        writer.options(**{"kafka.bootstrap.servers": spark_broker.bootstrap} | options).save()
+
+
+def test_mode_overwrite_is_refused(spark: "SparkSession", spark_broker: Broker, topic: str) -> None:
+    writer = spark.sql("select 'a' value").write.format("penstock").mode("overwrite")
+    with pytest.raises(Exception, match="mode overwrite is not for topics"):
+        writer.options(**{"kafka.bootstrap.servers": spark_broker.bootstrap, "topic": topic}).save()
+
+
+def test_a_partition_that_the_topic_has_not_is_told(
+    spark: "SparkSession", spark_broker: Broker, topic: str
+) -> None:
+    spark_broker.create_topic(topic, 2)
+    with pytest.raises(Exception, match="a row has 2 in column partition, expected 0 to 1"):
+        save(spark.sql("select 'a' value, 2 partition"), spark_broker, topic=topic)
+
+
+def test_a_stream_is_written_once_through_stops_and_starts(
+    spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    spark_broker.create_topic(topic, 3)
+    lines = tmp_path / "in"
+    lines.mkdir()
+    for batch in range(3):
+        text = "".join(json.dumps({"n": each}) + "\n" for each in range(batch * 100, batch * 100 + 100))
+        (lines / f"{batch}.json").write_text(text)
+        stream = spark.readStream.schema("n int").option("maxFilesPerTrigger", 1).json(str(lines))
+        query = (
+            stream.selectExpr("cast(n as string) key", "cast(n as string) value")
+            .writeStream.format("penstock")
+            .option("kafka.bootstrap.servers", spark_broker.bootstrap)
+            .option("topic", topic)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        found = sorted(map(int, values(committed(spark_broker, topic))))
+        assert found == list(range(batch * 100 + 100))
