@@ -15,14 +15,14 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m compileall -q src  # as pip does with what it installs for good
 	touch $(STAMP)
 
-run: setup  ## a node on 127.0.0.1:9092, data in ./penstock-data; Ctrl-C stops it
-	$(BIN)/penstock up
+run: setup  ## the whole: a node, a stream of orders, a pipeline on Spark, its results growing; Ctrl-C stops it
+	$(BIN)/penstock demo
 
 test: setup  ## what CI runs
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 test-long: setup  ## soaks and many seeds
-	$(BIN)/python -m pytest -q -n 2 -m 'long or not long' --hypothesis-profile=long
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'long or not long' --hypothesis-profile=long
 
 check: setup  ## what a reviewer would run
 	$(BIN)/ruff format --check src tests benchmarks

@@ -1,9 +1,10 @@
 """Record batches to Arrow and back, on one core: `python -m benchmarks.spark.decode`.
 
-Each case is the best of many runs, in CPU time of this process: a busy machine only ever adds. Even so memory is shared
-with whatever else runs, so copying the same bytes is measured in the same run and stands beside each case; and so does the
-reader that goes record by record. Sizes of values vary by an eighth either way, for no decoder should live on
-records that are all alike. Batches of 16 KB are what producers send by default, those of 1 MB what Spark's sink writes.
+Each case is the best of many runs, in CPU time of this process: a busy machine only ever adds. Even so memory is
+shared with whatever else runs, so copying the same bytes is measured in the same run and stands beside each case, and
+so does the reader that goes record by record. Sizes of values vary by an eighth either way, for no decoder should live
+on records that are all alike. Batches of 16 KB are what producers send by default, those of 1 MB what Spark's sink
+writes.
 """
 
 import argparse
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rates = f"{figure.records / 1e6:,.2f} M", f"{figure.bytes / 1e9:,.2f}"
         table.add_row(figure.work, *rates, figure.yardstick, figure.goal, mark)
         missed |= figure.is_met is False
-    Console(width=max(Console().width, 130)).print(table)
+    Console(width=max(Console().width, 150)).print(table)
     return 1 if missed else 0
 
 

@@ -1,5 +1,4 @@
 import pytest
-
 from benchmarks.spark import decode
 
 

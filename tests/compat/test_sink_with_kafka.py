@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import pytest
 from tests.compat.kafka.peer import KafkaPeer
 from tests.spark.queries import Crash, Fault, commit_requests, new_query
+from tests.spark.test_sink_readers import COUNT, read_rows, row, write_rows
 
 from penstock.client.admin import NewTopic, create_topics
 from penstock.client.cluster import Cluster
 from penstock.client.settings import parse_servers
 from penstock.client.transactional import uses_epoch_bumps
+from penstock.records import Codec
 from penstock.spark.errors import WriteFailed
 from penstock.wire import Api
 
@@ -29,7 +31,7 @@ class KafkaServer:
         assert outcome.error is None
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2])
 def server(
     request: pytest.FixtureRequest, kafka: KafkaPeer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaServer]:
@@ -73,3 +75,12 @@ def test_a_driver_that_sleeps_through_another_run_adds_nothing(server: KafkaServ
         with suppress(WriteFailed):  # it may be told that its time is over
             query.finish(0, results, Fault(at, action=another_run))
         query.check()
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_kafka_takes_every_codec_and_librdkafka_reads_it(server: KafkaServer, codec: Codec) -> None:
+    """Kafka looks into each batch before it takes it."""
+    topic = f"read-{codec.name.lower()}"
+    server.create_topic(topic, 1)
+    write_rows(server, topic, codec)
+    assert read_rows(server, topic) == [row(each) for each in range(COUNT)]

@@ -1,6 +1,6 @@
 """One Spark session for every test that needs Spark, and one broker that they share.
 
-A session takes seconds to start, so there is one a test process; it starts with the first test that asks for it.
+A session takes seconds to start, so there is one, in one test process; it starts with the first test that asks for it.
 Tests keep apart by the names of their topics.
 """
 
@@ -23,6 +23,13 @@ CHECKPOINTS = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the session run in one process, also where others are spread: with --dist loadgroup."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

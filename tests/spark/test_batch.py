@@ -3,11 +3,10 @@
 import datetime
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
-from tests.spark.topics import Topics, numbers, send
+from tests.spark.topics import Topics, corrupt, numbers, send
 
 from penstock.spark.batch import plan_batch
 from penstock.spark.decode import CorruptRecords
@@ -289,18 +288,12 @@ def test_a_topic_deleted_between_plan_and_read(
         assert why in caplog.text
 
 
-def test_a_corrupt_batch_is_named(tmp_path: Path) -> None:
-    with Broker(data=tmp_path) as broker, Topics(broker) as topics:
+def test_a_corrupt_batch_is_named() -> None:
+    with Broker() as broker, Topics(broker) as topics:
         broker.create_topic("orders")
         for first in (0, 10, 20):
             topics.produce("orders", numbers(10, first))
-        broker.stop()
-        [segment] = tmp_path.glob("**/orders-0/*.log")
-        data = bytearray(segment.read_bytes())
-        at = data.index(b"15")
-        data[at] ^= 0xFF
-        segment.write_bytes(data)
-        broker.start()
+        corrupt(broker, "orders", b"15")
         with pytest.raises(CorruptRecords, match=r"partition 0 of topic orders .* at offset 10: .*CRC"):
             topics.read("orders")
         assert topics.values("orders", endingOffsets=offsets("orders", 10)) == numbers(10)

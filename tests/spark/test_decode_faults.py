@@ -72,7 +72,12 @@ def test_flipped_bytes_give_records_or_a_fault_and_the_same_as_the_other_reader(
     try:
         records = [each for batch in iter_batches(data) if not batch.is_control for each in batch.records()]
     except CorruptBatch:
-        fault(bytes(data))
+        # Unless what is wrong is not looked at: the headers of a record that does not show because its offset goes
+        # back, or a time of its own where the append's counts.
+        with suppress(CorruptRecords):
+            rows = decode(bytes(data))
+            header = next(iter_batches(data))
+            assert len(rows) < header.count or header.log_append_time
         return
     if next(iter_batches(data)).last_offset_delta < 0:
         assert "the batch has offsets" in fault(bytes(data)).why

@@ -91,6 +91,26 @@ def test_a_driver_that_sleeps_while_another_run_does_its_work_adds_nothing(
     query.check()
 
 
+def test_a_driver_that_sleeps_within_its_commit_loses_nothing_to_the_tasks_of_another_run(
+    broker: Broker,
+) -> None:
+    """They take its transactions' ids over, so it must not be able to record them any more."""
+    for at in range(len(commit_requests(broker, 2))):
+        query = new_query(broker, [6])
+        theirs: list[TaskResult] = []
+
+        def other_tasks(query: Query = query, theirs: list[TaskResult] = theirs) -> None:
+            theirs += query.write("run-2", 0, 3, 2, Fault())
+
+        ours = query.write("run-1", 0, 2, 1, Fault())
+        with suppress(WriteFailed):
+            query.finish(0, ours, Fault(at, action=other_tasks))
+        with suppress(WriteFailed):
+            query.finish(0, theirs, Fault())
+        query.live(2)
+        query.check()
+
+
 def test_each_request_of_a_commit_may_be_the_last(broker: Broker) -> None:
     """Not by chance: before the record, between the record and the first end, between two ends, after the last."""
     requests = commit_requests(broker, 3)

@@ -9,7 +9,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.topics import Topics, numbers, send
+from tests.spark.topics import Topics, corrupt, numbers, send
+
+from penstock.testing import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,6 +142,18 @@ def test_a_loss_reaches_the_user_whole(spark: "SparkSession", topics: Topics, to
         df.collect()  # planned when it was loaded
     assert f"{topic}-0 [0, 10)" in str(caught.value)
     assert load(spark, topics, topic).count() == 6
+
+
+def test_a_corrupt_batch_reaches_the_user_as_a_sentence(spark: "SparkSession") -> None:
+    with Broker() as broker, Topics(broker) as topics:
+        broker.create_topic("orders")
+        topics.produce("orders", numbers(10))
+        topics.produce("orders", numbers(10, 10))
+        corrupt(broker, "orders", b"15")
+        with pytest.raises(
+            Exception, match=r"partition 0 of topic orders has corrupt records at offset 10: "
+        ):
+            load(spark, topics, "orders").count()
 
 
 def test_times_are_as_spark_shows_them(spark: "SparkSession", topics: Topics, topic: str) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import pickle
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -69,19 +70,44 @@ def test_a_first_batch_replayed_after_a_crash_starts_where_it_started(topics: To
     assert read_span(later, later.initialOffset(), replay) == numbers(3, 2)
     second = later.latestOffset(replay, ALL)
     assert second == told(topic, 9)
+    assert later.latestOffset(second, ALL) == second  # though it is where this reader would have started
     assert read_span(later, replay, second) == numbers(4, 5)
+
+
+def test_a_first_batch_without_records_fixes_the_start_too(topics: Topics, topic: str) -> None:
+    """Spark runs it, and after a crash replays it, with whatever has come since."""
+    topics.broker.create_topic(topic)
+    topics.produce(topic, numbers(2))
+    stream = topics.stream(topic)
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    assert plain(end) == told(topic, 2)
+    topics.produce(topic, numbers(3, 2))
+    later = topics.stream(topic)
+    assert later.partitions(later.initialOffset(), end) == []
+    assert later.latestOffset(end, ALL) == told(topic, 5)
 
 
 def test_nothing_new_gives_the_start_back_to_the_letter(topics: Topics, topic: str) -> None:
     """Another text would be another offset, and another batch without end."""
     topics.broker.create_topic(topic, partitions=12)
     stream = topics.stream(topic, startingOffsets="earliest")
-    start = stream.initialOffset()
-    assert json.dumps(stream.latestOffset(start, ALL)) == json.dumps(start)
+    first = json.dumps(stream.latestOffset(stream.initialOffset(), ALL))
+    assert json.dumps(stream.latestOffset(json.loads(first), ALL)) == first
     topics.produce(topic, numbers(1), 11)
-    first = stream.latestOffset(start, ALL)
-    again = json.loads(json.dumps(first))
-    assert json.dumps(stream.latestOffset(again, ALL)) == json.dumps(first)
+    second = json.dumps(stream.latestOffset(json.loads(first), ALL))
+    assert second != first
+    assert json.dumps(stream.latestOffset(json.loads(second), ALL)) == second
+
+
+def test_an_idle_stream_waits_at_the_broker(topics: Topics, topic: str) -> None:
+    """Spark asks again at once; answered at once, that would be 60 times a second."""
+    topics.broker.create_topic(topic)
+    stream = topics.stream(topic)
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    for _ in range(2):
+        began = time.monotonic()
+        assert stream.latestOffset(end, ALL) == end
+        assert time.monotonic() - began >= 0.15
 
 
 def test_the_latest_offset_is_reported_from_memory(topics: Topics, topic: str) -> None:
@@ -99,22 +125,15 @@ def test_a_question_for_new_offsets_is_answered_with_the_first_record(topics: To
     """It waits at the broker; a record that comes meanwhile is in the answer, not in the next one."""
     topics.broker.create_topic(topic)
     stream = topics.stream(topic)
-    start = stream.initialOffset()
-    stop = threading.Event()
-
-    def later() -> None:
-        stop.wait(0.02)
-        topics.produce(topic, numbers(1))
-
-    found = start
-    asked = 0
-    thread = threading.Thread(target=later)
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    thread = threading.Timer(0.02, topics.produce, (topic, numbers(1)))
     thread.start()
+    found, asked = start, 0
     while found == start:
         found = stream.latestOffset(start, ALL)
         asked += 1
     thread.join()
-    assert plain(found) == told(topic, 1)
+    assert found == told(topic, 1)
     assert asked <= 20  # hundreds, if it were answered at once
 
 
@@ -289,7 +308,7 @@ def test_a_broker_that_is_away_for_a_while() -> None:
     with Broker() as broker, Topics(broker) as topics:
         broker.create_topic("orders")
         stream = topics.stream("orders")
-        start = stream.initialOffset()
+        start = stream.latestOffset(stream.initialOffset(), ALL)
         assert stream.latestOffset(start, ALL) == start
         broker.restart()
         topics.produce("orders", numbers(3))

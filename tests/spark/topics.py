@@ -1,8 +1,10 @@
 """Topics of a test: filled and changed with librdkafka, read through the source's own classes or through Spark."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
@@ -150,8 +152,6 @@ def read_span(
 
 def until(is_so: Callable[[], Any], what: str, tries: int = 2400) -> Any:
     """Wait for what another thread or process brings about."""
-    import time  # noqa: PLC0415
-
     for _ in range(tries):
         with suppress(AssertionError):
             found = is_so()
@@ -159,6 +159,17 @@ def until(is_so: Callable[[], Any], what: str, tries: int = 2400) -> Any:
                 return found
         time.sleep(0.05)
     raise AssertionError(f"never: {what}")
+
+
+def corrupt(broker: Broker, topic: str, text: bytes) -> None:
+    """Change one byte of a record in a stopped broker's log, and start it again."""
+    assert broker.data is not None
+    broker.stop()
+    [segment] = Path(broker.data).glob(f"**/{topic}-0/*.log")
+    data = bytearray(segment.read_bytes())
+    data[data.index(text)] ^= 0xFF
+    segment.write_bytes(data)
+    broker.start()
 
 
 def numbers(count: int, first: int = 0) -> Sequence[bytes]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.admin_commands import configs, topics
+from penstock.cli.archive_commands import archive, audit, replay
 from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
@@ -53,6 +54,9 @@ app.add_typer(transactions, name="transactions")
 app.command("produce")(produce)
 app.command("consume")(consume)
 app.add_typer(pipeline, name="pipeline")
+app.command("archive")(archive)
+app.command("audit")(audit)
+app.command("replay")(replay)
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
 app.add_typer(sim, name="sim")

@@ -7,7 +7,8 @@ Penstock. This package imports nothing by itself: pyspark and Arrow load with th
 
     source     what format("penstock") is           session, java   a light session, and a Java for it
     schema     the columns                          errors          what goes wrong, in sentences
-    options    what a reader was told, checked      offset_json     offsets in options and checkpoints
+    options    what a reader was told, checked      option_names    which options there are
+    offset_json offsets in options, checkpoints     rate            how much is one batch of a stream
     offsets    topics, where they start and end     plan            ranges, cut into tasks
     fetch      a task: one range of one partition   stream          offsets of a stream, its limits, its ends
     tail       waits for new records                group           the position, for all to see its lag

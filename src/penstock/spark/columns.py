@@ -147,6 +147,8 @@ def binary(source: Source, span: Span) -> pa.Array:
     begins, sizes = span.begins, span.sizes
     if not len(begins):
         return pa.array([], pa.binary())
+    if sizes.max() < 0:
+        return pa.nulls(len(sizes), pa.binary())
     if sizes.min() >= 0:
         return gather(source.buffer, begins, begins + sizes)
     taken = gather(source.buffer, begins, begins + np.maximum(sizes, 0))

@@ -28,3 +28,7 @@ class WriteFailed(KafkaError):
 
 class RowsLost(KafkaError):
     """A batch was recorded as written, and part of it is gone: what must never pass without a word."""
+
+
+class ArchiveFault(KafkaError):
+    """An archive that cannot be written, compared or replayed as it is."""

@@ -63,7 +63,7 @@ def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -
                 yield from decoder.finish()
                 start = fetcher.start
                 decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
-            yield from decoder.feed(result.records or b"", result.aborted or ())
+            yield from decoder.stream(result.records or b"", result.aborted or ())
     yield from decoder.finish()
 
 

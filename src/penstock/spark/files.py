@@ -141,7 +141,7 @@ def _listed(vfs: Vfs, located: Located) -> list[tuple[Offset, str, int]]:
     before: list[str] | None = None
     for _ in range(ATTEMPTS_MAX):
         try:
-            now = sorted(os.listdir(located.directory))
+            now = sorted(each for each in os.listdir(located.directory) if names.LOG in each)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise gone(located, "the partition was deleted") from error
         found = _sized(vfs, located.directory, now) if now == before else None

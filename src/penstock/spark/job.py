@@ -22,7 +22,14 @@ from penstock.client.transactional import OpenTransaction, end_transactions, use
 from .errors import RowsLost, WriteFailed
 from .sending import Sender
 from .sink_options import SinkOptions
-from .transactions import abort_leftovers, abort_transactions, open_transaction, still_open
+from .transactions import (
+    abort_leftovers,
+    abort_transactions,
+    fence_all,
+    open_transaction,
+    still_open,
+    try_abort,
+)
 from .write_task import TaskWriter, Written
 
 ID_PREFIX: Final = "penstock-spark-job-"
@@ -50,7 +57,12 @@ def write_job_rows(
         transaction = open_transaction(cluster, options, f"{_prefix(job)}{task}")
         return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
 
-    written = TaskWriter(cluster, options, open_sender).write(batches)
+    try:
+        written = TaskWriter(cluster, options, open_sender).write(batches)
+    except BaseException:
+        if transaction is not None:
+            try_abort(cluster, transaction, epoch_bumps=epoch_bumps)
+        raise
     return JobTaskResult(transaction, epoch_bumps, written)
 
 
@@ -77,12 +89,12 @@ def commit_job(cluster: Cluster, options: SinkOptions, job: str, results: Sequen
 
 
 def abort_job(cluster: Cluster, options: SinkOptions, job: str, results: Sequence[JobTaskResult]) -> None:
+    """Spark does not wait for tasks that still run when another has failed: they are fenced."""
     if not options.is_transactional:
         return
     transactions = [each.transaction for each in results if each.transaction is not None]
-    epoch_bumps = uses_epoch_bumps(cluster)
-    abort_transactions(cluster, transactions, epoch_bumps=epoch_bumps)
-    abort_leftovers(cluster, _prefix(job), (), epoch_bumps=epoch_bumps)
+    abort_transactions(cluster, transactions, epoch_bumps=uses_epoch_bumps(cluster))
+    fence_all(cluster, _prefix(job))
 
 
 def _prefix(job: str) -> str:

@@ -34,28 +34,32 @@ def lanes(
 
     steps has, by the first two bytes of a record, how far the next one is, or 0.
     """
-    lane_begins = [np.array(begins)]
-    for begin, end, count in zip(begins, ends, counts, strict=True):
-        if count >= 2 * LANE_RECORDS:
-            lane_begins.append(_guesses(source, steps, begin, end, count))
-    all_begins = np.sort(np.concatenate(lane_begins))
+    batch_begins, batch_ends = np.array(begins), np.array(ends)
+    found = _guesses(source, steps, batch_begins, batch_ends, np.array(counts))
+    lane_begins = np.sort(np.concatenate((batch_begins, found)))
     # A walk ends where the next begins, or with its batch.
-    batch_of = np.searchsorted(np.array(begins), all_begins, side="right") - 1
-    lane_ends = np.array(ends)[batch_of]
-    np.minimum(lane_ends[:-1], all_begins[1:], out=lane_ends[:-1])
-    return all_begins, lane_ends
+    lane_ends = batch_ends[np.searchsorted(batch_begins, lane_begins, side="right") - 1]
+    np.minimum(lane_ends[:-1], lane_begins[1:], out=lane_ends[:-1])
+    return lane_begins, lane_ends
 
 
-def _guesses(source: Source, steps: Ints, begin: int, end: int, count: int) -> Ints:
-    walks = count // LANE_RECORDS
-    size = end - begin
-    targets = begin + np.arange(1, walks) * (size // walks)
-    window = min(_WINDOW_RECORDS * size // count, _WINDOW_BYTES_MAX)
-    places = (targets[:, None] + np.arange(window)).ravel()
+def _guesses(source: Source, steps: Ints, begins: Ints, ends: Ints, counts: Ints) -> Ints:
+    sizes = ends - begins
+    walks = counts // LANE_RECORDS
+    batch = np.repeat(
+        np.arange(len(counts)), np.maximum(walks - 1, 0)
+    )  # one guess for each walk but the first
+    if not len(batch):
+        return batch
+    number = np.arange(1, len(batch) + 1) - np.searchsorted(batch, batch)
+    targets = begins[batch] + number * (sizes[batch] // walks[batch])
+    windows = np.minimum(_WINDOW_RECORDS * sizes[batch] // counts[batch], _WINDOW_BYTES_MAX)
+    places = np.arange(int(windows.sum())) + np.repeat(targets - np.cumsum(windows) + windows, windows)
+    limits = np.repeat(ends[batch], windows)
     # Looking at lengths and attributes is cheap and leaves few; of those the numbers are read.
-    seconds = _nexts(source, steps, places, end)
-    places, seconds = places[seconds > 0], seconds[seconds > 0]
-    thirds = _nexts(source, steps, seconds, end)
+    seconds = _nexts(source, steps, places, limits)
+    places, seconds, limits = (each[seconds > 0] for each in (places, seconds, limits))
+    thirds = _nexts(source, steps, seconds, limits)
     places, seconds, thirds = (each[thirds > 0] for each in (places, seconds, thirds))
     offset = _offset_deltas(source, places)
     is_good = (_offset_deltas(source, seconds) == offset + 1) & (_offset_deltas(source, thirds) == offset + 2)
@@ -65,12 +69,12 @@ def _guesses(source: Source, steps: Ints, begin: int, end: int, count: int) -> I
     return found
 
 
-def _nexts(source: Source, steps: Ints, places: Ints, end: int) -> Ints:
+def _nexts(source: Source, steps: Ints, places: Ints, limits: Ints) -> Ints:
     """Where the next record starts if one starts here; 0 where none can, or none follows."""
     words = source.words(places)
     step = steps[words & _U(0xFFFF)]
     after_length = _U(8) + ((words & _U(0x80)) >> _U(4))  # one byte, or two
-    is_good = (step > 0) & ((words >> after_length) & _U(0xFF) == 0) & (places + step < end)
+    is_good = (step > 0) & ((words >> after_length) & _U(0xFF) == 0) & (places + step < limits)
     return np.where(is_good, places + step, 0)
 
 

@@ -36,7 +36,7 @@ from .errors import RowsLost, WriteFailed
 from .ledger import Entry, Fenced, Ledger, Listed
 from .sending import Sender
 from .sink_options import SinkOptions
-from .transactions import abort_leftovers, abort_transactions, open_transaction, still_open
+from .transactions import abort_leftovers, abort_transactions, open_transaction, still_open, try_abort
 from .write_task import TaskWriter, Written
 
 log = logging.getLogger(__name__)
@@ -95,17 +95,9 @@ def write_rows(
         written = TaskWriter(cluster, options, open_sender).write(batches)
     except BaseException:
         if transaction is not None:
-            _try_abort(cluster, transaction, epoch_bumps)
+            try_abort(cluster, transaction, epoch_bumps=epoch_bumps)
         raise
     return TaskResult(place, transaction, epoch_bumps, written)
-
-
-def _try_abort(cluster: Cluster, transaction: OpenTransaction, epoch_bumps: bool) -> None:
-    """So that readers need not wait for it. Whoever commits the batch aborts it, if this does not."""
-    try:
-        abort_transactions(cluster, [transaction], epoch_bumps=epoch_bumps)
-    except Exception as error:
-        log.warning("transaction %s was not aborted: %s", transaction.transactional_id, error)
 
 
 def _is_recorded(ledger: Ledger, cluster: Cluster, options: SinkOptions, place: TaskPlace) -> bool:
@@ -198,8 +190,11 @@ def abort_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskRe
     if not transactions:
         return
     place, epoch_bumps = results[0].place, results[0].epoch_bumps
-    entry = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps).claim()
+    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    entry = ledger.claim()
+    recorded: set[OpenTransaction] = set()
     if entry is not None and entry.batch >= batch:
-        theirs = {each.transaction for each in entry.listed}
-        transactions = [each for each in transactions if each not in theirs]
+        recorded = {each.transaction for each in entry.listed}
+        transactions = [each for each in transactions if each not in recorded]
     abort_transactions(cluster, transactions, epoch_bumps=epoch_bumps)
+    abort_leftovers(cluster, ledger.transactional_id(""), recorded, epoch_bumps=epoch_bumps)

@@ -1,30 +1,24 @@
 """The source's options, read and checked before anything is asked of a broker.
 
 Names are those of Spark's Kafka source, whatever their case: a job moves over by changing the format's name. What is
-not known is refused, so that a mistyped option does not silently do nothing. `kafka.*` are settings of Kafka's
-consumer, of which there are four kinds:
-
-    taken      those that mean something to this client: servers, timeouts, sizes, isolation, the group
-    idle       those that cannot matter here, such as the heartbeats of a group's members: accepted, of no effect
-    refused    those that Spark's source refuses too, because the query itself decides: auto.offset.reset, ...
-    not yet    security
+not known is refused (see `option_names`).
 
 `read_options` checks what holds for every read; `for_batch` and `for_stream` what holds for one of them.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.settings import Address, ClientSettings, parse_servers
 
 from .errors import BadOption
 from .offset_json import read_assignment, read_offsets, read_times
+from .option_names import check_names
 
 # -- what can be said ---------------------------------------------------------------------------------
 
@@ -115,100 +109,9 @@ class SourceOptions:
     """How long a task goes on trying, as Spark's network timeout has it: kafkaConsumer.pollTimeoutMs."""
 
 
-# -- names --------------------------------------------------------------------------------------------
-
-_NAMES = (
-    *("subscribe", "subscribePattern", "assign"),
-    *(
-        "startingOffsets",
-        "startingOffsetsByTimestamp",
-        "startingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-    ),
-    *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
-    *(
-        "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "minPartitions",
-        "maxRecordsPerPartition",
-    ),
-    *("failOnDataLoss", "includeHeaders", "isolation.level", "group", "groupIdPrefix"),
-    *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-)
-NAMES: Final = {name.lower(): name for name in _NAMES}
-"""As they are written, by how they are looked up."""
-
-_TAKEN = frozenset(
-    {
-        *("bootstrap.servers", "client.id", "isolation.level", "group.id"),
-        *("request.timeout.ms", "default.api.timeout.ms", "socket.connection.setup.timeout.ms"),
-        *("retry.backoff.ms", "retry.backoff.max.ms", "metadata.max.age.ms"),
-        *("fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms"),
-    }
-)
-_IDLE = frozenset(
-    {
-        *(
-            "allow.auto.create.topics",
-            "auto.commit.interval.ms",
-            "check.crcs",
-            "client.dns.lookup",
-            "client.rack",
-        ),
-        *(
-            "auto.include.jmx.reporter",
-            "connections.max.idle.ms",
-            "enable.metrics.push",
-            "exclude.internal.topics",
-        ),
-        *(
-            "fetch.min.bytes",
-            "group.instance.id",
-            "group.protocol",
-            "group.remote.assignor",
-            "heartbeat.interval.ms",
-        ),
-        *("max.poll.interval.ms", "max.poll.records", "metadata.recovery.strategy", "metric.reporters"),
-        *("metadata.recovery.rebootstrap.trigger.ms", "metrics.num.samples", "metrics.recording.level"),
-        *("metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes"),
-        *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
-        *("socket.connection.setup.timeout.max.ms",),
-    }
-)
-_REFUSED = {
-    "auto.offset.reset": "say where to start with startingOffsets",
-    "key.deserializer": "keys come as bytes, convert them with DataFrame operations",
-    "value.deserializer": "values come as bytes, convert them with DataFrame operations",
-    "enable.auto.commit": "the query commits its position itself",
-    "interceptor.classes": "records are read without interceptors",
-}
-_SECURITY = ("security.", "sasl.", "ssl.")
-_KAFKA = "kafka."
-
 GROUP_CHARACTERS_MAX: Final = 249
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-
-
-def check_names(options: Mapping[str, str]) -> None:
-    """Every option is one that the source knows; keys are in lower case, as Spark hands them over."""
-    for name in options:
-        key = name.lower()
-        if key in NAMES:
-            continue
-        setting = key.removeprefix(_KAFKA)
-        if key.startswith(_KAFKA):
-            if setting in _TAKEN or setting in _IDLE:
-                continue
-            if setting in _REFUSED:
-                raise BadOption(f"option {key} is not supported: {_REFUSED[setting]}")
-            if setting.startswith(_SECURITY):
-                raise BadOption(f"option {key} is not supported yet: connections are plain, without security")
-        known = [*NAMES, *(_KAFKA + each for each in sorted(_TAKEN))]
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f", did you mean {NAMES.get(near[0], near[0])}" if near else ""
-        raise BadOption(f"there is no option {name}{hint}")
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -434,8 +337,3 @@ class Told:
         if found is None or found[2] not in _UNITS_MS:
             raise BadOption(f"option {name} is {text!r}, expected a time such as 500ms, 10s or 15m")
         return int(found[1]) * _UNITS_MS[found[2]]
-
-
-def at_offset(offset: Offset) -> str:
-    """An offset of an option, for a person."""
-    return {OLDEST: "earliest", NEWEST: "latest"}.get(offset, str(offset))

@@ -22,7 +22,7 @@ from penstock.base.ids import TopicPartition
 from penstock.client.batches import ProducerIdentity
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Call
-from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, refused
+from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
 from penstock.client.network import Link
 from penstock.client.producer import ACKS_ALL
 from penstock.client.request import Request
@@ -217,7 +217,10 @@ class Sender:
             return
         new = [each for each in partitions if not self._queues[each].is_member]
         if new:
-            add_partitions(self._cluster, self._transaction, new)
+            try:
+                add_partitions(self._cluster, self._transaction, new)
+            except BrokerRefused as error:
+                raise _over(new[0], error.code) if error.code in _FENCED else error from error
             for partition in new:
                 self._queues[partition].is_member = True
 
@@ -340,10 +343,7 @@ class Sender:
                 self._stale.add(queue.partition.topic)
             self._retry(queue, problem)
         elif code in _FENCED:
-            raise WriteFailed(
-                f"partition {queue.partition} refused the rows of this task, {ErrorCode(code).name}: its transaction "
-                "has ended, because it took longer than kafka.transaction.timeout.ms or another run has taken over"
-            )
+            raise _over(queue.partition, code)
         else:
             raise problem
 
@@ -379,3 +379,10 @@ class Sender:
         if queue.batches and now_ms >= queue.batches[0].deadline_ms:
             seconds = self._options.delivery_timeout_ms / 1000
             raise TimedOut(f"rows for {queue.partition} were not delivered within {seconds:g} s: {error}")
+
+
+def _over(partition: TopicPartition, code: int) -> WriteFailed:
+    return WriteFailed(
+        f"partition {partition} refused the rows of this task, {ErrorCode(code).name}: its transaction has ended, "
+        "because it took longer than kafka.transaction.timeout.ms or another run has taken over"
+    )

@@ -11,6 +11,7 @@ Nothing here imports pyspark before it is asked for a session: where it is missi
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .errors import SparkMissing
@@ -19,12 +20,14 @@ from .java import prepare_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = "-Dlog4j2.configurationFile="
+
 LIGHT: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    _JAVA_OPTIONS: "-XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
@@ -32,7 +35,7 @@ LIGHT: Final = {
 }
 """For a local master; each can be set otherwise."""
 
-QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+QUICK_START: Final = {_JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """For runs that are over in a minute, such as tests: Java compiles less well, and is sooner done with it."""
 
 
@@ -63,9 +66,19 @@ def light_session(
     os.environ.update(prepare_java())
     if master.startswith("local"):
         settings = LIGHT | settings
+        settings[_JAVA_OPTIONS] = _quiet(settings[_JAVA_OPTIONS])
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it says at length which one it takes
         # Workers run what this process runs; the default, `python3` of the path, may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return _configured(builder.master(master), settings).getOrCreate()
+
+
+def _quiet(java_options: str) -> str:
+    """Spark logs errors alone, unless the caller has a word on logging. In a zip there is no file to point to."""
+    file = Path(__file__).with_name("log4j2.properties")
+    if _LOGGING in java_options or not file.is_file():
+        return java_options
+    return f'{java_options} "{_LOGGING}{file.as_uri()}"'
 
 
 def _configured(builder: "SparkSession.Builder", settings: Mapping[str, str]) -> "SparkSession.Builder":

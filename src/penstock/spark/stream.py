@@ -97,22 +97,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = offsets_of(_without_start(start), "the start of a batch")
+        is_first = self._latest is None and START_KEY not in start and begin == self._initial
         self._commit(begin)
         latest = self._targets if self._targets is not None else self._ends(is_idle=self._latest == begin)
-        if latest == begin and self._targets is None:
+        if latest == begin and self._targets is None and not is_first:
             self._wait(latest)
             latest = self._ends(is_idle=True)
         self._latest = latest
         _check(begin, latest, self._options)
-        if latest == begin:
-            return start
-        end = self._limited(begin, latest, limit)
-        if end == begin:
-            return start
-        told: dict[str, Any] = dict(write_offsets(end))
-        if begin == self._initial and START_KEY not in start:
-            told[START_KEY] = write_offsets(begin)
-        return told
+        end = begin if latest == begin else self._limited(begin, latest, limit)
+        if is_first:
+            # Spark runs a first batch whatever is in it, and its start is to be in the checkpoint.
+            return {START_KEY: write_offsets(begin), **write_offsets(end)}
+        return start if end == begin else dict(write_offsets(end))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """From memory: Spark asks as often as it asks for new offsets."""

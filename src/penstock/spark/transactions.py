@@ -7,6 +7,7 @@ the beginning of their ids and aborted, each by its own producer id and epoch, s
 touched.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -24,6 +25,8 @@ from penstock.client.transactions import Filters, list_transactions
 
 from .errors import BadOption
 from .sink_options import TRANSACTION_TIMEOUT_MS, SinkOptions
+
+log = logging.getLogger(__name__)
 
 ONGOING: Final = "Ongoing"
 TIMEOUT_MS_MIN: Final = 1_000
@@ -70,12 +73,26 @@ def abort_transactions(
     end_transactions(cluster, transactions, commit=False, epoch_bumps=epoch_bumps)
 
 
+def try_abort(cluster: Cluster, transaction: OpenTransaction, *, epoch_bumps: bool) -> None:
+    """By a task that failed, so that readers need not wait for it. If it fails, the driver does it."""
+    try:
+        abort_transactions(cluster, [transaction], epoch_bumps=epoch_bumps)
+    except Exception as error:
+        log.warning("transaction %s was not aborted: %s", transaction.transactional_id, error)
+
+
+def fence_all(cluster: Cluster, id_prefix: str) -> None:
+    """Take over every id that begins so: what is open is aborted, and tasks that still run can write no more."""
+    for name in sorted(_ids(cluster, id_prefix, Filters())):
+        init_transactions(cluster, name, TIMEOUT_MS_MIN)
+
+
 def abort_leftovers(
     cluster: Cluster, id_prefix: str, keep: Iterable[OpenTransaction], *, epoch_bumps: bool
 ) -> list[OpenTransaction]:
     """Abort what is open under ids that begin so, but for some. Returns what was aborted."""
     kept = set(keep)
-    names = _open_ids(cluster, id_prefix)
+    names = _ids(cluster, id_prefix, Filters(states=(ONGOING,)))
     if names <= {each.transactional_id for each in kept}:
         return []
     found = [
@@ -88,8 +105,7 @@ def abort_leftovers(
     return leftovers
 
 
-def _open_ids(cluster: Cluster, id_prefix: str) -> set[str]:
-    filters = Filters(states=(ONGOING,))
+def _ids(cluster: Cluster, id_prefix: str, filters: Filters) -> set[str]:
     try:
         listed = list_transactions(cluster, filters._replace(pattern=f"{re.escape(id_prefix)}.*"))
     except NotServed:  # before Kafka 4.1 there are no patterns

@@ -85,15 +85,13 @@ def _in_lockstep(
 ) -> Ints | None:
     at, stop = lanes(source, _STEPS, begins, ends, counts)
     pairs = np.ndarray((len(source.data) - 1,), "<u2", source.data, strides=(1,))
+    last_pair = len(pairs) - 1
     found = []
     for _ in range(0, max(counts), _ROUND):
         passed = np.empty((_ROUND, len(at)), np.int64)
-        try:
-            for row in passed:
-                row[:] = at
-                at = at + _STEPS[pairs[at]] * (at < stop)
-        except IndexError:
-            return None
+        for row in passed:
+            row[:] = at
+            at = at + _STEPS[pairs[np.minimum(at, last_pair)]] * (at < stop)
         found.append(passed[passed < stop])
         goes_on = at < stop
         if (at > stop).any() or (at == passed[0])[goes_on].any():

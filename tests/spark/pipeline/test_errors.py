@@ -31,6 +31,19 @@ Caused by: java.lang.Exception: Something: else
             "  File \"p.py\", line 3, in keep\nKeyError: 'a'\n",
             "KeyError: 'a'",
         ),
+        (
+            "Boom: Traceback (most recent call last):\n  File 1\nKeyError: 1\n\n"
+            "During handling of the above exception, another exception occurred:\n\n"
+            "Traceback (most recent call last):\n  File 2\nValueError: no such customer\nand more\n"
+            "=== Streaming Query ===\nIdentifier: p.f [id = 1]\n",
+            "no such customer",
+        ),
+        (
+            "An error occurred while calling o70.collect.\n: org.apache.spark.SparkException: Job aborted due to "
+            "stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 (TID 3) "
+            "(127.0.0.1 executor 1): java.io.IOException: no such file",
+            "no such file",
+        ),
         ("java.lang.IllegalStateException: There is no more disk", "There is no more disk"),
         ("", "Exception"),
     ],

@@ -103,7 +103,7 @@ sources:
     value: json
     schema: id BIGINT, kind STRING
     bad_records: keep
-    options: {maxOffsetsPerTrigger: 40}
+    options: {maxOffsetsPerTrigger: 90}
   kinds: {files: kinds, format: csv, schema: "kind STRING, label STRING", static: true}
 views:
   labelled: SELECT id, kind, label, _corrupt FROM orders LEFT JOIN kinds USING (kind)
@@ -127,7 +127,7 @@ flows:
 def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
     spark: "SparkSession", spark_broker: Broker, tmp_path: Path, topic: str
 ) -> None:
-    """Three runs, with records before each: every sink has every record once, and the groups show no lag."""
+    """Two runs, with records before each: every sink has every record once, and the groups show no lag."""
     from deltalake import DeltaTable  # noqa: PLC0415
 
     topic = topic[:40]
@@ -137,7 +137,7 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
     file = written(tmp_path, RESUMED.replace("TOPIC", topic).replace("PIPELINE", topic))
     spec = load(file)
 
-    for part in range(3):
+    for part in range(2):
         produce(
             spark_broker,
             topic,
@@ -150,21 +150,25 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
         assert commit_positions(spec, runner.flows, spark_broker.bootstrap) == []
 
     labels = {0: "first", 1: "second", 2: None}
-    expected = sorted((each, labels[each % 3]) for each in range(180))
+    expected = sorted((each, labels[each % 3]) for each in range(120))
     copies = consume(spark_broker, f"{topic}-copies")
     assert sorted((value["id"], value["label"]) for _, value in copies) == expected
     assert all(key == str(value["id"]).encode() for key, value in copies)
     counts = consume(spark_broker, f"{topic}-counts")
-    assert {value["label"]: value["n"] for _, value in counts} == {"first": 60, "second": 60, None: 61}
-    per_label = [value["n"] for _, value in counts if value["label"] == "first"]
-    assert per_label == sorted(set(per_label)), "a batch that is written twice would show a number twice"
+    said = [(value["label"], value["n"]) for _, value in counts]
+    assert len(said) == len(set(said)), "a batch that is written twice would say a number twice"
+    assert {label: max(n for each, n in said if each == label) for label, _ in said} == {
+        "first": 40,
+        "second": 40,
+        None: 41,
+    }
     table = DeltaTable(tmp_path / "out/table").to_pyarrow_table().to_pylist()
     assert sorted((each["id"], each["label"]) for each in table) == expected
     bad = spark.read.parquet(str(tmp_path / "out/bad")).collect()
     assert [(row["text"], row["id"]) for row in bad] == [("no json", None)]
     with Cluster(parse_servers(spark_broker.bootstrap)) as cluster:
         committed = fetch_offsets(cluster, f"{topic}.copies")
-    assert sum(each.offset for each in committed.values()) == 181
+    assert sum(each.offset for each in committed.values()) == 121
     produce(spark_broker, topic, [{"id": 1, "kind": "a"}])
     assert lag_now(spec, spec.flows[0], runner.flows[0].positions, spark_broker.bootstrap) == 1
 
@@ -184,24 +188,19 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
 
 
 def test_changed_order_of_sources_does_not_fit_a_checkpoint(spark: "SparkSession", tmp_path: Path) -> None:
-    """Spark numbers sources by their place in the plan, here even behind a common table expression."""
+    """Spark numbers sources by their place in the plan: of a common table expression, by where it is defined."""
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.json").write_text('{"id": 1}\n')
+    x, y = "x AS (SELECT id FROM a)", "y AS (SELECT id FROM b)"
     text = (
-        "pipeline: p\nsources:\n  a: {files: a, schema: id BIGINT}\n  b: {files: b, schema: id BIGINT}\nflows:\n  f:\n"
-        "    sql: WITH x AS (SELECT id FROM a), y AS (SELECT id FROM b) SELECT * FROM x UNION ALL SELECT * FROM y\n"
-        "    to: {parquet: out}\n"
+        "pipeline: p\nsources:\n  a: {files: a, schema: id BIGINT}\n  b: {files: b, schema: id BIGINT}\n"
+        f"flows:\n  f:\n    sql: WITH {x}, {y} SELECT * FROM x UNION ALL SELECT * FROM y\n    to: {{parquet: out}}\n"
     )
     run(written(tmp_path, text), spark)
 
     with pytest.raises(CannotRun, match=r"flow f now reads b \(json files in .*/b\); a \(json"):
-        run(
-            written(
-                tmp_path, text.replace("FROM x UNION ALL SELECT * FROM y", "FROM y UNION ALL SELECT * FROM x")
-            ),
-            spark,
-        )
+        run(written(tmp_path, text.replace(f"{x}, {y}", f"{y}, {x}")), spark)
 
 
 FAILING = """

@@ -234,12 +234,12 @@ def _carry_along(spec: PipelineSpec) -> None:
     """Send functions of the pipeline's file to executors as they are: there is no such file to import there."""
     from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415
 
-    queries = [each.query for each in (*spec.views, *spec.flows)]
+    queries = [*(each.query for each in spec.views), *(each.query for each in spec.flows)]
     functions = [each.function for each in queries if isinstance(each, Call)]
     functions += [each.sink.function for each in spec.flows if isinstance(each.sink, BatchSink)]
     for name in {each.__module__ for each in functions}:
         if name in sys.modules and name.startswith(MODULE_PREFIX):
-            register_pickle_by_value(sys.modules[name])
+            register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
 def is_function(flow: Flow) -> bool:

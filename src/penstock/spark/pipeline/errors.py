@@ -46,10 +46,11 @@ class FlowFailed(Exception):
 SENTENCE_CHARS_MAX = 600
 """An exception may quote a record of a megabyte."""
 
-_RAISED = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit|Interrupt|[a-z])): (\S.*)$", re.MULTILINE
-)
-_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
+_STACK = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?")
+_CALLING = "An error occurred while calling "
+_LOST = re.compile(r"most recent failure: (?:Lost task|Exception) .*?\): (.+)")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}.*", re.DOTALL)
 _CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 _PLAIN_ERRORS = ("ValueError", "RuntimeError", "Exception", "AssertionError")
@@ -58,28 +59,40 @@ _PLAIN_ERRORS = ("ValueError", "RuntimeError", "Exception", "AssertionError")
 def one_sentence(error: object) -> str:
     """What an exception of Spark says, without its class, its plan and its stacks."""
     text = str(error).replace("\r\n", "\n").strip()
-    if "Traceback (most recent call last)" in text:
+    if _STACK in text:
         raised = _raised_in_python(text)
         if raised:
             return _shortened(raised)
     text = _STATE.sub("", text)
     lines = [line.strip() for line in text.split("\n")]
-    said = next((line for line in lines if line), "") or type(error).__name__
+    said = (
+        next((line for line in lines if line and not line.startswith(_CALLING)), "") or type(error).__name__
+    )
+    lost = _LOST.search(said)
+    said = lost[1] if lost is not None else said
     said = said.partition("; line ")[0] if said.endswith(";") else said
-    said = _CLASS.sub("", re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said))
+    said = _CLASS.sub("", re.sub(r"^(?:: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said))
     return _shortened(said.rstrip(";: "))
 
 
 def _raised_in_python(text: str) -> str | None:
-    """The last exception of the first stack of Python: what the worker, or the user's function, raised."""
-    stack = text[text.index("Traceback (most recent call last)") :]
-    # Java's own stack follows; what comes after it repeats the same.
-    stack = re.split(r"\n\s*at [\w.$]+\(", stack)[0]
-    found = _RAISED.findall(stack)
-    if not found:
-        return None
-    kind, said = found[-1]
-    said = _CLASS.sub("", _STATE.sub("", said))
+    """What the worker, or the user's function, raised: the line at the end of a stack of Python.
+
+    An exception that came while another was handled has both stacks, one after the other; its own is the last.
+    """
+    lines = text[text.index(_STACK) :].split("\n")
+    raised, goes_on = None, True
+    for line in lines:
+        if line.startswith(_CHAINED):
+            goes_on = True
+        elif goes_on and line and not line.startswith((_STACK, " ", "\t")):
+            raised, goes_on = line, False
+    found = None if raised is None else _RAISED.fullmatch(raised)
+    if found is None:
+        return raised
+    kind, said = found[1], _CLASS.sub("", _STATE.sub("", found[2] or ""))
+    if not said:
+        return kind
     return said if kind in _PLAIN_ERRORS or " " in said else f"{kind}: {said}"
 
 

@@ -14,6 +14,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .build import BatchFunction, Builder, is_function
@@ -31,6 +32,13 @@ STATUS_S = 1.0
 STOP_S_MAX = 60.0
 """How long a running batch may take to end when the pipeline is to stop."""
 
+TOO_SLOW = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, and a loaded machine may need more: it is tried again."""
+
+STARTS_MAX = 5
+
+LEFT = "is left for the next run: the pipeline stops"
+
 Tell = Callable[[FlowProgress], None]
 """Called for each batch that ended, and for each change of a flow's state."""
 
@@ -40,10 +48,13 @@ class Prepared(NamedTuple):
     note: Note
 
 
-class _Running(NamedTuple):
+@dataclass
+class _Running:
     flow: Flow
+    note: Note
     query: "StreamingQuery"
     progress: FlowProgress
+    starts: int = 1
 
 
 def missing_packages(spec: PipelineSpec) -> list[Problem]:
@@ -96,6 +107,7 @@ class Runner:
         """Set: functions are given no further batch."""
         self._running: list[_Running] = []
         self._status_at = 0.0
+        self._state = "starting"
         self._seen: dict[str, tuple[int, str]] = {}
         """The last progress taken in of each flow: its batch and its time."""
         self.flows = [FlowProgress(each.name) for each in spec.flows]
@@ -115,7 +127,8 @@ class Runner:
             self._write("failed", now=True, error=one_sentence(error))
             raise
         self._write("stopping", now=True)
-        self._stop()
+        later = self._stop()
+        failed = failed or later
         if failed is not None:
             self._write("failed", now=True, error=str(failed))
             raise failed
@@ -125,17 +138,18 @@ class Runner:
     def _start(self, prepared: Sequence[Prepared]) -> FlowFailed | None:
         for (flow, note), progress in zip(prepared, self.flows, strict=True):
             keep(self._spec, flow, note)
-            rows = self._builder.rows(flow)
             try:
-                query = self._builder.writer(
-                    flow, rows, note.flow_id, once=self._once, gate=self._gate
-                ).start()
+                query = self._query(flow, note)
             except Exception as error:
                 return self._fail(progress, error)
             progress.state = "running"
-            self._running.append(_Running(flow, query, progress))
+            self._running.append(_Running(flow, note, query, progress))
             self._tell(progress)
         return None
+
+    def _query(self, flow: Flow, note: Note) -> "StreamingQuery":
+        rows = self._builder.rows(flow)
+        return self._builder.writer(flow, rows, note.flow_id, once=self._once, gate=self._gate).start()
 
     def _gate(self, function: BatchFunction) -> BatchFunction:
         """A function that gets no batch once the pipeline stops: it may do anything, so it is not to be cut short.
@@ -148,7 +162,7 @@ class Runner:
 
         def gated(batch: Any, batch_id: int) -> None:
             if self._closing.is_set():
-                raise RuntimeError(f"batch {batch_id} is left for the next run: the pipeline stops")
+                raise RuntimeError(f"batch {batch_id} {LEFT}")
             function(batch, batch_id)
 
         return gated
@@ -172,6 +186,10 @@ class Runner:
         if is_active:
             return None
         error = each.query.exception()
+        if error is not None and TOO_SLOW in str(error) and each.starts < STARTS_MAX:
+            each.starts += 1
+            each.query = self._query(each.flow, each.note)
+            return None
         if error is not None:
             return self._fail(each.progress, error)
         each.progress.state = "finished"
@@ -186,6 +204,7 @@ class Runner:
                 continue
             self._seen[each.flow.name] = mark
             if each.progress.take(data):
+                self._write(self._state, now=True)  # first: whoever hears of a batch finds it in the status
                 self._tell(each.progress)
 
     def _fail(self, progress: FlowProgress, error: BaseException) -> FlowFailed:
@@ -195,8 +214,12 @@ class Runner:
         self._tell(progress)
         return FlowFailed(progress.flow, f"{progress.error} (all of it is in {file})")
 
-    def _stop(self) -> None:
-        """Stop every query: at the end of the batch it is at, or at once if there is a hurry."""
+    def _stop(self) -> FlowFailed | None:
+        """Stop every query: at the end of the batch it is at, or at once if there is a hurry.
+
+        Returns the failure of a flow that ended by itself meanwhile.
+        """
+        failed: FlowFailed | None = None
         deadline = time.monotonic() + STOP_S_MAX
         self._closing.set()
         batches = {each.flow.name: _batch(each.query) for each in self._running}
@@ -206,7 +229,10 @@ class Runner:
             waiting = []
             for each in left:
                 query = each.query
-                if at_once or _is_between(query) or self._is_past(each, batches[each.flow.name]):
+                error = None if query.isActive else query.exception()
+                if error is not None and LEFT not in str(error):
+                    failed = self._fail(each.progress, error)
+                elif at_once or _is_between(query) or self._is_past(each, batches[each.flow.name]):
                     query.stop()
                     self._take(each)
                     each.progress.state = "stopped"
@@ -216,6 +242,7 @@ class Runner:
             left = waiting
             if left:
                 self.hurry.wait(0.05)
+        return failed
 
     def _is_past(self, each: _Running, batch: int) -> bool:
         """Whether the batch that ran when the stop began has ended. A query with a function ends by itself then."""
@@ -224,6 +251,7 @@ class Runner:
         return _batch(each.query) > batch
 
     def _write(self, state: str, *, now: bool = False, error: str | None = None) -> None:
+        self._state = state
         moment = time.monotonic()
         if now or moment - self._status_at >= STATUS_S:
             self._status_at = moment

@@ -8,6 +8,7 @@ started, a small job asks the executors what they can import, and says what is m
 
 import importlib.util
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -51,6 +52,8 @@ def session(
     """A session for this pipeline, ended with the block. Java's own output goes to `log`, where there is one."""
     from penstock.spark.session import light_session  # noqa: PLC0415
 
+    # What a function of the user's raises is told once, by the flow that failed.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     is_local = remote is None and master.startswith("local")
     settings = {**DEFAULTS, **spec.conf, **(conf or {})}
     if remote is None and not is_local:
@@ -67,13 +70,14 @@ def session(
             raise CannotRun(str(error)) from error
         where = remote or master
         raise CannotRun(f"no Spark session could be had at {where}: {one_sentence(error)}") from error
-    try:
-        if not is_local:
-            _ship(spark, is_remote=remote is not None)
-            _check_executors(spark, spec)
-        yield spark
-    finally:
-        _end(spark)
+    with tempfile.TemporaryDirectory(prefix="penstock-ship-") as directory:
+        try:
+            if not is_local:
+                _ship(spark, zipped(Path(directory)), is_remote=remote is not None)
+                _check_executors(spark, spec)
+            yield spark
+        finally:
+            _end(spark)
 
 
 def _for_cluster(master: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -106,13 +110,12 @@ def zipped(directory: Path) -> Path:
     return file
 
 
-def _ship(spark: "SparkSession", *, is_remote: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="penstock-ship-") as directory:
-        file = zipped(Path(directory))
-        if not is_remote:
-            spark.sparkContext.addPyFile(str(file))
-            return
-        spark.addArtifacts(str(file), pyfile=True)
+def _ship(spark: "SparkSession", file: Path, *, is_remote: bool) -> None:
+    """Executors fetch the file from the driver whenever one of them starts; a server of Spark Connect is given it."""
+    if not is_remote:
+        spark.sparkContext.addPyFile(str(file))
+        return
+    spark.addArtifacts(str(file), pyfile=True)
     from penstock.spark.source import DefaultSource  # noqa: PLC0415
 
     spark.dataSource.register(DefaultSource)
@@ -126,7 +129,7 @@ def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
     if any(isinstance(flow.sink, DeltaSink) for flow in spec.flows):
         wanted.append("deltalake")
 
-    def probe(_: int) -> str:
+    def probe(_):  # type: ignore[no-untyped-def]  # Spark would take types for a choice of how to call it
         # Runs in executors, where nothing of Penstock may be taken for granted.
         import importlib  # noqa: PLC0415
         import json  # noqa: PLC0415

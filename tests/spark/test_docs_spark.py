@@ -1,0 +1,47 @@
+"""docs/spark.md is executed, and its table of options is the code's."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.topics import Topics, numbers
+
+from penstock.spark.option_names import NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_examples_of_reading_and_streaming_run(
+    spark: "SparkSession", topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topics.broker.create_topic("orders")
+    topics.produce("orders", numbers(5))
+    names: dict[str, object] = {"spark": spark}
+    examples = [
+        each
+        for title in ("Reading", "Streaming")
+        for each in re.findall(r"```python\n(.*?)```", section(title), re.DOTALL)
+    ]
+    assert len(examples) == 3
+    for example in examples:
+        here = example.replace("127.0.0.1:9092", topics.broker.bootstrap).replace(
+            '"table"', f'"{tmp_path}/table"'
+        )
+        exec(here.replace('"checkpoint"', f'"{tmp_path}/checkpoint"'), names)
+    assert spark.read.parquet(f"{tmp_path}/table").count() == 5
+    assert topics.committed("spark-orders", "orders") == [5]
+
+
+def test_every_option_is_in_the_table() -> None:
+    table = [line for line in section("Options").splitlines() if line.startswith("| `")]
+    told = {name for line in table for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+    assert told == {*NAMES.values(), "kafka.bootstrap.servers"}
