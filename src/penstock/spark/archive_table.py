@@ -1,4 +1,4 @@
-"""The table that an archived topic is: Parquet files whose names say which offsets they have.
+"""The table that an archived topic is: Parquet files whose names say which offsets they cover.
 
     DIR/partition=0/00000000000000000000-00000000000000049999.parquet
     DIR/partition=0/00000000000000050000-00000000000000061234.parquet
@@ -8,6 +8,9 @@
     DIR/_penstock/staging/           files that are being written
 
 A file has every record of its partition from its first offset to its last, and no two files have an offset in common.
+Each begins where the one before it ends, also where no record has that offset (transactions and compaction leave such
+holes): so a file that is lost leaves a gap in the names.
+
 That makes the table exactly-once without a log of its own beside it: Spark, pandas, DuckDB and all others that read a
 directory of Parquet see the same rows. A file is written elsewhere, synced, and then renamed into its place. When a
 batch is replayed after a crash, offsets that are there already are recognised by the names, and left out.
@@ -46,6 +49,9 @@ VERSION: Final = 1
 OURS: Final = "_penstock"
 """Readers of Parquet directories leave out names that begin with an underscore."""
 
+BATCH_ROWS: Final = 8192
+"""That are read at a time."""
+
 ROW_GROUP_BYTES: Final = 32 << 20
 MERGED_BYTES_MAX: Final = 128 << 20
 """A file of this size stays as it is."""
@@ -57,7 +63,9 @@ _PARTITION: Final = re.compile(r"partition=(\d{1,10})")
 class ArchiveFile(NamedTuple):
     partition: int
     first: Offset
+    """From here on it has everything; its first record may come later."""
     last: Offset
+    """Its last record's."""
     path: str
     size_bytes: int
 
@@ -268,7 +276,7 @@ def rows_of(path: str, start: Offset = 0) -> Iterator[pa.RecordBatch]:
             for index in range(file.num_row_groups)
             if file.metadata.row_group(index).column(0).statistics.max >= start
         ]
-        for rows in file.iter_batches(batch_size=8192, row_groups=groups):
+        for rows in file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups):
             kept = rows.filter(pc.greater_equal(rows.column("offset"), start))
             if kept.num_rows:
                 yield kept
@@ -283,8 +291,10 @@ def install(directory: str, staged: list[Staged]) -> None:
         there = files_of(directory)
         positions = read_positions(directory)
         for each in sorted(staged):
-            _take(directory, each, there.get(each.partition, []))
-            positions[each.partition] = max(positions.get(each.partition, 0), each.last + 1)
+            files = there.get(each.partition, [])
+            position = max([positions.get(each.partition, 0), *(file.last + 1 for file in files)])
+            _take(directory, each, files, position)
+            positions[each.partition] = max(position, each.last + 1)
         for partition in {each.partition for each in staged}:
             _merge(directory, files_of(directory).get(partition, []))
         _write_json(
@@ -292,21 +302,22 @@ def install(directory: str, staged: list[Staged]) -> None:
         )
 
 
-def _take(directory: str, staged: Staged, there: list[ArchiveFile]) -> None:
-    covered = [each for each in there if each.first <= staged.last and each.last >= staged.first]
-    if not covered:
-        _place(directory, staged)
+def _take(directory: str, staged: Staged, there: list[ArchiveFile], position: Offset) -> None:
+    if staged.first >= position:
+        # Batches follow each other: between the last one and this one there is nothing.
+        _place(directory, staged._replace(first=position if there else staged.first))
         return
     # A batch that is replayed, or a checkpoint that was lost: only what is new has a place.
     start = staged.first
-    for each in covered:
+    for each in there:
         _place_part(directory, staged, start, each.first - 1)
-        start = each.last + 1
+        start = max(start, each.last + 1)
     _place_part(directory, staged, start, staged.last)
     discard(staged.path)
 
 
 def _place_part(directory: str, staged: Staged, start: Offset, last: Offset) -> None:
+    """Take those of its rows that lie between two offsets."""
     if start > last:
         return
     writer: FileWriter | None = None
@@ -318,7 +329,7 @@ def _place_part(directory: str, staged: Staged, start: Offset, last: Offset) -> 
         if kept.num_rows < rows.num_rows:
             break
     if writer is not None:
-        _place(directory, writer.finish())
+        _place(directory, writer.finish()._replace(first=start))
 
 
 def _place(directory: str, staged: Staged) -> None:
@@ -332,20 +343,20 @@ def _place(directory: str, staged: Staged) -> None:
 
 def _merge(directory: str, files: list[ArchiveFile]) -> None:
     """Put the last files together where each is about as small as all that come after it."""
-    start, total = len(files), 0
-    while start and total + files[start - 1].size_bytes <= MERGED_BYTES_MAX:
-        if total and files[start - 1].size_bytes > 2 * total:
+    old: list[ArchiveFile] = []
+    total = 0
+    for each in reversed(files):
+        is_next = not old or (each.last + 1 == old[0].first and each.size_bytes <= 2 * total)
+        if not is_next or total + each.size_bytes > MERGED_BYTES_MAX:
             break
-        start -= 1
-        total += files[start].size_bytes
-    old = files[start:]
+        old.insert(0, each)
+        total += each.size_bytes
     if len(old) < 2:
         return
     writer = FileWriter(directory, old[0].partition)
     for each in old:
         for rows in rows_of(each.path):
             writer.write(rows)
-    staged = writer.finish()
-    _place(directory, staged)
+    _place(directory, writer.finish()._replace(first=old[0].first))
     for each in old:
         os.unlink(each.path)

@@ -137,22 +137,21 @@ class Ledger:
         end: Offset | None = None
         while True:
             result = self._fetch(partition, place.position, 0 if end is None else LSO_WAIT_MS)
-            if result is None:  # the cleaner, or a new topic of the same name: from the start again
-                found = list_offsets(self._cluster, {partition: EARLIEST})
-                place = place._replace(position=found[partition].offset)
-                continue
-            if end is None:
-                end = result.high_watermark
-            decoded = decode(result.records, place.position, result.aborted)
-            entry = _replay(place.entry, self.query, ((each.key, each.value) for each in decoded.records))
-            is_whole = decoded.next_offset >= end
-            place = _Place(place.topic_id, decoded.next_offset, entry, is_whole)
-            if is_whole or not (is_patient or decoded.batches):
-                return place
+            if result is None:  # what was read before is gone, so all that is there is read again
+                start = list_offsets(self._cluster, {partition: EARLIEST})[partition].offset
+                place = _Place(place.topic_id, start, None)
+            else:
+                end = result.high_watermark if end is None else end
+                decoded = decode(result.records, place.position, result.aborted)
+                entry = _replay(place.entry, self.query, ((each.key, each.value) for each in decoded.records))
+                is_whole = decoded.next_offset >= end
+                place = _Place(place.topic_id, decoded.next_offset, entry, is_whole)
+                if is_whole or not (is_patient or decoded.batches):
+                    return place
             if backoff.left_ms <= 0:
                 raise TimedOut(
                     f"the ledger {partition} could not be read to its end, offset {end}: "
-                    f"a transaction is open there at offset {result.last_stable_offset}"
+                    f"it goes no further than {place.position}, where a transaction may be open"
                 )
 
     def _fetch(self, partition: TopicPartition, position: Offset, wait_ms: int) -> FetchResult | None:

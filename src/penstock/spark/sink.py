@@ -3,6 +3,11 @@
 Spark makes a writer on the driver, pickles it into the tasks of a job or of one micro-batch, and makes another to
 commit. So nothing travels but in a task's message, and nothing here holds a connection. What a task must know of
 where it is (query, run, batch, attempt) it reads from Spark's task context.
+
+    sink_options  what a writer was told, checked      rows          columns, and rows by topic
+    write_task    rows to partitions                   sending       batches on their way
+    job           a batch job: all or nothing          micro_batch   a stream's batch: once
+    ledger        what a query has committed           transactions  opened by tasks, ended by the driver
 """
 
 import uuid

@@ -63,7 +63,7 @@ def daemon(
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    environment["SPARK_DAEMON_MEMORY"] = "256m"
+    environment["SPARK_DAEMON_MEMORY"] = "512m"
     process = subprocess.Popen(
         [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments],
         stdout=subprocess.PIPE,

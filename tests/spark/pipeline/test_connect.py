@@ -41,7 +41,7 @@ def test_a_pipeline_runs_and_resumes_through_spark_connect(tmp_path: Path) -> No
         Broker() as broker,
         daemon(
             tmp_path / "server.log",
-            *("org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"),
+            *("org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"),
             *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
             *(
                 "--conf",

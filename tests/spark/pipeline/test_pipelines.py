@@ -103,7 +103,6 @@ sources:
     value: json
     schema: id BIGINT, kind STRING
     bad_records: keep
-    options: {maxOffsetsPerTrigger: 90}
   kinds: {files: kinds, format: csv, schema: "kind STRING, label STRING", static: true}
 views:
   labelled: SELECT id, kind, label, _corrupt FROM orders LEFT JOIN kinds USING (kind)

@@ -1,5 +1,6 @@
 """Delta tables: a batch is in once, whatever happens around its commit."""
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,25 @@ def test_an_upsert_takes_null_for_a_key_like_any_other(tmp_path: Path) -> None:
     merge(sink, "f", Batch((2, None)), 1)  # type: ignore[arg-type]
 
     assert DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist() == [{"id": 2, "kind": None}]
+
+
+def test_an_upsert_goes_by_several_columns_of_any_type(tmp_path: Path) -> None:
+    kinds = StructType(
+        [StructField("at", TimestampType()), StructField('a "day"', DateType()), StructField("n", LongType())]
+    )
+
+    class Timed(Batch):
+        schema = kinds
+
+        def __init__(self, number: int) -> None:
+            row = {"at": datetime(2026, 3, 1, tzinfo=UTC), 'a "day"': date(2026, 3, 1), "n": number}
+            self._rows = pa.Table.from_pylist([row], arrow_schema(kinds))
+
+    sink = DeltaSink(str(tmp_path / "t"), (), ("at", 'a "day"'))
+    for number in range(2):
+        merge(sink, "f", Timed(number), number)  # type: ignore[arg-type]
+
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().column("n").to_pylist() == [1]
 
 
 def test_two_rows_of_one_key_in_one_batch_are_refused(tmp_path: Path) -> None:

@@ -385,6 +385,8 @@ class _Parser:
 
     def _delta(self, table: Table, mode: str) -> DeltaSink:
         path = self._path(table.required("delta", "a directory"))
+        if is_uri(path):
+            table.bad("delta", f"{shown(path)} is no directory, expected one that driver and executors share")
         upsert = table.texts("upsert", "a column or a list of columns by which a row replaces an older one")
         if mode == "update" and not upsert:
             self._notes.add(

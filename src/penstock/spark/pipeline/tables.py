@@ -228,11 +228,10 @@ def upserted(sink: DeltaSink, flow_id: str) -> "Callable[[DataFrame, int], None]
 def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> None:
     """Put the rows of a batch into a table, each in place of the one with its key; once, however often called."""
     schema = arrow_schema(batch.schema)
-    table = opened(sink.path, schema, sink.partition_by)
-    if is_in(table, flow_id, batch_id):
-        return
+    # Computed in any case, also where the table has it: an aggregation remembers only what was computed.
     rows = fitted(batch.toArrow(), schema)
-    if rows.num_rows == 0:
+    table = opened(sink.path, schema, sink.partition_by)
+    if is_in(table, flow_id, batch_id) or rows.num_rows == 0:
         return
     keys = list(sink.upsert)
     distinct = rows.group_by(keys).aggregate([]).num_rows
@@ -241,11 +240,15 @@ def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> N
             f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, and which is "
             "to stay is open; expected one row for each, as an aggregation in mode update gives"
         )
-    predicate = " AND ".join(f't."{key}" IS NOT DISTINCT FROM s."{key}"' for key in keys)
+    predicate = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys)
     merger = table.merge(
         rows, predicate, source_alias="s", target_alias="t", commit_properties=noted(flow_id, batch_id)
     )
     merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "DeltaTable":
@@ -304,15 +307,18 @@ def console(flow: str, rows_max: int) -> "Callable[[DataFrame, int], None]":
     """A function for foreachBatch that prints the first rows of each batch."""
 
     def show(batch: "DataFrame", batch_id: int) -> None:
-        rows = batch.limit(rows_max + 1).collect()
-        if not rows:
-            return
-        columns = batch.columns
-        lines = [f"-- {flow}, batch {batch_id}", " | ".join(columns)]
-        lines += [" | ".join(_cell(value) for value in row) for row in rows[:rows_max]]
-        if len(rows) > rows_max:
-            lines.append(f"-- only the first {rows_max} rows")
-        print("\n".join(lines), flush=True)
+        lines = [f"-- {flow}, batch {batch_id}", " | ".join(batch.columns)]
+        count = 0
+        for (
+            row
+        ) in batch.toLocalIterator():  # to the last one: an aggregation remembers only what was computed
+            count += 1
+            if count <= rows_max:
+                lines.append(" | ".join(_cell(value) for value in row))
+        if count > rows_max:
+            lines.append(f"-- and {count - rows_max} rows more")
+        if count:
+            print("\n".join(lines), flush=True)
 
     return show
 
