@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run test test-long check bench clean
+.PHONY: setup run test test-long check bench bench-spark clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,delta]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,delta,connect]'
 	$(BIN)/python -m compileall -q src  # as pip does with what it installs for good
 	touch $(STAMP)
 
@@ -31,9 +31,13 @@ check: setup  ## what a reviewer would run
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-bench: setup  ## storage against the raw disk, the broker against a bare loop; PEER=kafka: and against Apache Kafka
+bench: setup  ## storage, the broker, Spark, each beside its yardstick; PEER=kafka: and beside Apache Kafka and Spark's connector
 	$(BIN)/python -m benchmarks.storage; stored=$$?; \
-	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)) && exit $$stored
+	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)); served=$$?; \
+	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | served))
+
+bench-spark: setup  ## Spark alone; PEER=kafka-connector: and its own Kafka connector, fetched the first time
+	$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS))
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

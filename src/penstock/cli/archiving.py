@@ -118,7 +118,8 @@ def _follow(
             if as_json:
                 print_json_line({"batch": told, "records": progress["numInputRows"]})
             elif is_followed:
-                print(f"batch {told}: {progress['numInputRows']:,} records", flush=True)
+                print(f"batch {told}: {progress['numInputRows']:,} records")
+            sys.stdout.flush()
         if is_over:
             return records, failure
         if stop.is_set():

@@ -16,4 +16,8 @@ Penstock. This package imports nothing by itself: pyspark and Arrow load with th
     decode        record batches to Arrow              encode         Arrow to record batches
     scan          segment files without a broker       sink           rows into topics, exactly once
     pipeline      sources, transforms, sinks in one file
+
+A scan of files: `places` finds partitions, `files` their segments and where they end, `decided` what of them is
+committed, `cuts` makes tasks of them, `scan_task` reads one. A topic as a table: `archive` writes it into an
+`archive_table`, `audit` compares the two, `replay` brings it back.
 """

@@ -229,11 +229,11 @@ def test_one_flow_that_fails_stops_the_others_and_says_why(spark: "SparkSession"
 
     assert str(raised.value) == (
         "flow bad failed: the fifth of the customers has no name "
-        f"(all of it is in {tmp_path / 'state' / 'last-error.txt'})"
+        f"(all of it is in {tmp_path / 'state' / 'bad.error.txt'})"
     )
     assert states == {"good": "stopped", "bad": "failed"}
     assert "def bad" not in str(raised.value)
-    assert "Traceback" in (tmp_path / "state" / "last-error.txt").read_text()
+    assert "Traceback" in (tmp_path / "state" / "bad.error.txt").read_text()
     assert [each.name for each in spark.streams.active if (each.name or "").startswith("failing.")] == []
 
 

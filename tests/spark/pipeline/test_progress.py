@@ -6,13 +6,8 @@ from penstock.spark.pipeline.progress import FlowProgress, behind, offsets
 
 
 def told(batch: int, rows: int, **more: Any) -> dict[str, Any]:
-    return {
-        "batchId": batch,
-        "numInputRows": rows,
-        "batchDuration": 12,
-        "processedRowsPerSecond": 3.5,
-        **more,
-    }
+    source = {"numInputRows": rows, "processedRowsPerSecond": 3.5, "endOffset": 17, "latestOffset": 20}
+    return {"batchId": batch, "batchDuration": 12, "sources": [source], **more}
 
 
 def test_rows_are_summed_and_a_batch_told_again_is_no_news() -> None:
@@ -50,6 +45,8 @@ def test_an_end_before_the_position_is_no_lag() -> None:
 def test_a_rate_that_is_no_number_is_zero() -> None:
     flow = FlowProgress("f")
 
-    flow.take({"batchId": 0, "numInputRows": 0, "processedRowsPerSecond": float("nan")})
+    flow.take(
+        {"batchId": 0, "sources": [{"processedRowsPerSecond": each} for each in (float("nan"), None, "x")]}
+    )
 
     assert flow.rows_per_s == 0

@@ -6,8 +6,9 @@
     graph     what a query reads                 fit       whether a checkpoint belongs to the file as it is now
     load      YAML and Python files              state     the runner's lock and its status, for other processes
     declare   a pipeline in Python               progress  what Spark tells of a query, as numbers for people
-    errors    sentences                          run       all flows in one session: started, watched, stopped
-    ship      what executors need                lag       how far the flows are behind, asked of the brokers
+    errors    sentences                          topics    rows that change, into topics
+    ship      what executors need                run       all flows in one session: started, watched, stopped
+                                                 lag       how far the flows are behind, asked of the brokers
 
 A file is checked without Spark, then analysed by Spark, then run. Everything that a run leaves behind is under the
 pipeline's checkpoint directory.

@@ -38,22 +38,24 @@ class FlowProgress:
 
     def take(self, progress: Mapping[str, Any]) -> bool:
         """Take in what Spark told; whether it is news. The same batch may be told again, with no rows."""
-        batch, rows = _whole(progress.get("batchId")), _whole(progress.get("numInputRows")) or 0
+        batch = _whole(progress.get("batchId"))
         if batch is None:
             return False
+        sources = progress.get("sources") or []
+        # Summed here: through Spark Connect there is no sum.
+        rows = sum(_whole(each.get("numInputRows")) or 0 for each in sources)
         is_news = self.batch is None or batch > self.batch or rows > 0
         self.batch = batch
         self.rows += rows
         self.rows_last = rows
-        rate = progress.get("processedRowsPerSecond")
-        self.rows_per_s = float(rate) if isinstance(rate, int | float) and isfinite(rate) else 0.0
+        self.rows_per_s = sum(_rate(each.get("processedRowsPerSecond")) for each in sources)
         self.batch_ms = _whole(progress.get("batchDuration"))
         operators = progress.get("stateOperators") or []
         self.state_rows = (
             sum(_whole(each.get("numRowsTotal")) or 0 for each in operators) if operators else None
         )
         self.watermark = (progress.get("eventTime") or {}).get("watermark")
-        self._take_offsets(progress.get("sources") or [])
+        self._take_offsets(sources)
         return is_news
 
     def _take_offsets(self, sources: list[Mapping[str, Any]]) -> None:
@@ -119,6 +121,10 @@ def behind(positions: Positions, ends: Positions) -> int:
         for topic, partitions in positions.items()
         for partition, offset in partitions.items()
     )
+
+
+def _rate(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and isfinite(value) else 0.0
 
 
 def _whole(value: object) -> int | None:

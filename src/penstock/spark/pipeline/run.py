@@ -148,6 +148,16 @@ class Runner:
         return None
 
     def _query(self, flow: Flow, note: Note) -> "StreamingQuery":
+        for number in range(STARTS_MAX - 1):
+            try:
+                return self._started(flow, note)
+            except Exception as error:
+                if TOO_SLOW not in str(error):
+                    raise
+            self.hurry.wait(2.0**number)
+        return self._started(flow, note)
+
+    def _started(self, flow: Flow, note: Note) -> "StreamingQuery":
         rows = self._builder.rows(flow)
         return self._builder.writer(flow, rows, note.flow_id, once=self._once, gate=self._gate).start()
 
@@ -210,7 +220,7 @@ class Runner:
     def _fail(self, progress: FlowProgress, error: BaseException) -> FlowFailed:
         progress.state = "failed"
         progress.error = one_sentence(error)
-        file = self._status.keep_error(str(error))
+        file = self._status.keep_error(str(error), progress.flow)
         self._tell(progress)
         return FlowFailed(progress.flow, f"{progress.error} (all of it is in {file})")
 

@@ -10,12 +10,14 @@ import importlib.util
 import json
 import logging
 import os
+import py_compile
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING, Final
 
 from .errors import CannotRun, one_sentence
@@ -97,7 +99,11 @@ def _for_cluster(master: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def zipped(directory: Path) -> Path:
-    """The packages of Penstock as one zip that Python can import from."""
+    """The packages of Penstock as one zip that Python can import from.
+
+    Each module is in it compiled as well, so that workers, of which Spark starts many, need not do that themselves. A
+    Python of another version than this one's takes the source.
+    """
     file = directory / "penstock-packages.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in PACKAGES:
@@ -106,7 +112,17 @@ def zipped(directory: Path) -> Path:
             assert found.origin is not None
             root = Path(found.origin).parent
             for path in sorted(root.rglob("*.py")):
-                archive.write(path, f"{name}/{path.relative_to(root)}")
+                inside = f"{name}/{path.relative_to(root)}"
+                archive.write(path, inside)
+                compiled = directory / "compiled.pyc"
+                py_compile.compile(
+                    str(path),
+                    str(compiled),
+                    inside,
+                    True,
+                    invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
+                )
+                archive.write(compiled, f"{inside}c")
     return file
 
 

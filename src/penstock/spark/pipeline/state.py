@@ -2,7 +2,7 @@
 
     run.lock        locked by the runner for as long as it lives, however it ends
     status.json     how the flows are, replaced whole about once a second
-    last-error.txt  all that Spark had to say when a flow failed
+    FLOW.error.txt  all that Spark had to say when a flow failed
 
 They lie in the pipeline's state directory, which is its checkpoint directory where that is on this machine.
 """
@@ -24,7 +24,7 @@ from .spec import PipelineSpec
 
 LOCK = "run.lock"
 STATUS = "status.json"
-LAST_ERROR = "last-error.txt"
+ERROR_SUFFIX = ".error.txt"
 STATUS_BYTES_MAX = 50_000_000
 ERROR_CHARS_MAX = 1_000_000
 
@@ -94,9 +94,9 @@ class StatusFile:
         }
         replace(self._file, json.dumps(status, indent=2) + "\n")
 
-    def keep_error(self, text: str) -> Path:
-        """Keep the whole of an error; return where."""
-        file = self._spec.state / LAST_ERROR
+    def keep_error(self, text: str, flow: str) -> Path:
+        """Keep the whole of a flow's error; return where."""
+        file = self._spec.state / f"{flow}{ERROR_SUFFIX}"
         replace(file, text[:ERROR_CHARS_MAX] + "\n")
         return file
 

@@ -1,0 +1,25 @@
+"""What is shipped to executors can be imported there, and nothing else is needed of this installation."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.spark.pipeline.ship import zipped
+
+
+def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path) -> None:
+    file = zipped(tmp_path)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import penstock.spark.fetch, penstock.spark.pipeline.tables, pyspark_penstock\n"
+        "print(penstock.spark.fetch.__file__, penstock.spark.fetch.__cached__)\n"
+        "print(pyspark_penstock.DefaultSource.name())\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(str(file / "penstock" / "spark" / "fetch.pyc"))
+    assert done.stdout.splitlines()[1] == "penstock"
