@@ -49,6 +49,7 @@ def as_json(line: Line) -> dict[str, Any]:
         }
         if line.row_bytes
         else {},
+        "cpu_us_a_row": {source: statistics.median(values) for source, values in line.cpu_us.items()},
         "goals": [
             {
                 "what": str(each.ratio),
@@ -67,6 +68,8 @@ def print_tables(lines: Sequence[Line]) -> None:
     rates = [line for line in lines if line.unit != MS]
     if rates:
         console.print(_rates(rates, measured))
+    if any(line.cpu_us for line in rates):
+        console.print(_cpu([line for line in rates if line.cpu_us], measured))
     goals = [each for line in rates for each in held(line)]
     if goals:
         console.print(_goals(goals))
@@ -86,6 +89,16 @@ def _rates(lines: Sequence[Line], sources: Sequence[str]) -> Table:
             rate = statistics.median(values) if values else None
             cells.append("" if rate is None else f"{rate:.2f} ({rate * line.row_bytes:,.0f})")
         table.add_row(line.work, *cells)
+    return table
+
+
+def _cpu(lines: Sequence[Line], sources: Sequence[str]) -> Table:
+    title = "CPU a row, us: the session with all its processes, and the node"
+    table = Table("work", *(NAMES[each] for each in sources), title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for line in lines:
+        table.add_row(line.work, *(f"{statistics.median(line.cpu_us[each]):.2f}" for each in sources))
     return table
 
 

@@ -15,6 +15,7 @@ from tests.compat.spark.peer import Connector, SparkChild, spark_session
 from benchmarks.broker.admin import Admin
 from benchmarks.broker.frames import produce_frame
 from benchmarks.broker.servers import Server, penstock
+from benchmarks.spark.cpu import family_cpu_seconds
 from benchmarks.spark.data import NULL as NULL_SOURCE
 from benchmarks.spark.data import PARTITIONS, SIZES, TOPIC_CONFIGS, Data, Size, make_data
 from benchmarks.spark.goals import ALL, CONNECTOR, NULL, OWN, PARQUET, SOURCES, THEIR_OWN
@@ -51,6 +52,8 @@ class Line(NamedTuple):
     figures: Figures
     row_bytes: float = 0
     """Of a row's value, on average."""
+    cpu_us: Mapping[str, Sequence[float]] = {}
+    """What a row took of the processors: of the session with all its processes, and of the node."""
 
 
 class Bench:
@@ -82,13 +85,17 @@ class Bench:
     def query(self, action: str, size: Size) -> list[Line]:
         data = self._made(size)
         figures: Figures = {}
+        cpu_us: Figures = {}
         sources = [each for each in SOURCES if self._session(each) is not None]
         for number in range(-self.rounds_warm, self.rounds):
             for source in sources:
+                cpu_before = self._cpu_seconds(source)
                 seconds, result = self._query(action, data, source)
                 self._check(action, data, source, result)
                 if number >= 0:
                     figures.setdefault(source, []).append(data.rows / seconds / 1e6)
+                    used = self._cpu_seconds(source) - cpu_before
+                    cpu_us.setdefault(source, []).append(used / data.rows * 1e6)
         words = {"count": "count()", "sum": "sum(length(value))", "write": "write to Parquet"}[action]
         each_bytes = data.value_bytes / data.rows
         return [
@@ -135,6 +142,11 @@ class Bench:
 
     def _session(self, source: str) -> SparkChild | None:
         return self.peer if source in THEIR_OWN else self.own
+
+    def _cpu_seconds(self, source: str) -> float:
+        session = self._session(source)
+        assert session is not None
+        return family_cpu_seconds(session.pid) + family_cpu_seconds(self.server.pid)
 
     def _query(self, action: str, data: Data, source: str) -> tuple[float, Any]:
         session = self._session(source)

@@ -1,12 +1,14 @@
 """The benchmark of Spark runs, and judges by its own figures. How fast anything is, is not judged here."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from benchmarks.spark.cpu import family_cpu_seconds
 from benchmarks.spark.data import SIZES
 from benchmarks.spark.goals import ALL, CONNECTOR, NULL, OWN, PARQUET, RATIOS, SCAN, SOURCES
 from benchmarks.spark.null_source import NullReader
@@ -88,6 +90,18 @@ def test_the_null_source_gives_exactly_as_many_rows_as_it_is_asked_for(tmp_path:
     assert counts == [500, 501]
 
 
+# -- the clock ----------------------------------------------------------------------------------------
+
+
+def test_the_cpu_clock_has_what_a_process_started_in_it_also_when_that_has_ended() -> None:
+    before = family_cpu_seconds(os.getpid())
+    spin = "import time\nwhile time.process_time() < 0.2: pass"
+
+    subprocess.run([sys.executable, "-c", spin], check=True)
+
+    assert family_cpu_seconds(os.getpid()) - before > 0.15
+
+
 # -- runs ---------------------------------------------------------------------------------------------
 
 
@@ -118,7 +132,8 @@ def test_a_quick_run_measures_every_figure_of_its_rows() -> None:
     found = {each["key"]: each for each in json.loads(done.stdout)["rows"]}
     assert set(rows) < set(found)
     for action in ALL:
-        assert set(found[f"{action}-100b"]["medians"]) == {NULL, PARQUET, OWN, SCAN}
+        told = found[f"{action}-100b"]
+        assert set(told["medians"]) == set(told["cpu_us_a_row"]) == {NULL, PARQUET, OWN, SCAN}
     for kind in ("default", "quick"):
         told = {name: found[f"micro-batch-{kind}-{name}"]["medians"][OWN] for name in PHASES}
         whole = found[f"micro-batch-{kind}-triggerExecution"]["medians"][OWN]

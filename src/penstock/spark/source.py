@@ -35,12 +35,15 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Also where mistaken options are first told: at load(), not when the query runs."""
         if PATH in self.options:
+            from .scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
+
+            read_scan_options(self.options)
             return default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
         return default_schema(with_headers=read_options(self.options).with_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if PATH in self.options:
-            from .scan import scan_reader  # noqa: PLC0415  # a cluster's executors may never need it
+            from .scan import scan_reader  # noqa: PLC0415
 
             return scan_reader(schema, self.options)
         from .batch import BatchReader  # noqa: PLC0415
