@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.records import BatchBuilder, Codec, iter_batches
-from penstock.spark.decode import Decoder
-from penstock.spark.encode import encode
-from penstock.spark.partition import partitions_of
+from penstock.spark.columns.decode import Decoder
+from penstock.spark.columns.encode import encode
+from penstock.spark.columns.partition import partitions_of
 
 TIME_MS = 1_700_000_000_000
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

@@ -98,9 +98,8 @@ class Bench:
                     cpu_us.setdefault(source, []).append(used / data.rows * 1e6)
         words = {"count": "count()", "sum": "sum(length(value))", "write": "write to Parquet"}[action]
         each_bytes = data.value_bytes / data.rows
-        return [
-            Line(f"{action}-{size.key}", f"{words}, {size.words}", "M rows/s", action, figures, each_bytes)
-        ]
+        work = f"{words}, {size.words}"
+        return [Line(f"{action}-{size.key}", work, "M rows/s", action, figures, each_bytes, cpu_us)]
 
     def sink(self, size: Size) -> list[Line]:
         data = self._made(size)

@@ -25,9 +25,9 @@ from tests.spark.queries import Fault, FaultyNetwork
 
 from penstock.client.cluster import Cluster
 from penstock.spark.session import QUICK_START, light_session
-from penstock.spark.sink import StreamWriter
-from penstock.spark.sink_options import SinkOptions, read_sink_options
 from penstock.spark.source import DefaultSource
+from penstock.spark.writing.sink import StreamWriter
+from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.wire import Api
 
 if TYPE_CHECKING:

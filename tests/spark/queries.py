@@ -23,9 +23,9 @@ from penstock.client.connection import Call
 from penstock.client.network import SocketLink, SocketNetwork
 from penstock.client.request import Request
 from penstock.client.settings import Address, SystemClock
-from penstock.spark import ledger
-from penstock.spark.micro_batch import TaskPlace, TaskResult, commit_batch, write_rows
-from penstock.spark.sink_options import SinkOptions, read_sink_options
+from penstock.spark.writing import ledger
+from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, commit_batch, write_rows
+from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.wire import Api
 
 T = TypeVar("T")

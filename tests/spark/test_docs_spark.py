@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.topics import Topics, numbers
 
-from penstock.spark.option_names import NAMES
+from penstock.spark.reading.option_names import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

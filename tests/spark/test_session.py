@@ -11,6 +11,7 @@ import pytest
 
 from penstock.spark import java
 from penstock.spark.errors import SparkMissing
+from penstock.spark.home import quick_home
 from penstock.spark.java import prepare_java, version_of
 from penstock.spark.session import light_session
 
@@ -122,3 +123,27 @@ def test_the_session_module_alone_does_not_load_spark() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
     assert importlib.util.find_spec("pyspark_penstock") is not None
+
+
+def test_a_home_for_spark_has_all_but_its_own_copy_of_pyspark(tmp_path: Path) -> None:
+    package = tmp_path / "pyspark"
+    for each in ("bin", "jars", "python", "sbin"):
+        (package / each).mkdir(parents=True)
+    home = quick_home(package, tmp_path / "cache")
+    assert home is not None
+    assert sorted(each.name for each in home.iterdir()) == ["bin", "jars", "sbin"]
+    assert quick_home(package, tmp_path / "cache") == home
+
+    package.rename(tmp_path / "moved")
+    assert quick_home(package, tmp_path / "cache") is None, "there is no such Spark any more"
+    moved = quick_home(tmp_path / "moved", tmp_path / "cache")
+    assert moved is not None
+    assert moved != home
+
+
+def test_a_spark_of_another_shape_keeps_its_own_home(tmp_path: Path) -> None:
+    assert quick_home(tmp_path, tmp_path / "cache") is None
+    (tmp_path / "file").write_text("")
+    for each in ("bin", "jars"):
+        (tmp_path / each).mkdir()
+    assert quick_home(tmp_path, tmp_path / "file") is None, "nothing can be written there"

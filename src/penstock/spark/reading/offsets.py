@@ -1,0 +1,166 @@
+"""Which partitions there are, and which offsets a limit means: the driver's questions to the cluster.
+
+A topic that is not there may only be unknown to a broker that has just started, so it is asked for again for a
+short while before it counts as missing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition, Uuid
+from penstock.client.cluster import Cluster
+from penstock.client.errors import BrokerRefused
+from penstock.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
+from penstock.client.topology import TopicInfo
+from penstock.spark.errors import BadOption
+from penstock.spark.reading.options import (
+    NEWEST,
+    OLDEST,
+    By,
+    Edge,
+    Limit,
+    NoMatch,
+    SourceOptions,
+    Subscription,
+)
+
+MISSING_WAIT_MS: Final = 1_500
+"""How long a topic may be unknown before it is taken for missing."""
+
+_ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Found(NamedTuple):
+    partitions: dict[TopicPartition, Uuid | None]
+    """Those that are there, each with the id of its topic."""
+    missing: tuple[str, ...]
+    """Topics and partitions that were named, and are not there."""
+
+    def all_there(self) -> "Found":
+        """What was named must exist when a query first starts."""
+        if self.missing:
+            names = ", ".join(self.missing)
+            raise BadOption(f"there is no {names}: create it first, or mend the option that names it")
+        return self
+
+
+def open_cluster(options: SourceOptions) -> Cluster:
+    return Cluster(options.servers, options.client)
+
+
+def find_partitions(cluster: Cluster, wanted: Subscription) -> Found:
+    if wanted.by is By.PATTERN:
+        pattern = re.compile(wanted.pattern)
+        every = cluster.refresh(None).topics.values()
+        chosen = [each for each in every if not each.is_internal and pattern.fullmatch(each.name)]
+        return Found(_partitions(each for each in chosen if not each.error_code), ())
+    names = wanted.topics or tuple(sorted({each.topic for each in wanted.partitions}))
+    told = cluster.refresh(names).topics
+    topics, missing = [], []
+    for name in names:
+        topic = told.get(name)
+        if topic is None or topic.error_code:
+            topic = _again(cluster, name)
+        if topic is None:
+            missing.append(f"topic {name}")
+        else:
+            topics.append(topic)
+    there = _partitions(topics)
+    if wanted.by is By.PARTITIONS:
+        known = {each.name for each in topics}
+        missing += [
+            f"partition {each}" for each in wanted.partitions if each.topic in known and each not in there
+        ]
+        there = {each: there[each] for each in wanted.partitions if each in there}
+    return Found(there, tuple(missing))
+
+
+def _again(cluster: Cluster, name: str) -> TopicInfo | None:
+    try:
+        return cluster.topic(name, wait_ms=MISSING_WAIT_MS)
+    except BrokerRefused as error:
+        if error.code in _ABSENT:
+            return None
+        raise
+
+
+def _partitions(topics: Iterable[TopicInfo]) -> dict[TopicPartition, Uuid | None]:
+    found = {
+        TopicPartition(topic.name, index): topic.topic_id for topic in topics for index in topic.partitions
+    }
+    return dict(sorted(found.items()))
+
+
+def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+    return _list(cluster, dict.fromkeys(partitions, EARLIEST), READ_UNCOMMITTED)
+
+
+def latest_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    isolation_level: int,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, Offset]:
+    """Where readers of an isolation level get to: the high watermark, or the end of what is decided."""
+    return _list(cluster, dict.fromkeys(partitions, LATEST), isolation_level, timeout_ms)
+
+
+def resolve(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    limit: Limit,
+    *,
+    isolation_level: int,
+    no_match: NoMatch = NoMatch.LATEST,
+) -> dict[TopicPartition, Offset]:
+    """The offsets that a limit means. Those of an option are as they were given, there or not."""
+    wanted = list(partitions)
+    if limit.edge is Edge.EARLIEST:
+        return earliest_offsets(cluster, wanted)
+    if limit.edge is Edge.LATEST:
+        return latest_offsets(cluster, wanted, isolation_level)
+    if limit.edge is not Edge.TIME:
+        _check_complete(wanted, limit)
+    if limit.edge is Edge.OFFSETS:
+        named = {each: offset for each, offset in limit.values.items() if offset not in (NEWEST, OLDEST)}
+        oldest = earliest_offsets(cluster, [each for each in wanted if limit.values[each] == OLDEST])
+        newest = latest_offsets(
+            cluster, [each for each in wanted if limit.values[each] == NEWEST], isolation_level
+        )
+        return named | oldest | newest
+    times = limit.values if limit.edge is Edge.TIMES else dict.fromkeys(wanted, limit.time_ms)
+    found = _list(cluster, times, isolation_level)
+    late = [each for each, offset in found.items() if offset < 0]
+    if late and no_match is NoMatch.ERROR:
+        raise BadOption(
+            f"option {limit.option}: partition {late[0]} has no record at or after {times[late[0]]} ms; "
+            "startingOffsetsByTimestampStrategy=latest starts at its end then"
+        )
+    return found | latest_offsets(cluster, late, isolation_level)
+
+
+def _list(
+    cluster: Cluster,
+    times: Mapping[TopicPartition, int],
+    isolation_level: int,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, Offset]:
+    if not times:
+        return {}
+    found = list_offsets(cluster, times, isolation_level=isolation_level, timeout_ms=timeout_ms)
+    return {partition: each.offset for partition, each in found.items()}
+
+
+def _check_complete(wanted: Iterable[TopicPartition], limit: Limit) -> None:
+    there = set(wanted)
+    for each in sorted(there - limit.values.keys()):
+        hint = ", -1 is latest and -2 is earliest" if limit.edge is Edge.OFFSETS else ""
+        raise BadOption(
+            f"option {limit.option} says nothing of partition {each}, expected every partition{hint}"
+        )
+    for each in sorted(limit.values.keys() - there):
+        raise BadOption(
+            f"option {limit.option} names partition {each}, which is not among those that are read"
+        )

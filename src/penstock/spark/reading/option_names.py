@@ -1,0 +1,105 @@
+"""Which options the source knows, by name.
+
+What is not known is refused, so that a mistyped option does not silently do nothing. `kafka.*` are settings of
+Kafka's consumer, of which there are four kinds:
+
+    taken      those that mean something to this client: servers, timeouts, sizes, isolation, the group
+    idle       those that cannot matter here, such as the heartbeats of a group's members: accepted, of no effect
+    refused    those that Spark's source refuses too, because the query itself decides: auto.offset.reset, ...
+    not yet    security
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.spark.errors import BadOption
+
+_NAMES = (
+    *("subscribe", "subscribePattern", "assign"),
+    *(
+        "startingOffsets",
+        "startingOffsetsByTimestamp",
+        "startingTimestamp",
+        "startingOffsetsByTimestampStrategy",
+    ),
+    *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
+    *(
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "minPartitions",
+        "maxRecordsPerPartition",
+    ),
+    *("failOnDataLoss", "includeHeaders", "isolation.level", "group", "groupIdPrefix"),
+    *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+)
+NAMES: Final = {name.lower(): name for name in _NAMES}
+"""As they are written, by how they are looked up."""
+
+_TAKEN = frozenset(
+    {
+        *("bootstrap.servers", "client.id", "isolation.level", "group.id"),
+        *("request.timeout.ms", "default.api.timeout.ms", "socket.connection.setup.timeout.ms"),
+        *("retry.backoff.ms", "retry.backoff.max.ms", "metadata.max.age.ms"),
+        *("fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms"),
+    }
+)
+_IDLE = frozenset(
+    {
+        *(
+            "allow.auto.create.topics",
+            "auto.commit.interval.ms",
+            "check.crcs",
+            "client.dns.lookup",
+            "client.rack",
+        ),
+        *(
+            "auto.include.jmx.reporter",
+            "connections.max.idle.ms",
+            "enable.metrics.push",
+            "exclude.internal.topics",
+        ),
+        *(
+            "fetch.min.bytes",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "heartbeat.interval.ms",
+        ),
+        *("max.poll.interval.ms", "max.poll.records", "metadata.recovery.strategy", "metric.reporters"),
+        *("metadata.recovery.rebootstrap.trigger.ms", "metrics.num.samples", "metrics.recording.level"),
+        *("metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes"),
+        *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
+        *("socket.connection.setup.timeout.max.ms",),
+    }
+)
+_REFUSED = {
+    "auto.offset.reset": "say where to start with startingOffsets",
+    "key.deserializer": "keys come as bytes, convert them with DataFrame operations",
+    "value.deserializer": "values come as bytes, convert them with DataFrame operations",
+    "enable.auto.commit": "the query commits its position itself",
+    "interceptor.classes": "records are read without interceptors",
+}
+_SECURITY = ("security.", "sasl.", "ssl.")
+_KAFKA = "kafka."
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Every option is one that the source knows; keys are in lower case, as Spark hands them over."""
+    for name in options:
+        key = name.lower()
+        if key in NAMES:
+            continue
+        setting = key.removeprefix(_KAFKA)
+        if key.startswith(_KAFKA):
+            if setting in _TAKEN or setting in _IDLE:
+                continue
+            if setting in _REFUSED:
+                raise BadOption(f"option {key} is not supported: {_REFUSED[setting]}")
+            if setting.startswith(_SECURITY):
+                raise BadOption(f"option {key} is not supported yet: connections are plain, without security")
+        known = [*NAMES, *(_KAFKA + each for each in sorted(_TAKEN))]
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f", did you mean {NAMES.get(near[0], near[0])}" if near else ""
+        raise BadOption(f"there is no option {name}{hint}")

@@ -1,0 +1,338 @@
+"""The source's options, read and checked before anything is asked of a broker.
+
+Names are those of Spark's Kafka source, whatever their case: a job moves over by changing the format's name. What is
+not known is refused (see `option_names`).
+
+`read_options` checks what holds for every read; `for_batch` and `for_stream` what holds for one of them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from penstock.base.ids import TimestampMs, TopicPartition
+from penstock.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.settings import Address, ClientSettings, parse_servers
+from penstock.spark.errors import BadOption
+from penstock.spark.reading.offset_json import read_assignment, read_offsets, read_times
+from penstock.spark.reading.option_names import check_names
+
+# -- what can be said ---------------------------------------------------------------------------------
+
+
+class By(StrEnum):
+    """How topics are chosen. The values are the options' names."""
+
+    TOPICS = "subscribe"
+    PATTERN = "subscribePattern"
+    PARTITIONS = "assign"
+
+
+class Subscription(NamedTuple):
+    by: By
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    """Matches a topic's whole name."""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def __str__(self) -> str:
+        if self.by is By.PATTERN:
+            return self.pattern
+        return ",".join(self.topics or sorted({each.topic for each in self.partitions}))
+
+
+class Edge(StrEnum):
+    """In what terms the start or the end of a range is given."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIMES = "times"
+    TIME = "time"
+
+
+class Limit(NamedTuple):
+    """One side of what is to be read."""
+
+    edge: Edge
+    option: str
+    """Which one says so, for errors."""
+    values: Mapping[TopicPartition, int] = {}
+    """Offsets (-2 earliest, -1 latest), or times in ms, by partition."""
+    time_ms: TimestampMs = 0
+
+
+class NoMatch(StrEnum):
+    """What a start by time means where no record is as late: startingOffsetsByTimestampStrategy."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+START_EARLIEST: Final = Limit(Edge.EARLIEST, "startingOffsets")
+START_LATEST: Final = Limit(Edge.LATEST, "startingOffsets")
+STOP_LATEST: Final = Limit(Edge.LATEST, "endingOffsets")
+
+OLDEST: Final = -2
+NEWEST: Final = -1
+"""In offsets by partition, as Spark's source has them."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    servers: tuple[Address, ...]
+    subscription: Subscription
+    start: Limit | None = None
+    """None: earliest for a batch, latest for a stream."""
+    stop: Limit | None = None
+    no_match: NoMatch = NoMatch.ERROR
+    rows_max: int | None = None
+    rows_min: int | None = None
+    """A batch of a stream waits for as many, but no longer than trigger_delay_ms_max."""
+    trigger_delay_ms_max: int = 15 * 60_000
+    tasks_min: int | None = None
+    task_rows_max: int | None = None
+    fails_on_data_loss: bool = True
+    with_headers: bool = False
+    isolation_level: int = READ_UNCOMMITTED
+    group: str | None = None
+    """None: a name is derived; empty: no position is committed."""
+    group_prefix: str = "spark"
+    client: ClientSettings = field(default_factory=ClientSettings)
+    fetch_bytes_max: int = 8 * 2**20
+    """Of one Fetch. Large, because a task reads one partition from end to end."""
+    fetch_wait_ms_max: int = 500
+    failing_ms_max: int = 120_000
+    """How long a task goes on trying, as Spark's network timeout has it: kafkaConsumer.pollTimeoutMs."""
+
+
+GROUP_CHARACTERS_MAX: Final = 249
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def read_options(options: Mapping[str, str]) -> SourceOptions:
+    """What a reader was told; BadOption where it makes no sense."""
+    check_names(options)
+    told = Told({name.lower(): value for name, value in options.items()})
+    servers = told.text("kafka.bootstrap.servers")
+    if servers is None:
+        raise BadOption("option kafka.bootstrap.servers is missing, expected HOST:PORT[,HOST:PORT]")
+    try:
+        addresses = tuple(parse_servers(servers))
+    except ValueError as error:
+        raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
+    defaults = ClientSettings()
+    found = SourceOptions(
+        servers=addresses,
+        subscription=read_subscription(options),
+        start=read_limit(options, "starting"),
+        stop=read_limit(options, "ending"),
+        no_match=read_no_match(options),
+        rows_max=told.count("maxOffsetsPerTrigger"),
+        rows_min=told.count("minOffsetsPerTrigger"),
+        trigger_delay_ms_max=told.duration_ms("maxTriggerDelay", SourceOptions.trigger_delay_ms_max),
+        tasks_min=told.count("minPartitions", INT32_MAX),
+        task_rows_max=told.count("maxRecordsPerPartition"),
+        fails_on_data_loss=told.flag("failOnDataLoss", True),
+        with_headers=told.flag("includeHeaders", False),
+        isolation_level=read_isolation_level(options),
+        group=_group(told),
+        group_prefix=told.text("groupIdPrefix") or SourceOptions.group_prefix,
+        client=ClientSettings(
+            client_id=told.text("kafka.client.id") or "penstock-spark",
+            connect_timeout_ms=told.ms(
+                "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms
+            ),
+            request_timeout_ms=told.ms("kafka.request.timeout.ms", defaults.request_timeout_ms),
+            api_timeout_ms=told.ms("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
+            retry_backoff_ms=told.ms("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+            retry_backoff_ms_max=told.ms("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
+            metadata_age_ms_max=told.ms("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
+        ),
+        fetch_bytes_max=_fetch_bytes_max(told),
+        fetch_wait_ms_max=told.ms("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
+        failing_ms_max=told.ms("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
+    )
+    if found.rows_min is not None and found.rows_max is not None and found.rows_min > found.rows_max:
+        raise BadOption(
+            f"option minOffsetsPerTrigger is {found.rows_min}, expected at most maxOffsetsPerTrigger, "
+            f"{found.rows_max}"
+        )
+    return found
+
+
+def for_batch(options: SourceOptions) -> SourceOptions:
+    """A batch is from somewhere to somewhere: it does not start at the end, nor end at the start."""
+    start, stop = options.start or START_EARLIEST, options.stop or STOP_LATEST
+    check_range(start, stop)
+    return options
+
+
+def check_range(start: Limit, stop: Limit) -> None:
+    if start.edge is Edge.LATEST:
+        raise BadOption(
+            "option startingOffsets is latest, expected earliest or offsets: a batch would be empty"
+        )
+    if stop.edge is Edge.EARLIEST:
+        raise BadOption(
+            "option endingOffsets is earliest, expected latest or offsets: a batch would be empty"
+        )
+    for limit, wrong, name in ((start, NEWEST, "-1 (latest)"), (stop, OLDEST, "-2 (earliest)")):
+        if limit.edge is Edge.OFFSETS:
+            for partition, offset in limit.values.items():
+                if offset == wrong:
+                    raise BadOption(
+                        f"option {limit.option} has {name} for {partition}, which a batch cannot use"
+                    )
+
+
+def for_stream(options: SourceOptions) -> SourceOptions:
+    """A stream has no end."""
+    if options.stop is not None:
+        raise BadOption(f"option {options.stop.option} is not for streams: a stream has no end")
+    return options
+
+
+def read_subscription(options: Mapping[str, str]) -> Subscription:
+    """One of subscribe, subscribePattern and assign."""
+    told = Told({name.lower(): value for name, value in options.items()})
+    given = [by for by in By if told.text(by) is not None]
+    choice = ", ".join(By)
+    if not given:
+        raise BadOption(f"no topic is named, expected one of the options {choice}")
+    if len(given) > 1:
+        raise BadOption(f"options {' and '.join(given)} are given, expected only one of {choice}")
+    by, text = given[0], (told.text(given[0]) or "").strip()
+    if by is By.TOPICS:
+        topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+        if not topics:
+            raise BadOption(
+                f"option subscribe is {text!r}, expected the names of topics with commas between them"
+            )
+        return Subscription(by, topics=topics)
+    if by is By.PATTERN:
+        if not text:
+            raise BadOption("option subscribePattern is empty, expected a regular expression")
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadOption(
+                f"option subscribePattern is {text!r}, which is no regular expression: {error}"
+            ) from None
+        return Subscription(by, pattern=text)
+    return Subscription(by, partitions=read_assignment(By.PARTITIONS, text))
+
+
+def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
+    """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
+    told = Told({name.lower(): value for name, value in options.items()})
+    one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    time_ms = told.number(one_time, 0, INT64_MAX)
+    if time_ms is not None:
+        return Limit(Edge.TIME, one_time, time_ms=time_ms)
+    text = told.text(times)
+    if text is not None:
+        return Limit(Edge.TIMES, times, values=read_times(times, text))
+    text = told.text(offsets)
+    if text is None:
+        return None
+    word = text.strip().lower()
+    if word in (Edge.EARLIEST, Edge.LATEST):
+        return Limit(Edge(word), offsets)
+    return Limit(Edge.OFFSETS, offsets, values=read_offsets(offsets, text))
+
+
+def read_no_match(options: Mapping[str, str]) -> NoMatch:
+    told = Told({name.lower(): value for name, value in options.items()})
+    return NoMatch(
+        told.choice("startingOffsetsByTimestampStrategy", [each.value for each in NoMatch]) or "error"
+    )
+
+
+def read_isolation_level(options: Mapping[str, str]) -> int:
+    """Kafka's default: everything, of open and aborted transactions too."""
+    told = Told({name.lower(): value for name, value in options.items()})
+    levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+    found = {
+        levels[word]
+        for name in ("isolation.level", "kafka.isolation.level")
+        if (word := told.choice(name, levels))
+    }
+    if len(found) > 1:
+        raise BadOption("options isolation.level and kafka.isolation.level differ, expected one of them")
+    return found.pop() if found else READ_UNCOMMITTED
+
+
+def _group(told: "Told") -> str | None:
+    group = told.text("group")
+    name = told.text("kafka.group.id") if group is None else group
+    if name is not None and len(name) > GROUP_CHARACTERS_MAX:
+        raise BadOption(f"option group has {len(name)} characters, expected at most {GROUP_CHARACTERS_MAX}")
+    return name
+
+
+def _fetch_bytes_max(told: "Told") -> int:
+    limits = [
+        told.count(f"kafka.{name}", INT32_MAX) for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+    ]
+    return min((each for each in limits if each is not None), default=SourceOptions.fetch_bytes_max)
+
+
+_UNITS_MS = {
+    "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+
+
+class Told:
+    """Options by their names in lower case, read as what they are to be."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def text(self, name: str) -> str | None:
+        return self._options.get(name.lower())
+
+    def number(self, name: str, low: int, high: int) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        digits = text.strip()
+        if not re.fullmatch(r"-?[0-9]{1,20}", digits) or not low <= int(digits) <= high:
+            raise BadOption(f"option {name} is {text!r}, expected a whole number from {low} to {high}")
+        return int(digits)
+
+    def count(self, name: str, high: int = INT64_MAX) -> int | None:
+        return self.number(name, 1, high)
+
+    def ms(self, name: str, default: int) -> int:
+        found = self.number(name, 1, INT32_MAX)
+        return default if found is None else found
+
+    def flag(self, name: str, default: bool) -> bool:
+        word = self.choice(name, ["true", "false"])
+        return default if word is None else word == "true"
+
+    def choice(self, name: str, words: "Mapping[str, object] | list[str]") -> str | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        word = text.strip().lower()
+        if word not in words:
+            raise BadOption(f"option {name} is {text!r}, expected {' or '.join(words)}")
+        return word
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """As Spark writes times: 500ms, 10s, 15m, 1h; without a unit, milliseconds."""
+        text = self.text(name)
+        if text is None:
+            return default
+        found = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", text.strip().lower())
+        if found is None or found[2] not in _UNITS_MS:
+            raise BadOption(f"option {name} is {text!r}, expected a time such as 500ms, 10s or 15m")
+        return int(found[1]) * _UNITS_MS[found[2]]

@@ -1,0 +1,262 @@
+"""A stream: what is new, how much of it is one batch, and what of it is gone.
+
+One process on the driver holds this reader for the life of a query, and answers Spark's questions in turn:
+
+    initialOffset    where a query without a checkpoint starts
+    latestOffset     how far the next batch goes; the start again, if there is nothing new
+    partitions       the tasks of a batch
+    commit           a batch is done; it comes only with the next batch
+    read             in the executors
+
+Offsets are JSON, `{"topic": {"0": 12}}`, the next offset of each partition. A partition that is not in the start is
+new, and is read from its beginning.
+
+Spark keeps the end of a batch in the checkpoint, and where it started only as the end of the one before. The first
+batch has none before it: replayed after a crash, it would start wherever `initialOffset` says by then, and with
+`latest` records would be lost. So the end of the first batch carries its start, under a key that no topic can have.
+
+Every start that Spark names is processed and in the checkpoint, so that is what is committed to the group. `commit`
+alone would not do: it is told of a batch when the next one begins, so never of the last one of a run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.client.cluster import Cluster
+from penstock.client.errors import ClientError
+from penstock.spark.reading.batch import read_rows, within
+from penstock.spark.reading.fetch import report_loss
+from penstock.spark.reading.group import Position, group_of
+from penstock.spark.reading.offset_json import offsets_of, write_offsets
+from penstock.spark.reading.offsets import (
+    Found,
+    earliest_offsets,
+    find_partitions,
+    latest_offsets,
+    open_cluster,
+    resolve,
+)
+from penstock.spark.reading.options import START_LATEST, Edge, SourceOptions
+from penstock.spark.reading.plan import OffsetRange, plan
+from penstock.spark.reading.rate import delays, share
+from penstock.spark.reading.tail import Tail
+
+Offsets = dict[TopicPartition, Offset]
+
+IDLE_WAIT_MS: Final = 200
+"""How long a question for new offsets waits for some."""
+
+FOUND_AGE_MS_MAX: Final = 1_000
+"""How old the list of partitions may be while nothing happens; a batch is never planned with an old one."""
+
+LIST_WAIT_MS: Final = 5_000
+"""How long to ask for the ends of partitions before looking whether they are still there."""
+
+START_KEY: Final = "@start"
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, columns: Sequence[str], options: SourceOptions) -> None:
+        """Connects to nobody: executors make one of these too."""
+        self._columns = columns
+        self._options = options
+        self._opened: Cluster | None = None
+        self._tail: Tail | None = None
+        self._position: Position | None = None
+        self._initial: Offsets | None = None
+        self._targets: Offsets | None = None
+        """With Trigger.AvailableNow: where each partition ended when the query started."""
+        self._latest: Offsets | None = None
+        self._found: Found | None = None
+        self._found_at_ms = 0.0
+        self._triggered_ms: float | None = None
+
+    # -- what Spark asks -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Asked twice for a first batch, which must not start at two places."""
+        if self._initial is None:
+            self._initial = self._starts()
+        return dict(write_offsets(self._initial))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark takes one limit from a Python source: of a maximum and a minimum, the maximum; see latestOffset."""
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        if self._options.rows_min is not None:
+            return ReadMinRows(self._options.rows_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._targets = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = offsets_of(_without_start(start), "the start of a batch")
+        is_first = self._latest is None and START_KEY not in start and begin == self._initial
+        self._commit(begin)
+        latest = self._targets if self._targets is not None else self._ends(is_idle=self._latest == begin)
+        if latest == begin and self._targets is None and not is_first:
+            self._wait(latest)
+            latest = self._ends(is_idle=True)
+        self._latest = latest
+        _check(begin, latest, self._options)
+        end = begin if latest == begin else self._limited(begin, latest, limit)
+        if is_first:
+            # Spark runs a first batch whatever is in it, and its start is to be in the checkpoint.
+            return {START_KEY: write_offsets(begin), **write_offsets(end)}
+        return start if end == begin else dict(write_offsets(end))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """From memory: Spark asks as often as it asks for new offsets."""
+        return dict(write_offsets(self._latest)) if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin = offsets_of(end.get(START_KEY) or _without_start(start), "the start of a batch")
+        stop = offsets_of(_without_start(end), "the end of a batch")
+        ranges = self._ranges(begin, stop)
+        if not ranges:
+            return []
+        there = self._find().partitions
+        return plan(
+            ranges, there, tasks_min=self._options.tasks_min, task_rows_max=self._options.task_rows_max
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_rows(partition, self._columns, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit(offsets_of(_without_start(end), "the end of a batch"))
+
+    def stop(self) -> None:
+        for each in (self._opened, self._tail, self._position):
+            if each is not None:
+                each.close()
+
+    # -- where things are ------------------------------------------------------------------------------
+
+    @property
+    def _cluster(self) -> Cluster:
+        if self._opened is None:
+            self._opened = open_cluster(self._options)
+        return self._opened
+
+    def _starts(self) -> Offsets:
+        options = self._options
+        there = self._find().all_there().partitions
+        limit = options.start or START_LATEST
+        level = options.isolation_level
+        starts = resolve(self._cluster, there, limit, isolation_level=level, no_match=options.no_match)
+        if limit.edge is Edge.OFFSETS:
+            firsts = earliest_offsets(self._cluster, there)
+            starts = within(
+                starts, firsts, latest_offsets(self._cluster, there, level), limit.option, options
+            )
+        return starts
+
+    def _find(self, age_ms_max: float = 0.0) -> Found:
+        now_ms = self._cluster.clock.now_ms()
+        if self._found is None or now_ms - self._found_at_ms >= age_ms_max:
+            self._found = find_partitions(self._cluster, self._options.subscription)
+            self._found_at_ms = now_ms
+        return self._found
+
+    def _ends(self, *, is_idle: bool = False) -> Offsets:
+        """Where partitions end. One that is deleted meanwhile has no end, so the list is looked at again then."""
+        clock = self._cluster.clock
+        deadline_ms = clock.now_ms() + self._options.client.api_timeout_ms
+        found = self._find(FOUND_AGE_MS_MAX if is_idle else 0.0)
+        while True:
+            left_ms = max(1.0, deadline_ms - clock.now_ms())
+            try:
+                return latest_offsets(
+                    self._cluster,
+                    found.partitions,
+                    self._options.isolation_level,
+                    timeout_ms=min(LIST_WAIT_MS, left_ms),
+                )
+            except ClientError:
+                again = self._find()
+                if again == found and clock.now_ms() >= deadline_ms:
+                    raise
+                found = again
+
+    def _wait(self, ends: Offsets) -> None:
+        if self._tail is None:
+            self._tail = Tail(open_cluster(self._options), self._options.isolation_level)
+        self._tail.wait(ends, IDLE_WAIT_MS)
+
+    def _commit(self, offsets: Offsets) -> None:
+        if self._position is None:
+            group = group_of(self._options)
+            if group is None:
+                return
+            self._position = Position(group, self._options)
+        self._position.commit(offsets)
+
+    # -- batches ---------------------------------------------------------------------------------------
+
+    def _limited(self, begin: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
+        """As far as this batch may go."""
+        if isinstance(limit, ReadAllAvailable):
+            return latest
+        new = earliest_offsets(self._cluster, latest.keys() - begin.keys())
+        known = begin | new
+        if self._targets is None and self._options.rows_min is not None:
+            now_ms = self._cluster.clock.now_ms()
+            since_ms = None if self._triggered_ms is None else now_ms - self._triggered_ms
+            if delays(known, latest, self._options.rows_min, since_ms, self._options.trigger_delay_ms_max):
+                self._wait(latest)
+                return begin
+            self._triggered_ms = now_ms
+        return share(limit.max_rows, known, latest) if isinstance(limit, ReadMaxRows) else latest
+
+    def _ranges(self, begin: Offsets, stop: Offsets) -> list[OffsetRange]:
+        options = self._options
+        _check(begin, stop, options)
+        again = {each for each, offset in stop.items() if offset < begin.get(each, 0)}
+        new = stop.keys() - begin.keys()
+        firsts = earliest_offsets(self._cluster, new | again)
+        for each in sorted(new):
+            if firsts[each] > 0:
+                report_loss(
+                    f"new partition {each} starts at offset {firsts[each]} and not at 0: records before it are gone",
+                    is_error=options.fails_on_data_loss,
+                )
+        starts = {**begin, **firsts}
+        return [
+            OffsetRange(each, starts[each], stop[each]) for each in sorted(stop) if starts[each] < stop[each]
+        ]
+
+
+def _check(
+    begin: Mapping[TopicPartition, Offset], end: Mapping[TopicPartition, Offset], options: SourceOptions
+) -> None:
+    """A log that ends before what was read of it has lost records, and a partition that is not there all of them."""
+    gone = [str(each) for each in sorted(begin.keys() - end.keys())]
+    if gone:
+        report_loss(
+            f"partitions that were read are gone: {', '.join(gone)}; records may have been missed",
+            is_error=options.fails_on_data_loss,
+        )
+    for each in sorted(begin.keys() & end.keys()):
+        if end[each] < begin[each]:
+            report_loss(
+                f"partition {each} was read up to offset {begin[each]}, and ends at {end[each]} now; "
+                "records may have been missed",
+                is_error=options.fails_on_data_loss,
+            )
+
+
+def _without_start(told: dict[str, Any]) -> dict[str, Any]:
+    return {topic: inner for topic, inner in told.items() if topic != START_KEY}

@@ -1,0 +1,97 @@
+"""Which transactions of a log on disk were aborted, and up to where all of them are decided.
+
+A reader of committed data stops at the last stable offset, where the first transaction began that is still open, and
+skips what was aborted. Aborted transactions are in the `.txnindex` files; which ones are open is in no file. It
+follows from the newest producer snapshot and the batches behind it, which the owner of the log, if it is at work, may
+not have put into the last segment's transaction index either. So that stretch is replayed, and the files are believed
+for what lies before it.
+"""
+
+from typing import NamedTuple
+
+from penstock.base.ids import Offset
+from penstock.spark.scanning.files import LogView
+from penstock.storage import names
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.producers import Producers
+from penstock.storage.reading import LogReader
+from penstock.storage.scan import scan_batches
+from penstock.storage.snapshots import load_snapshot
+from penstock.vfs import Vfs
+
+
+class Aborted(NamedTuple):
+    """A transaction whose records nobody shall see: all of one producer between two offsets."""
+
+    producer_id: int
+    first_offset: Offset
+    last_offset: Offset
+    """Of the marker that aborted it."""
+
+
+class Decided(NamedTuple):
+    last_stable: Offset
+    """First offset that is not decided: readers of committed data stop there."""
+    reader: LogReader
+
+    def aborted(self, start: Offset, stop: Offset) -> tuple[Aborted, ...]:
+        """Those that have records in a range."""
+        return tuple(Aborted(*each[:3]) for each in self.reader.aborted(start, stop))
+
+
+def decide(vfs: Vfs, view: LogView) -> Decided:
+    producers = Producers()
+    start = _load_newest(vfs, view, producers)
+    found = _replay(view, start, producers)
+    _complete(vfs, view, start, found)
+    undecided = producers.first_undecided
+    last_stable = view.log_end if undecided is None else max(undecided, view.log_start)
+    located = view.located
+    reader = LogReader(located.partition, located.directory, vfs, view.segments, view.log_start)
+    return Decided(min(last_stable, view.log_end), reader)
+
+
+def _load_newest(vfs: Vfs, view: LogView, producers: Producers) -> Offset:
+    """Fill in what the newest sound snapshot knows; return its offset, or where the log begins."""
+    directory, first = view.located.directory, view.segments[0].base_offset
+    offsets = [
+        parsed.base_offset
+        for entry in vfs.list_dir(directory)
+        if (parsed := names.parse_segment_file(entry.name)) is not None
+        and parsed.kind == names.SNAPSHOT
+        and not parsed.state
+        and first <= parsed.base_offset <= view.log_end
+    ]
+    for offset in sorted(offsets, reverse=True):
+        if load_snapshot(vfs, directory, offset, producers):
+            return offset
+    return first
+
+
+def _replay(view: LogView, start: Offset, producers: Producers) -> list[AbortedTxn]:
+    """Apply what lies behind a snapshot; return the transactions that it aborts."""
+    found = []
+    for segment in view.segments[view.segments.index_of(start) :]:
+        spot = segment.find(start) if segment.size else None
+        if spot is None:
+            continue
+        for _, batch in scan_batches(segment.file(), spot.position, segment.size):
+            if batch.base_offset >= start:
+                aborted = producers.apply(batch)
+                if aborted is not None:
+                    found.append(aborted)
+    return found
+
+
+def _complete(vfs: Vfs, view: LogView, start: Offset, found: list[AbortedTxn]) -> None:
+    """Give each segment's transaction index, in memory, what its file may lack."""
+    for segment, end in view.stretches():
+        index = segment.txn_index
+        replayed = [each for each in found if segment.base_offset <= each.last_offset < end]
+        is_none_right = view.located.is_kafkas and vfs.stat(index.ref.path) is None
+        if segment.base_offset >= start or is_none_right:
+            index.start(replayed)
+        elif end > start:
+            index.load(below=start)
+            for each in replayed:
+                index.append(each)

@@ -1,0 +1,205 @@
+"""A stream's batches, each written once: by which steps, and what a crash between any two of them leaves.
+
+    task      reads the ledger; a batch that is in it is not written again
+              opens a transaction, writes its rows, and leaves it open
+    driver    claims the ledger: no other run can record a batch from here on
+              looks whether all transactions are still open; if not, aborts them all: nothing is lost, Spark replays
+              aborts what failed and late attempts, and earlier runs, have left open
+    (1)       records the batch with the list of its transactions
+    (2)       commits each of them
+              notes that it is done
+
+A crash before (1): the batch is not in the ledger. The next run's tasks take the ids over, which aborts what was
+open, and the rest is aborted before the batch is recorded. After (1): the next run finds the batch, its tasks write
+nothing, and whoever finds it first commits the transactions of the list, which may be said twice. How rows were
+dealt to tasks does not matter: the list is of the try that was recorded, and only that.
+
+A run fences the one before it when its first tasks claim the ledger, before they touch any id. So a driver that
+wakes up late can record nothing; whether a batch was recorded, and by whom, is decided by then.
+
+What no order of steps can help: a broker aborts a transaction that is older than its timeout, and between (1) and (2)
+that is a loss, if the driver dies there and nobody starts the query again in time. It is found when the list is
+worked off, and it is an error, not a warning.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock.client.cluster import Cluster
+from penstock.client.transactional import OpenTransaction, end_transactions, uses_epoch_bumps
+from penstock.spark.errors import RowsLost, WriteFailed
+from penstock.spark.writing.ledger import Entry, Fenced, Ledger, Listed
+from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.sink_options import SinkOptions
+from penstock.spark.writing.transactions import (
+    abort_leftovers,
+    abort_transactions,
+    open_transaction,
+    still_open,
+    try_abort,
+)
+from penstock.spark.writing.write_task import TaskWriter, Written
+
+log = logging.getLogger(__name__)
+
+CLAIMS_MAX: Final = 5
+"""A late task of the same run may claim between ours and the record; another run that keeps doing so is an error."""
+
+
+class TaskPlace(NamedTuple):
+    """Which task of which try this is. Spark tells its tasks."""
+
+    query: str
+    """Stays the same as long as the checkpoint does."""
+    run: str
+    """New at every start of the query."""
+    batch: int
+    task: int
+    attempt: int = 0
+
+    @property
+    def name(self) -> str:
+        """One that no other attempt alive has, from a small set: ids are not to grow in number."""
+        return f"{self.task}" if self.attempt == 0 else f"{self.task}.{self.attempt}"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task tells the driver."""
+
+    place: TaskPlace
+    transaction: OpenTransaction | None
+    """None where there were no rows, or the batch was in the ledger."""
+    epoch_bumps: bool
+    written: Written
+    is_skipped: bool = False
+
+
+def write_rows(
+    cluster: Cluster, options: SinkOptions, place: TaskPlace, batches: Iterable[pa.RecordBatch]
+) -> TaskResult:
+    """A task's part. Every row is taken from Spark in any case: what computes them may keep state."""
+    epoch_bumps = uses_epoch_bumps(cluster)
+    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    if _is_recorded(ledger, cluster, options, place):
+        for _ in batches:
+            pass
+        return TaskResult(place, None, epoch_bumps, Written(), is_skipped=True)
+    transaction: OpenTransaction | None = None
+
+    def open_sender() -> Sender:
+        nonlocal transaction
+        transaction = open_transaction(cluster, options, ledger.transactional_id(place.name))
+        return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
+
+    try:
+        written = TaskWriter(cluster, options, open_sender).write(batches)
+    except BaseException:
+        if transaction is not None:
+            try_abort(cluster, transaction, epoch_bumps=epoch_bumps)
+        raise
+    return TaskResult(place, transaction, epoch_bumps, written)
+
+
+def _is_recorded(ledger: Ledger, cluster: Cluster, options: SinkOptions, place: TaskPlace) -> bool:
+    entry = ledger.peek()
+    if entry is None or entry.run != place.run:
+        # The run before may be about to record something: not after this.
+        entry = ledger.claim()
+    if entry is None or entry.batch < place.batch:
+        return False
+    if entry.batch == place.batch:
+        _finish(ledger, cluster, options, entry)  # now, for their time runs
+    return True
+
+
+def commit_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskResult], batch: int) -> None:
+    """The driver's part, where every task has come through."""
+    if not any(each.transaction or each.is_skipped for each in results):
+        return  # no rows: there is nothing to tell a replay from
+    place, epoch_bumps = results[0].place, results[0].epoch_bumps
+    listed = tuple(
+        Listed(each.transaction, each.written.records) for each in results if each.transaction is not None
+    )
+    transactions = [each.transaction for each in listed]
+    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    for _ in range(CLAIMS_MAX):
+        entry = ledger.claim()
+        if entry is not None and entry.batch >= batch:
+            theirs = {each.transaction for each in entry.listed}
+            abort_transactions(
+                cluster, [each for each in transactions if each not in theirs], epoch_bumps=epoch_bumps
+            )
+            if entry.batch == batch:
+                _finish(ledger, cluster, options, entry)
+            return
+        if entry is None or entry.run != place.run:
+            ledger.check_topic()
+        _need_open(cluster, transactions, batch, epoch_bumps)
+        abort_leftovers(cluster, ledger.transactional_id(""), transactions, epoch_bumps=epoch_bumps)
+        recorded = Entry(batch, place.run, listed, epoch_bumps)
+        try:
+            ledger.record(recorded)
+        except Fenced:
+            continue
+        _finish(ledger, cluster, options, recorded)
+        return
+    raise WriteFailed(
+        f"batch {batch} of query {place.query} could not be recorded: another run of the query keeps taking over"
+    )
+
+
+def _need_open(cluster: Cluster, transactions: list[OpenTransaction], batch: int, epoch_bumps: bool) -> None:
+    live = still_open(cluster, transactions)
+    if len(live) == len(transactions):
+        return
+    abort_transactions(cluster, live, epoch_bumps=epoch_bumps)
+    raise WriteFailed(
+        f"batch {batch} is not written: {len(transactions) - len(live)} of its {len(transactions)} transactions ended "
+        "before all tasks were done, by kafka.transaction.timeout.ms or because another run has taken over; "
+        "nothing of this try is visible, and a restarted query writes the batch again"
+    )
+
+
+def _finish(ledger: Ledger, cluster: Cluster, options: SinkOptions, entry: Entry) -> None:
+    """Commit what a record lists. May be done again, by anyone, until it is noted as done."""
+    if entry.is_done:
+        return
+    gone = end_transactions(
+        cluster, [each.transaction for each in entry.listed], commit=True, epoch_bumps=entry.epoch_bumps
+    )
+    if gone:
+        rows = sum(each.rows for each in entry.listed if each.transaction in gone)
+        names = ", ".join(sorted(each.transactional_id for each in gone))
+        lost = (
+            f"batch {entry.batch} of query {ledger.query} was recorded as written, but {len(gone)} of its "
+            f"{len(entry.listed)} transactions, with {rows} rows, had been aborted before they could be committed, "
+            f"most likely by kafka.transaction.timeout.ms while the query was down ({names})"
+        )
+        if options.fails_on_data_loss:
+            raise RowsLost(f"{lost}; with option failOnDataLoss=false the query goes on without these rows")
+        log.error("%s; going on without these rows, as failOnDataLoss=false says", lost)
+    ledger.mark_done(entry)
+
+
+def abort_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskResult], batch: int) -> None:
+    """The driver's part, where a task has failed, or the commit has: Spark does not say which.
+
+    A batch that is recorded is never aborted; the next run commits it.
+    """
+    transactions = [each.transaction for each in results if each.transaction is not None]
+    if not transactions:
+        return
+    place, epoch_bumps = results[0].place, results[0].epoch_bumps
+    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    entry = ledger.claim()
+    recorded: set[OpenTransaction] = set()
+    if entry is not None and entry.batch >= batch:
+        recorded = {each.transaction for each in entry.listed}
+        transactions = [each for each in transactions if each not in recorded]
+    abort_transactions(cluster, transactions, epoch_bumps=epoch_bumps)
+    abort_leftovers(cluster, ledger.transactional_id(""), recorded, epoch_bumps=epoch_bumps)

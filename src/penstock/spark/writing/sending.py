@@ -1,0 +1,387 @@
+"""Encoded batches on their way to their partitions: a few at once, in order, none lost and none twice.
+
+A task writes a lot to a few partitions. Rows are encoded when enough of them have come for one partition; a batch
+leaves at once, while the next is being encoded. Up to IN_FLIGHT_MAX batches of a partition may be on their way: the
+broker takes them by their sequence numbers alone, so one that comes too early is refused rather than misplaced. When
+one fails for a reason that passes, nothing more leaves for its partition until all of them are back; then all that
+were not taken leave again, in order, with the numbers they had.
+
+A batch that is too large for its topic is cut in two, and later ones are made smaller. A single record that is too
+large ends the task.
+"""
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.client.batches import ProducerIdentity
+from penstock.client.cluster import Cluster
+from penstock.client.connection import Call
+from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
+from penstock.client.network import Link
+from penstock.client.producer import ACKS_ALL
+from penstock.client.request import Request
+from penstock.client.topology import TopicKeys
+from penstock.client.transactional import PRODUCE_ADDS_PARTITIONS, OpenTransaction, add_partitions
+from penstock.records.batch import SEQUENCE_MASK
+from penstock.spark.columns.encode import encode
+from penstock.spark.errors import WriteFailed
+from penstock.spark.writing.sink_options import SinkOptions
+from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
+from penstock.wire.produce import TOPIC_IDS, VERSION_MAX, VERSION_MIN
+from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
+
+IN_FLIGHT_MAX: Final = 3
+"""Batches of one partition. Brokers remember five by their numbers."""
+REQUESTS_MAX: Final = 4
+"""Requests at one broker."""
+WAIT_MS: Final = 1_000
+"""How long one wait for answers may last; another follows."""
+REFRESH_MS: Final = 5_000
+
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_FENCED = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    rows: pa.RecordBatch
+    """What it was made of, in case that it has to be made smaller."""
+    data: bytes
+    sequence: int
+    deadline_ms: float
+    is_sent: bool = False
+    is_taken: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    partition: TopicPartition
+    batches: deque[_Batch] = field(default_factory=deque)
+    """In order; those that are taken leave from the front."""
+    next_sequence: int = 0
+    in_flight: int = 0
+    is_failing: bool = False
+    """One was refused: nothing leaves before all are back."""
+    attempts: int = 0
+    retry_ms: float = 0.0
+    is_member: bool = False
+    """Of the transaction, as far as this side has to care."""
+
+
+class _Flight(NamedTuple):
+    node_id: int
+    link: Link
+    call: Call[ProduceResponse]
+    batches: dict[TopicPartition, _Batch]
+    started_ms: float
+
+
+class Sender:
+    """Writes for one producer: of a transaction, or idempotent without one."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        identity: ProducerIdentity,
+        transaction: OpenTransaction | None,
+        *,
+        epoch_bumps: bool,
+    ) -> None:
+        self.records = 0
+        """Taken by the broker so far."""
+        self.bytes = 0
+        self.buffered_bytes = 0
+        self._cluster = cluster
+        self._options = options
+        self._identity = identity
+        self._transaction = transaction
+        self._epoch_bumps = epoch_bumps
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self._flights: list[_Flight] = []
+        self._bytes_max: dict[str, int] = {}
+        """By topic, where it takes less than the option says."""
+        self._stale: set[str] = set()
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return sorted(self._queues)
+
+    # -- for callers ----------------------------------------------------------------------------------
+
+    def add(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Encode rows and send what can be sent. Blocks only while too much is buffered."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _Queue(partition)
+        deadline_ms = self._cluster.clock.now_ms() + self._options.delivery_timeout_ms
+        made = self._encode(queue, rows, queue.next_sequence, deadline_ms)
+        queue.batches += made
+        queue.next_sequence = (queue.next_sequence + rows.num_rows) & SEQUENCE_MASK
+        self.buffered_bytes += sum(len(each.data) for each in made)
+        self.poll(0)
+        while self.buffered_bytes > self._options.buffer_bytes_max:
+            self.poll(WAIT_MS)
+
+    def flush(self) -> None:
+        """Return when every row is taken; raise when one cannot be."""
+        while any(queue.batches for queue in self._queues.values()):
+            self.poll(WAIT_MS)
+
+    def poll(self, wait_ms: float) -> None:
+        self._dispatch()
+        self._collect(wait_ms)
+        self._dispatch()
+
+    def _encode(self, queue: _Queue, rows: pa.RecordBatch, sequence: int, deadline_ms: float) -> list[_Batch]:
+        bytes_max = self._bytes_max.get(queue.partition.topic, self._options.batch_bytes_max)
+        encoded = encode(
+            rows,
+            codec=self._options.codec,
+            timestamp_ms=self._cluster.clock.wall_ms(),
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            base_sequence=sequence,
+            is_transactional=self._transaction is not None,
+            batch_bytes_max=bytes_max,
+        )
+        made, start = [], 0
+        for each in encoded:
+            mine = rows.slice(start, each.count)
+            made.append(_Batch(mine, each.data, (sequence + start) & SEQUENCE_MASK, deadline_ms))
+            start += each.count
+        return made
+
+    # -- sending --------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        if self._stale:
+            # Where nobody answers, the batches come back here until their deadlines.
+            with suppress(*NETWORK_ERRORS):
+                self._cluster.refresh(self._stale, timeout_ms=REFRESH_MS)
+                self._stale.clear()
+        while True:
+            by_leader: dict[int, dict[TopicPartition, _Batch]] = {}
+            sizes: dict[int, int] = {}
+            for queue in self._queues.values():
+                batch = self._next(queue)
+                if batch is None:
+                    continue
+                leader = self._cluster.leader(queue.partition)
+                if leader is None:
+                    self._stale.add(queue.partition.topic)
+                    self._retry(
+                        queue, refused(f"partition {queue.partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+                    )
+                    continue
+                node_id = leader.leader
+                size = sizes.get(node_id, 0)
+                is_busy = sum(each.node_id == node_id for each in self._flights) >= REQUESTS_MAX
+                if is_busy or (size and size + len(batch.data) > self._options.request_bytes_max):
+                    continue
+                by_leader.setdefault(node_id, {})[queue.partition] = batch
+                sizes[node_id] = size + len(batch.data)
+            if not by_leader:
+                return
+            self._join([partition for batches in by_leader.values() for partition in batches])
+            for node_id, batches in by_leader.items():
+                self._start(node_id, batches)
+
+    def _next(self, queue: _Queue) -> _Batch | None:
+        if queue.is_failing:
+            if queue.in_flight or queue.retry_ms > self._cluster.clock.now_ms():
+                return None
+            queue.is_failing = False
+            for batch in queue.batches:
+                batch.is_sent = False
+        if queue.in_flight >= IN_FLIGHT_MAX:
+            return None
+        return next((batch for batch in queue.batches if not batch.is_sent and not batch.is_taken), None)
+
+    def _join(self, partitions: list[TopicPartition]) -> None:
+        """Before the first record of a partition leaves, the coordinator is to know that it takes part."""
+        if self._transaction is None or self._epoch_bumps:
+            return
+        new = [each for each in partitions if not self._queues[each].is_member]
+        if new:
+            try:
+                add_partitions(self._cluster, self._transaction, new)
+            except BrokerRefused as error:
+                raise _over(new[0], error.code) if error.code in _FENCED else error from error
+            for partition in new:
+                self._queues[partition].is_member = True
+
+    def _start(self, node_id: int, batches: dict[TopicPartition, _Batch]) -> None:
+        for partition, batch in batches.items():
+            batch.is_sent = True
+            self._queues[partition].in_flight += 1
+        try:
+            link = self._cluster.link(node_id)
+            call = link.start(self._request({partition: each.data for partition, each in batches.items()}))
+        except NETWORK_ERRORS as error:
+            self._lost(batches, error)
+            return
+        self._flights.append(_Flight(node_id, link, call, batches, self._cluster.clock.now_ms()))
+
+    def _request(self, contents: dict[TopicPartition, bytes]) -> Request[ProduceResponse]:
+        topics: dict[str, list[ProducePartition]] = {}
+        for (topic, partition), data in contents.items():
+            topics.setdefault(topic, []).append(ProducePartition(partition, memoryview(data)))
+        keys = TopicKeys(self._cluster.info, topics)
+        timeout_ms = self._cluster.settings.request_timeout_ms
+        transactional_id = None if self._transaction is None else self._transaction.transactional_id
+
+        def write(version: int) -> bytes:
+            named = [ProduceTopic(keys.key(name, version >= TOPIC_IDS), topics[name]) for name in topics]
+            return produce_body(version, ProduceRequest(transactional_id, ACKS_ALL, timeout_ms, named))
+
+        def read(body: memoryview, version: int) -> ProduceResponse:
+            response = read_produce_response(body, version)
+            return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
+
+        low, high = VERSION_MIN, keys.newest(VERSION_MAX, TOPIC_IDS)
+        if transactional_id is not None:
+            if self._epoch_bumps:
+                low = PRODUCE_ADDS_PARTITIONS
+            else:
+                high = min(high, PRODUCE_ADDS_PARTITIONS - 1)
+        return Request(Api.PRODUCE, low, high, write, read)
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def _collect(self, wait_ms: float) -> None:
+        clock = self._cluster.clock
+        if not any(each.call.is_done for each in self._flights):
+            pauses = [
+                each.retry_ms for each in self._queues.values() if each.is_failing and not each.in_flight
+            ]
+            if pauses:
+                wait_ms = min(wait_ms, max(0.0, min(pauses) - clock.now_ms()))
+            if self._flights:
+                self._wait(wait_ms)
+            elif pauses and wait_ms > 0:
+                clock.sleep_ms(wait_ms)
+        done = [each for each in self._flights if each.call.is_done]
+        self._flights = [each for each in self._flights if not each.call.is_done]
+        for flight in done:
+            self._land(flight)
+
+    def _wait(self, wait_ms: float) -> None:
+        links = {id(each.link): each.link for each in self._flights if each.link.is_open}
+        for link in self._cluster.network.wait(list(links.values()), wait_ms):
+            with suppress(*NETWORK_ERRORS):  # its calls carry the error
+                link.read()
+        now_ms = self._cluster.clock.now_ms()
+        for flight in self._flights:
+            # The broker itself waits as long for its followers, so its answer gets a little more.
+            if (
+                not flight.call.is_done
+                and now_ms - flight.started_ms > self._cluster.settings.request_timeout_ms * 1.5
+            ):
+                flight.link.close()
+
+    def _land(self, flight: _Flight) -> None:
+        left = dict(flight.batches)
+        try:
+            response = flight.call.result()
+        except NETWORK_ERRORS as error:
+            self._lost(left, error)
+            return
+        for topic, results in response.topics:
+            for result in results:
+                partition = TopicPartition(str(topic), result.partition)
+                batch = left.pop(partition, None)
+                if batch is not None:
+                    self._settle(self._queues[partition], batch, result, response.node_endpoints)
+        if left:
+            self._lost(left, refused("Produce", ErrorCode.UNKNOWN_SERVER_ERROR, "a partition was left out"))
+
+    def _lost(self, batches: dict[TopicPartition, _Batch], error: ClientError) -> None:
+        for partition in batches:
+            self._stale.add(partition.topic)
+            self._queues[partition].in_flight -= 1
+            self._retry(self._queues[partition], error)
+
+    def _settle(
+        self, queue: _Queue, batch: _Batch, result: ProduceResult, endpoints: list[NodeEndpoint]
+    ) -> None:
+        queue.in_flight -= 1
+        code = result.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            batch.is_taken = True
+            queue.attempts = 0
+            while queue.batches and queue.batches[0].is_taken:
+                taken = queue.batches.popleft()
+                self.records += taken.rows.num_rows
+                self.bytes += len(taken.data)
+                self.buffered_bytes -= len(taken.data)
+            return
+        words = "; ".join(dict.fromkeys(each.message for each in result.record_errors if each.message))
+        problem = refused(f"partition {queue.partition}", code, words or result.error_message)
+        is_behind = batch is not queue.batches[0]
+        if code in _TOO_LARGE:
+            self._make_smaller(queue, batch)
+            self._retry(queue, problem)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (is_behind or queue.is_failing):
+            self._retry(queue, problem)  # one before it was not taken
+        elif code in RETRIABLE:
+            hint = result.current_leader
+            if hint is None or not self._cluster.learn(queue.partition, hint, endpoints):
+                self._stale.add(queue.partition.topic)
+            self._retry(queue, problem)
+        elif code in _FENCED:
+            raise _over(queue.partition, code)
+        else:
+            raise problem
+
+    def _make_smaller(self, queue: _Queue, batch: _Batch) -> None:
+        topic, size = queue.partition.topic, len(batch.data)
+        if batch.rows.num_rows == 1:
+            raise WriteFailed(
+                f"a record of {size} bytes is too large for topic {topic}, see its max.message.bytes"
+            )
+        raw = max(1, batch.rows.nbytes)
+        limit = min(self._bytes_max.get(topic, self._options.batch_bytes_max), raw)
+        self._bytes_max[topic] = max(1, limit // 2)
+        at = queue.batches.index(batch)
+        middle = batch.rows.num_rows // 2
+        halves: list[_Batch] = []
+        for start, count in ((0, middle), (middle, batch.rows.num_rows - middle)):
+            sequence = (batch.sequence + start) & SEQUENCE_MASK
+            halves += self._encode(queue, batch.rows.slice(start, count), sequence, batch.deadline_ms)
+        del queue.batches[at]
+        for offset, half in enumerate(halves):
+            queue.batches.insert(at + offset, half)
+        self.buffered_bytes += sum(len(each.data) for each in halves) - size
+
+    def _retry(self, queue: _Queue, error: ClientError) -> None:
+        client, now_ms = self._cluster.settings, self._cluster.clock.now_ms()
+        if not queue.is_failing:
+            pause_ms = min(
+                client.retry_backoff_ms * 2 ** min(queue.attempts, 10), client.retry_backoff_ms_max
+            )
+            queue.retry_ms = now_ms + pause_ms * self._cluster.rng.uniform(0.8, 1.2)
+            queue.attempts += 1
+            queue.is_failing = True
+        if queue.batches and now_ms >= queue.batches[0].deadline_ms:
+            seconds = self._options.delivery_timeout_ms / 1000
+            raise TimedOut(f"rows for {queue.partition} were not delivered within {seconds:g} s: {error}")
+
+
+def _over(partition: TopicPartition, code: int) -> WriteFailed:
+    return WriteFailed(
+        f"partition {partition} refused the rows of this task, {ErrorCode(code).name}: its transaction has ended, "
+        "because it took longer than kafka.transaction.timeout.ms or another run has taken over"
+    )

@@ -1,0 +1,161 @@
+"""What `df.write` and `writeStream` are to Spark.
+
+Spark makes a writer on the driver, pickles it into the tasks of a job or of one micro-batch, and makes another to
+commit. So nothing travels but in a task's message, and nothing here holds a connection. What a task must know of
+where it is (query, run, batch, attempt) it reads from Spark's task context.
+
+    sink_options  what a writer was told, checked      rows          columns, and rows by topic
+    write_task    rows to partitions                   sending       batches on their way
+    job           a batch job: all or nothing          micro_batch   a stream's batch: once
+    ledger        what a query has committed           transactions  opened by tasks, ended by the driver
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from penstock.client.cluster import Cluster
+from penstock.spark.errors import BadOption
+from penstock.spark.writing.job import JobTaskResult, abort_job, commit_job, write_job_rows
+from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, abort_batch, commit_batch, write_rows
+from penstock.spark.writing.rows import check_columns
+from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+"""Local properties that Spark gives the tasks of a streaming query."""
+
+
+def writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "JobWriter":
+    """For df.write. Mistakes in options or columns are told here, before anything runs."""
+    if overwrite:
+        raise BadOption(
+            "mode overwrite is not for topics, expected mode append: records are added, never replaced"
+        )
+    return JobWriter(_checked(schema, options), uuid.uuid4().hex)
+
+
+def stream_writer(
+    schema: StructType,
+    options: Mapping[str, str],
+    overwrite: bool,  # noqa: ARG001  # output mode complete: each batch adds the whole result, as Spark's own sink does
+) -> "StreamWriter | JobLikeStreamWriter":
+    """For writeStream."""
+    read = _checked(schema, options)
+    return StreamWriter(read) if read.is_transactional else JobLikeStreamWriter(read)
+
+
+def _checked(schema: StructType, options: Mapping[str, str]) -> SinkOptions:
+    read = read_sink_options(options)
+    check_columns(schema, read.topic)
+    return read
+
+
+def _connect(options: SinkOptions) -> Cluster:
+    return Cluster(options.servers, options.client)
+
+
+@dataclass(frozen=True)
+class JobMessage(WriterCommitMessage):
+    result: JobTaskResult
+
+
+@dataclass(frozen=True)
+class StreamMessage(WriterCommitMessage):
+    result: TaskResult
+
+
+class JobWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions, job: str) -> None:
+        self._options = options
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> JobMessage:
+        context = _context()
+        # An attempt's number is unique in the application, also where a stage runs twice.
+        task = f"{context.partitionId()}.{context.taskAttemptId()}"
+        with _connect(self._options) as cluster:
+            return JobMessage(write_job_rows(cluster, self._options, self._job, task, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with _connect(self._options) as cluster:
+            commit_job(cluster, self._options, self._job, _job_results(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with _connect(self._options) as cluster:
+            abort_job(cluster, self._options, self._job, _job_results(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once: see `micro_batch`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def connect(self) -> Cluster:
+        return _connect(self._options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
+        place = _place(_context())
+        with self.connect() as cluster:
+            return StreamMessage(write_rows(cluster, self._options, place, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with self.connect() as cluster:
+            commit_batch(cluster, self._options, _stream_results(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with self.connect() as cluster:
+            abort_batch(cluster, self._options, _stream_results(messages), batchId)
+
+
+class JobLikeStreamWriter(DataSourceStreamArrowWriter):
+    """At least once, for `transactional` = false: rows are there when they are written."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> JobMessage:
+        with _connect(self._options) as cluster:
+            return JobMessage(write_job_rows(cluster, self._options, "", "", iterator))
+
+
+def _job_results(messages: Sequence[WriterCommitMessage | None]) -> list[JobTaskResult]:
+    return [each.result for each in messages if isinstance(each, JobMessage)]
+
+
+def _stream_results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [each.result for each in messages if isinstance(each, StreamMessage)]
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "rows are written by tasks"
+    return context
+
+
+def _place(context: TaskContext) -> TaskPlace:
+    told = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
+    missing = [name for name, value in told.items() if not value]
+    if missing:
+        raise BadOption(
+            f"Spark did not tell the task its {missing[0]}, which the sink needs to write each batch once; "
+            "option transactional=false does without"
+        )
+    return TaskPlace(
+        query=str(told[QUERY_ID]),
+        run=str(told[RUN_ID]),
+        batch=int(str(told[BATCH_ID])),
+        task=context.partitionId(),
+        attempt=context.attemptNumber(),
+    )
