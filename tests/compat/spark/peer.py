@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from tests.compat.kafka.peer import CACHE, REPOSITORY, locked
 
 from penstock.spark.errors import SparkMissing
-from penstock.spark.java import prepare_java
+from penstock.spark.home import quick_home
+from penstock.spark.java import cache_directory, prepare_java
 from penstock.spark.session import LIGHT
 
 HERE = Path(__file__).resolve().parent
@@ -179,6 +181,9 @@ def spark_session(
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     environment = {**kept, **java, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PYTHONPATH"] = str(REPOSITORY) if connector is None else ""
+    home = quick_home(Path(pyspark.__file__).parent, cache_directory()) if connector is None else None
+    if home is not None:  # as light_session has it
+        environment["SPARK_HOME"] = str(home)
     command = [str(python), str(HERE / "session.py"), json.dumps(settings), *sources]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(

@@ -13,7 +13,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.group_offsets import fetch_offsets
 from penstock.client.groups import delete_group
 from penstock.client.settings import parse_servers
-from penstock.spark import replay as replaying
+from penstock.spark.archiving import replay as replaying
 from penstock.spark.archiving.archive_table import Archive, files_of, install, write_archive
 from penstock.spark.archiving.replay import ReplayJob, replay
 from penstock.spark.errors import ArchiveFault

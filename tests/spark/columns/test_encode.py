@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.records import Codec, Record, RecordBatch, build_batch
-from penstock.spark import encode as encoding
+from penstock.spark.columns import encode as encoding
 from penstock.spark.columns.decode import Decoder
 from penstock.spark.columns.encode import EncodedBatch, encode
 from penstock.spark.schema import ARROW_TYPES, COLUMNS

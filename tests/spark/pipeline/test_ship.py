@@ -21,5 +21,5 @@ def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path)
     )
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith(str(file / "penstock" / "spark" / "fetch.pyc"))
+    assert done.stdout.splitlines()[0].startswith(str(file / "penstock" / "spark" / "reading" / "fetch.pyc"))
     assert done.stdout.splitlines()[1] == "penstock"

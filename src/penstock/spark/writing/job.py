@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from penstock.client.cluster import Cluster
 from penstock.client.identity import init_producer_id
-from penstock.client.transactional import OpenTransaction, end_transactions, uses_epoch_bumps
+from penstock.client.transactional import (
+    OpenTransaction,
+    describe_transactions,
+    end_transactions,
+    init_transactions,
+    uses_epoch_bumps,
+)
 from penstock.spark.errors import RowsLost, WriteFailed
 from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
@@ -32,6 +38,7 @@ from penstock.spark.writing.transactions import (
 from penstock.spark.writing.write_task import TaskWriter, Written
 
 ID_PREFIX: Final = "penstock-spark-job-"
+MARK_TIMEOUT_MS: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ def write_job_rows(
         if not options.is_transactional:
             return Sender(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
         transaction = open_transaction(cluster, options, f"{_prefix(job)}{task}")
+        if describe_transactions(cluster, [_aborted_mark(job)]):
+            raise WriteFailed("the job has failed in another task, and is aborted")
         return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
 
     try:
@@ -88,12 +97,22 @@ def commit_job(cluster: Cluster, options: SinkOptions, job: str, results: Sequen
 
 
 def abort_job(cluster: Cluster, options: SinkOptions, job: str, results: Sequence[JobTaskResult]) -> None:
-    """Spark does not wait for tasks that still run when another has failed: they are fenced."""
+    """Spark does not wait for tasks that still run when another has failed: they are fenced.
+
+    One that has not opened its transaction yet is not among them. So the mark is set first, and a task looks for it
+    when it has opened its own: either it sees the mark, or it is seen here.
+    """
     if not options.is_transactional:
         return
+    init_transactions(cluster, _aborted_mark(job), MARK_TIMEOUT_MS)
     transactions = [each.transaction for each in results if each.transaction is not None]
     abort_transactions(cluster, transactions, epoch_bumps=uses_epoch_bumps(cluster))
     fence_all(cluster, _prefix(job))
+
+
+def _aborted_mark(job: str) -> str:
+    """A transactional id that is there once the job is aborted."""
+    return f"{_prefix(job)}aborted"
 
 
 def _prefix(job: str) -> str:
