@@ -115,7 +115,9 @@ def test_every_make_target_that_is_named_exists() -> None:
     sorted(
         set(
             re.findall(
-                r"^penstock ((?:(?:log|topics|configs|groups|transactions|pipeline) )?[a-z-]+)", README, re.MULTILINE
+                r"^penstock ((?:(?:log|topics|configs|groups|transactions|pipeline) )?[a-z-]+)",
+                README,
+                re.MULTILINE,
             )
         )
     ),

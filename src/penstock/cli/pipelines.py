@@ -16,10 +16,10 @@ from penstock.cli.output import complain, print_json, print_table, show_time
 from penstock.cli.pipeline_show import columns, row_of, show_of
 from penstock.spark.pipeline.errors import BadPipeline, CannotRun, FlowFailed, Problem
 from penstock.spark.pipeline.load import load
+from penstock.spark.pipeline.options import SERVERS_DEFAULT
 from penstock.spark.pipeline.spec import PipelineSpec
 
 SPARK_LOG = "spark.log"
-SERVERS_DEFAULT = "127.0.0.1:9092"
 
 
 def validate(
@@ -100,6 +100,7 @@ def _run(
     conf: Mapping[str, str],
     as_json: bool,
 ) -> int:
+    from penstock.spark.pipeline.brokers import check_brokers  # noqa: PLC0415
     from penstock.spark.pipeline.build import Builder  # noqa: PLC0415
     from penstock.spark.pipeline.lag import commit_positions  # noqa: PLC0415
     from penstock.spark.pipeline.run import Runner, missing_packages  # noqa: PLC0415
@@ -112,6 +113,8 @@ def _run(
     servers = server or spec.bootstrap or SERVERS_DEFAULT
     log = spec.state / SPARK_LOG
     with RunLock(spec):
+        if remote is None:  # else it is that server that must reach them
+            check_brokers(spec, servers)
         if not as_json:
             print(
                 f"pipeline {spec.name}: starting Spark at {remote or master}; its log is {log}",
@@ -199,13 +202,17 @@ def status(file: Path, *, server: str | None, as_json: bool) -> int:
 
 def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> None:
     """Replace the lag of the last batch by that of this moment."""
+    from penstock.spark.pipeline.checkpoint import positions_in  # noqa: PLC0415
     from penstock.spark.pipeline.lag import lag_now  # noqa: PLC0415
     from penstock.spark.pipeline.progress import offsets  # noqa: PLC0415
 
     flows = {each.name: each for each in spec.flows}
     for each in found["flows"]:
-        flow, positions = flows.get(each.get("flow")), offsets(each.get("positions"))
-        if flow is None or positions is None:
+        flow = flows.get(each.get("flow"))
+        if flow is None:
+            continue
+        positions = offsets(each.get("positions")) or positions_in(spec, flow)
+        if positions is None:
             continue
         servers = server or spec.bootstrap or found.get("bootstrap") or SERVERS_DEFAULT
         try:

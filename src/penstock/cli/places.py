@@ -12,9 +12,9 @@ from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.directory import layout_of
+from penstock.storage.directory import is_log, is_log_directory, layout_of
 from penstock.storage.marks import Marks, read_marks
-from penstock.vfs import Entry, Vfs
+from penstock.vfs import Vfs
 
 
 class Place(NamedTuple):
@@ -50,11 +50,11 @@ def locate(vfs: Vfs, path: str) -> Place:
         raise Refused(f"{path} is a file, not a directory; `penstock log dump` shows files")
     path = os.path.normpath(path)
     entries = vfs.list_dir(path)
-    if any(_is_log(entry) for entry in entries) or (
+    if any(is_log(entry) for entry in entries) or (
         Place.partition_of(path) and any(entry.name == names.PARTITION_METADATA for entry in entries)
     ):
         return _partition(vfs, path)
-    if _is_log_directory(entries):
+    if is_log_directory(entries):
         return _log_directory(vfs, path, _meta_of(vfs, path))
     if any(entry.is_dir and entry.name == "logs" for entry in entries):
         layout = layout_of(vfs, path)
@@ -63,18 +63,6 @@ def locate(vfs: Vfs, path: str) -> Place:
         f"{path} is no log: expected a data directory (logs/ and meta/), a log directory ({ck.META_PROPERTIES}) "
         "or a partition (.log files)"
     )
-
-
-def _is_log(entry: Entry) -> bool:
-    parsed = names.parse_segment_file(entry.name)
-    return parsed is not None and parsed.kind == names.LOG
-
-
-def _is_log_directory(entries: list[Entry]) -> bool:
-    files = {entry.name for entry in entries if not entry.is_dir}
-    if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
-        return True
-    return any(entry.is_dir and names.parse_partition_dir(entry.name) for entry in entries)
 
 
 def _meta_of(vfs: Vfs, logs: str) -> str:
@@ -102,5 +90,5 @@ def _partition(vfs: Vfs, path: str) -> Place:
         path = whole if path in (".", "..") else f"./{path}"
     if not os.path.isabs(path):
         above = os.path.dirname(path)
-    is_known = Place.partition_of(path) is not None and _is_log_directory(vfs.list_dir(above))
+    is_known = Place.partition_of(path) is not None and is_log_directory(vfs.list_dir(above))
     return Place(above if is_known else None, _meta_of(vfs, above), (path,), is_partition=True)

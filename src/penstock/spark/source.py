@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.base.errors import KafkaError
 from penstock.spark.errors import BadOption
 from penstock.spark.reading.options import for_batch, for_stream, read_options
 from penstock.spark.schema import default_schema, wanted_columns
@@ -51,13 +52,19 @@ class DefaultSource(DataSource):
         return BatchReader(wanted_columns(schema), for_batch(read_options(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        if PATH in self.options:
-            raise BadOption(
-                "option path is for spark.read: a stream reads topics from a broker, with subscribe"
-            )
+        """Raises nothing: where PySpark makes a stream's reader it loses what is raised."""
         from penstock.spark.reading.stream import StreamReader  # noqa: PLC0415
 
-        return StreamReader(wanted_columns(schema), for_stream(read_options(self.options)))
+        try:
+            if PATH in self.options:
+                raise BadOption(
+                    "option path is for spark.read: a stream reads topics from a broker, with subscribe"
+                )
+            return StreamReader(wanted_columns(schema), for_stream(read_options(self.options)))
+        except KafkaError as error:
+            from penstock.spark.reading.refused import RefusedStream  # noqa: PLC0415
+
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.writing.sink import writer  # noqa: PLC0415

@@ -11,7 +11,7 @@ of two recovery points the lower counts, because whoever lowered one had a reaso
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, random_uuid, uuid_text
@@ -27,7 +27,7 @@ from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
-from penstock.vfs import Draft, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
+from penstock.vfs import Draft, Entry, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,6 +47,20 @@ class DirectoryRefused(StorageError):
 class Layout(NamedTuple):
     logs: str
     meta: str
+
+
+def is_log(entry: Entry) -> bool:
+    """Whether it is a segment's file of records."""
+    parsed = names.parse_segment_file(entry.name)
+    return parsed is not None and parsed.kind == names.LOG
+
+
+def is_log_directory(entries: Sequence[Entry]) -> bool:
+    """Whether a directory that has these is a log directory as Kafka knows it: partitions, and files about them."""
+    files = {entry.name for entry in entries if not entry.is_dir}
+    if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
+        return True
+    return any(entry.is_dir and names.parse_partition_dir(entry.name) for entry in entries)
 
 
 def layout_of(vfs: Vfs, path: str) -> Layout:

@@ -71,6 +71,7 @@ def read_until(
     raise AssertionError(f"it ended before that: {told} {process.stderr.read()}")
 
 
+@pytest.mark.long  # a minute of two cores; `test_demo` runs the command, `test_pipelines` stops and resumes
 def test_a_run_is_shown_asked_about_stopped_and_resumed(tmp_path: Path) -> None:
     from deltalake import DeltaTable  # noqa: PLC0415
 

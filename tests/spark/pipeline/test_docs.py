@@ -25,9 +25,13 @@ def test_the_files_that_the_page_shows_are_sound(tmp_path: Path, kind: str, text
 
 
 def test_the_page_names_every_key() -> None:
-    source = Path(load.__code__.co_filename).with_name("parse.py").read_text()
+    home = Path(load.__code__.co_filename)
+    source = "".join(home.with_name(name).read_text() for name in ("parse.py", "values.py"))
     keys = set(
-        re.findall(r'(?:text|required|choice|texts|number|flag|settings|tables)\(\s*"([a-z_]+)"', source)
+        re.findall(
+            r'(?:text|required|_schema|choice|texts|number|flag|settings|tables)\(\s*(?:table, )?"([a-z_]+)"',
+            source,
+        )
     )
 
     assert {"pipeline", "bad_records", "partition_by", "upsert", "static"} <= keys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.pipeline.errors import SENTENCE_CHARS_MAX, one_sentence
+from penstock.spark.pipeline.errors import BUSY, NO_WATERMARK, SENTENCE_CHARS_MAX, one_sentence
 
 WORKER = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted. SQLSTATE: XXKST
 === Streaming Query ===
@@ -43,6 +43,18 @@ Caused by: java.lang.Exception: Something: else
             "stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 (TID 3) "
             "(127.0.0.1 executor 1): java.io.IOException: no such file",
             "no such file",
+        ),
+        (
+            "Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent failure: "
+            "Lost task 0.0 (TID 0) (127.0.0.1 executor driver): org.apache.spark.SparkException: Python worker failed "
+            "to connect back.\n\tat org.apache.spark.api.python.PythonWorkerFactory",
+            BUSY,
+        ),
+        (
+            "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. This output mode is "
+            "not supported for streaming aggregations without watermark on streaming DataFrames/DataSets. SQLSTATE: "
+            "42KDE;\nAggregate [kind#1]",
+            NO_WATERMARK,
         ),
         ("java.lang.IllegalStateException: There is no more disk", "There is no more disk"),
         ("", "Exception"),

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.spark.pipeline import FlowFailed, load
+from penstock.spark.pipeline import BadPipeline, FlowFailed, load
 from penstock.spark.pipeline.build import Builder
-from penstock.spark.pipeline.run import LEFT, STARTS_MAX, TOO_SLOW, Runner
+from penstock.spark.pipeline.errors import TOO_SLOW, Problem, one_sentence
+from penstock.spark.pipeline.run import LEFT, STARTS_MAX, Runner
 from penstock.spark.pipeline.state import StatusFile
 
 TWO = """
@@ -50,8 +51,8 @@ class Query:
         return [Progress(each) for each in range(self.batches)]
 
     @property
-    def lastProgress(self) -> Progress:  # noqa: N802
-        return self.recentProgress[-1]
+    def lastProgress(self) -> Progress | None:  # noqa: N802
+        return self.recentProgress[-1] if self.recentProgress else None
 
     @property
     def status(self) -> dict[str, Any]:
@@ -144,10 +145,79 @@ def test_one_that_is_always_too_slow_fails(tmp_path: Path) -> None:
         starts.append(flow)
         raise RuntimeError(TOO_SLOW)
 
-    with pytest.raises(FlowFailed, match=f"flow one failed: {TOO_SLOW}"):
+    with pytest.raises(
+        FlowFailed, match=f"flow one failed: {TOO_SLOW}: the machine is too busy to start .*; nothing is lost"
+    ):
         runner(tmp_path, start).run(threading.Event())
 
     assert starts == ["one"] * STARTS_MAX
+
+
+def test_one_that_is_too_slow_again_and_again_while_it_runs_fails_and_one_that_gets_on_does_not(
+    tmp_path: Path,
+) -> None:
+    """A batch that ends is a new beginning: in a month every flow is too slow now and then."""
+    starts = {"one": 0, "two": 0}
+
+    def start(flow: str) -> Query:
+        starts[flow] += 1
+        query = Query(error=TOO_SLOW if flow == "one" or starts[flow] < 2 * STARTS_MAX else None)
+        query.batches = starts[flow] if flow == "two" else 0
+        return query
+
+    with pytest.raises(FlowFailed, match="flow one failed"):
+        runner(tmp_path, start).run(threading.Event())
+    assert starts["one"] == STARTS_MAX
+    starts = {"one": 2 * STARTS_MAX, "two": 0}
+    only = runner(tmp_path, lambda flow: Query() if flow == "one" else start(flow))
+    only.run(threading.Event())
+
+    assert starts["two"] == 2 * STARTS_MAX
+    assert [each.state for each in only.flows] == ["finished", "finished"]
+
+
+def test_a_flow_is_started_when_the_one_before_is_at_its_first_batch(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Slow(Query):
+        batches = 0
+
+        @property
+        def recentProgress(self) -> list[Progress]:  # noqa: N802
+            return []
+
+        @property
+        def status(self) -> dict[str, Any]:
+            messages = ["Initializing sources", "Getting offsets from x", "Processing new data"]
+            told.append(messages[min(len(told), 2)])
+            return {"isTriggerActive": False, "isDataAvailable": False, "message": told[-1]}
+
+    def start(flow: str) -> Query:
+        if flow == "one":
+            return Slow(looks=6)
+        assert told[-1] == "Processing new data"
+        return Query()
+
+    runner(tmp_path, start).run(threading.Event())
+
+    assert len(told) == 3
+
+
+def test_what_python_was_too_slow_for_is_asked_of_spark_again(tmp_path: Path) -> None:
+    asked = []
+
+    class SlowBuilder(FakeBuilder):
+        def rows(self, flow: Any) -> Rows:
+            asked.append(flow.name)
+            if len(asked) in (1, 4):
+                raise BadPipeline([Problem("p.yaml:3", "sources.s", one_sentence(RuntimeError(TOO_SLOW)))])
+            return Rows()
+
+    runs = runner(tmp_path, lambda _: Query())
+    runs._builder = cast(Builder, SlowBuilder(lambda _: Query()))
+    runs.run(threading.Event())
+
+    assert asked == ["one", "one", "two", "one", "one", "two"]
 
 
 def test_a_flow_that_cannot_start_stops_those_that_did(tmp_path: Path) -> None:

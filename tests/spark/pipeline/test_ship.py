@@ -4,7 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.spark.pipeline.ship import zipped
+import pytest
+
+from penstock.spark.pipeline.ship import quiet_queries, zipped
 
 
 def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path) -> None:
@@ -23,3 +25,16 @@ def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith(str(file / "penstock" / "spark" / "reading" / "fetch.pyc"))
     assert done.stdout.splitlines()[1] == "penstock"
+
+
+def test_a_query_that_spark_refuses_is_no_page_of_json_on_the_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    quiet_queries()
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).exception("no such column", errorClass="UNRESOLVED_COLUMN")
+    PySparkLogger.getLogger("another of PySpark").error("is heard")
+
+    assert capfd.readouterr().err.count('"msg"') == 1

@@ -1,10 +1,12 @@
 """A pipeline's file is checked without Spark: every mistake is told with its line, its key, and what was expected."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.spark.pipeline import BadPipeline, load
+from penstock.spark.pipeline.ddl import wrong_in_schema
 from penstock.spark.pipeline.load import FILE_BYTES_MAX
 from penstock.spark.pipeline.spec import (
     BatchSink,
@@ -183,12 +185,123 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
             HEAD + "bootstrap: nowhere:port\n" + FLOW,
             "p.yaml:4: bootstrap: ",
         ),
+        (
+            HEAD + "flows:\n  f: {reads: s, to: {parquet: out}}\n  g: {reads: s, to: {parquet: ./out}}\n",
+            "p.yaml:6: flows.g.to.parquet: ",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     found = problems(tmp_path, text)
 
     assert any(each.startswith(expected) for each in found), found
+
+
+SOURCE = "pipeline: p\nsources:\n  s:\n    topic: t\n    options:\n      OPTION\n" + FLOW
+SINK = HEAD + "flows:\n  f:\n    reads: s\n    to:\n      topic: t\n      options: {OPTION}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "expected"),
+    [
+        (
+            SOURCE,
+            "startingOffset: latest",
+            "6: sources.s.options.startingOffset: there is no option startingOffset, ",
+        ),
+        (
+            SOURCE,
+            "minPartitions: 0",
+            "6: sources.s.options.minPartitions: option minPartitions is '0', expected a ",
+        ),
+        (
+            SOURCE,
+            "endingOffsets: latest",
+            "6: sources.s.options.endingOffsets: option endingOffsets is not for ",
+        ),
+        (
+            SOURCE,
+            "startingTimestamp: noon",
+            "6: sources.s.options.startingTimestamp: option startingTimestamp is ",
+        ),
+        (
+            SOURCE.replace("    topic", "    static: true\n    topic"),
+            "startingOffsets: latest",
+            "7: sources.s.options.startingOffsets: option startingOffsets is latest, expected earliest or offsets",
+        ),
+        (SINK, "kafka.linger: 5", "9: flows.f.to.options.kafka.linger: the sink has no option kafka.linger"),
+        (
+            SINK,
+            "kafka.acks: 1",
+            "9: flows.f.to.options.kafka.acks: option kafka.acks is '1', expected all or -1",
+        ),
+    ],
+)
+def test_options_that_the_source_or_the_sink_refuses_are_told_without_spark(
+    tmp_path: Path, text: str, option: str, expected: str
+) -> None:
+    [problem] = problems(tmp_path, text.replace("OPTION", option))
+
+    assert problem.startswith(f"p.yaml:{expected}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ("id BIGIN", "'id BIGIN' has BIGIN for a type, which there is not; did you mean BIGINT?"),
+        ("id BIGINT, tags ARRAY<STRING", "has a < that is not closed, expected columns with types, such as "),
+        ("id BIGINT), n INT", "has a ) that was not opened"),
+        ("id", "'id' has 'id' for a column, expected columns with types"),
+        ("id BIGINT,", "has '' for a column"),
+        ("struct<a: INT>", "has 'struct<a: INT>' for a column"),
+        ("at STRUCT<a: INT, b: NUMBER>", "has NUMBER for a type"),
+    ],
+)
+def test_a_mistake_in_a_schema_is_seen_without_spark(tmp_path: Path, schema: str, expected: str) -> None:
+    text = f'pipeline: p\nsources:\n  s:\n    topic: t\n    value: json\n    schema: "{schema}"\n' + FLOW
+
+    [problem] = problems(tmp_path, text)
+
+    assert problem.startswith("p.yaml:6: sources.s.schema: ")
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "id BIGINT NOT NULL COMMENT 'a, b <', `a, b` string, n DECIMAL(10, 2)",
+        "a: INT, b: STRUCT<c: MAP<STRING, ARRAY<INT>>, d: STRUCT<e: DATE>>, f INTERVAL DAY TO SECOND",
+        "1st INT,\n  größe DOUBLE, v VARIANT, s STRING COLLATE UTF8_LCASE, e STRUCT<>",
+    ],
+)
+def test_a_schema_that_spark_takes_is_taken(schema: str) -> None:
+    assert wrong_in_schema(schema) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pipeline: p\nsources: {s: {topic: t, value: jsn, schema: id INT, bad_records: keep}}\n" + FLOW,
+        "pipeline: p\nsources: {s: {topic: t, value: raw, key: jsn, key_schema: id INT}}\n" + FLOW,
+        HEAD + "flows: {f: {reads: s, to: {topic: t, value: strng, column: a}}}\n",
+        HEAD + "flows: {f: {reads: s, to: {topics: by row, value: rw}}}\n",
+    ],
+)
+def test_one_mistake_is_one_complaint(tmp_path: Path, text: str) -> None:
+    [problem] = problems(tmp_path, text)
+
+    assert "is not known, expected json, string or raw" in problem
+
+
+def test_a_package_that_is_not_there_is_told_with_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+    [problem] = problems(tmp_path, "\nfrom deltalake import DeltaTable\n", "p.py")
+
+    assert problem.startswith("p.py:2: raised ModuleNotFoundError: ")
+    assert problem.endswith(": `pip install 'penstock[delta]'`")
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -101,6 +101,16 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
         BadTable, match="has column id as long, the flow writes it as string; expected the same columns"
     ):
         opened(path, other, [])
+    more = arrow_schema(StructType([*SCHEMA.fields, StructField("at", DateType())]))
+    with pytest.raises(
+        BadTable, match="has no column at, which the flow writes; expected the same columns: "
+    ):
+        opened(path, more, [])
+    fewer = arrow_schema(StructType(SCHEMA.fields[:1]))
+    with pytest.raises(
+        BadTable, match=r"has column kind, which the flow does not write; .*remove the table if"
+    ):
+        opened(path, fewer, [])
     with pytest.raises(BadTable, match="is partitioned by nothing, the flow by kind"):
         opened(path, arrow_schema(SCHEMA), ["kind"])
 
@@ -171,3 +181,4 @@ def test_two_rows_of_one_key_in_one_batch_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadTable, match="1 rows of one batch have the same id as another"):
         merge(sink, "f", Batch((1, "a"), (1, "b")), 0)  # type: ignore[arg-type]
+    assert not (tmp_path / "t").exists(), "a table with these columns would be in the way of the next try"

@@ -132,7 +132,7 @@ def test_times_as_spark_writes_them(text: str, expected: int) -> None:
         ({**TOPIC, "startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "has -1 for a-0"),
         (
             {**TOPIC, "startingTimestamp": "noon"},
-            "option startingTimestamp is 'noon', expected a whole number",
+            "option startingTimestamp is 'noon', expected a time in milliseconds since 1970",
         ),
         ({**TOPIC, "startingOffsetsByTimestampStrategy": "x"}, "expected error or latest"),
         (

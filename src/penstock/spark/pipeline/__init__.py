@@ -8,7 +8,9 @@
     declare   a pipeline in Python               progress  what Spark tells of a query, as numbers for people
     errors    sentences                          topics    rows that change, into topics
     ship      what executors need                run       all flows in one session: started, watched, stopped
-                                                 lag       how far the flows are behind, asked of the brokers
+    values    what several parts have            lag       how far the flows are behind, asked of the brokers
+    ddl       schemas, without Spark             checkpoint  where a flow is, by its files
+    options   for the Spark source and sink      brokers   whether they are there, before Spark is started
 
 A file is checked without Spark, then analysed by Spark, then run. Everything that a run leaves behind is under the
 pipeline's checkpoint directory.

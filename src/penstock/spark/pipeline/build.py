@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .codec import Unfit, decode, encode, wanted_schema
+from .codec import Unfit, columns_of, decode, encode, wanted_schema
 from .errors import BadPipeline, Problem, one_sentence
 from .graph import needed
+from .options import SERVERS_DEFAULT, sink_options, source_options
 from .spec import (
     AVAILABLE_NOW,
     MODULE_PREFIX,
@@ -38,12 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-SERVERS_DEFAULT = "127.0.0.1:9092"
-
 BatchFunction = Callable[[Any, int], None]
 Gate = Callable[[BatchFunction], BatchFunction]
-
-_STARTS = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
 
 
 class Builder:
@@ -134,29 +131,16 @@ class Builder:
             rows = reader.options(**reads.options).load()
         elif isinstance(reads, FileSource):
             reader = read.format(reads.format).options(**reads.options)
-            rows = (reader.schema(reads.schema) if reads.schema else reader).load(reads.path)
+            if reads.schema:
+                reader = reader.schema(columns_of(reads.schema, "schema"))
+            rows = reader.load(reads.path)
         else:
             rows = decode(self._topics(read, reads, flow, is_static=source.is_static), reads)
         return _timed(rows, source.watermark, source.deduplicate)
 
     def _topics(self, read: Any, reads: TopicSource, flow: Flow, *, is_static: bool) -> "DataFrame":
-        options = {name.lower(): name for name in reads.options}
-        reader = read.format("penstock").schema(wanted_schema(reads))
-        reader = reader.option("kafka.bootstrap.servers", reads.bootstrap or self._servers)
-        if reads.pattern is not None:
-            reader = reader.option("subscribePattern", reads.pattern)
-        else:
-            reader = reader.option("subscribe", ",".join(reads.topics))
-        if "headers" in reads.metadata and "includeheaders" not in options:
-            reader = reader.option("includeHeaders", "true")
-        if "isolation.level" not in options and "kafka.isolation.level" not in options:
-            reader = reader.option("isolation.level", "read_committed")
-        if not is_static:
-            if not any(name in options for name in _STARTS):
-                reader = reader.option("startingOffsets", "earliest")
-            if "group" not in options:
-                reader = reader.option("group", self.query_name(flow))
-        rows: DataFrame = reader.options(**reads.options).load()
+        options = source_options(reads, self._servers, None if is_static else self.query_name(flow))
+        rows: DataFrame = read.format("penstock").schema(wanted_schema(reads)).options(**options).load()
         return rows
 
     # Queries.
@@ -205,9 +189,7 @@ class Builder:
     def _to_topic(
         self, writer: "DataStreamWriter", flow: Flow, sink: TopicSink, gate: Gate
     ) -> "DataStreamWriter":
-        options = {"kafka.bootstrap.servers": sink.bootstrap or self._servers, **sink.options}
-        if sink.topic is not None:
-            options["topic"] = sink.topic
+        options = sink_options(sink, self._servers)
         if flow.mode == "update":
             from .topics import changed_rows  # noqa: PLC0415
 

@@ -57,6 +57,7 @@ class Table:
         self.path = path
         self._known: list[str] = []
         self._values: dict[str, Any] = {}
+        self._bad: set[str] = set()
         if not isinstance(value, Mapping):
             notes.add(path, f"{shown(value)} is no mapping, expected keys with values")
             return
@@ -66,8 +67,14 @@ class Table:
             else:
                 notes.add(path, f"{shown(key)} is no key, expected a word (put it in quotes if it is one)")
 
-    def bad(self, key: str, sentence: str) -> None:
-        self.notes.add((*self.path, key), sentence)
+    def bad(self, key: str, sentence: str, *inside: str) -> None:
+        """Note what is wrong with a value, or with something inside of it."""
+        self._bad.add(key)
+        self.notes.add((*self.path, key, *inside), sentence)
+
+    def is_bad(self, key: str) -> bool:
+        """Whether a value was refused: what follows from its default is then no news."""
+        return key in self._bad
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value; a key with none is as if it were not there."""

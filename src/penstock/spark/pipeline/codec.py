@@ -10,10 +10,13 @@ sink, value: raw        nothing is done: the query has the columns key, value, h
 
 from typing import TYPE_CHECKING
 
+from .checker import shown
+from .errors import one_sentence
 from .spec import METADATA_ALL, TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt"
 """Where `bad_records: keep` shows the text that could not be read; null in good rows."""
@@ -56,9 +59,7 @@ def decode(records: "DataFrame", source: TopicSource) -> "DataFrame":
         at = 1 if "key" in source.metadata else 0
         return records.select(*columns[:at], value.alias("value"), *columns[at:])
     assert source.schema is not None  # as was checked
-    schema = StructType.fromDDL(source.schema)
-    if not isinstance(schema, StructType):
-        raise Unfit("schema", f"{source.schema!r} is one type, expected columns: `id BIGINT, name STRING`")
+    schema = columns_of(source.schema, "schema")
     taken = {f"_{name}".lower() for name in source.metadata} | {CORRUPT}
     for name in schema.names:
         if name.lower() in taken:
@@ -73,6 +74,19 @@ def decode(records: "DataFrame", source: TopicSource) -> "DataFrame":
     return rows if source.bad_records != "drop" else rows.where(F.col(CORRUPT).isNull()).drop(CORRUPT)
 
 
+def columns_of(schema: str, key: str) -> "StructType":
+    """The columns that a file's `schema` says, as Spark reads it; `key` is where it says so."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    try:
+        columns = StructType.fromDDL(schema)
+    except Exception as error:
+        raise Unfit(key, f"{shown(schema)} is no list of columns: {one_sentence(error)}") from error
+    if not isinstance(columns, StructType):
+        raise Unfit(key, f"{shown(schema)} is one type, expected columns: `id BIGINT, name STRING`")
+    return columns
+
+
 def _coded(name: str, source: TopicSource) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -83,7 +97,7 @@ def _coded(name: str, source: TopicSource) -> "Column":
     if source.key == "string":
         return text
     assert source.key_schema is not None  # as was checked
-    return F.from_json(text, source.key_schema)
+    return F.from_json(text, columns_of(source.key_schema, "key_schema"))
 
 
 def encode(rows: "DataFrame", sink: TopicSink) -> "DataFrame":

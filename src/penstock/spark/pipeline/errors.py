@@ -43,9 +43,23 @@ class FlowFailed(Exception):
         self.why = why
 
 
+TOO_SLOW = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, and a loaded machine may need more."""
+
+BUSY = (
+    f"{TOO_SLOW}: the machine is too busy to start Spark's Python processes in the 10 seconds that they have; "
+    "nothing is lost, run it again when there is less beside it"
+)
+
+NO_WATERMARK = (
+    "an aggregation in mode append gives a group when it can no longer change, which takes a watermark: expected "
+    "`mode: update`, or a `watermark` at its source or view with that column, or a window over it, in GROUP BY"
+)
+
 SENTENCE_CHARS_MAX = 600
 """An exception may quote a record of a megabyte."""
 
+_NO_WATERMARK = re.compile(r"Invalid streaming output mode: append\..*without watermark")
 _STACK = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?")
@@ -59,6 +73,10 @@ _PLAIN_ERRORS = ("ValueError", "RuntimeError", "Exception", "AssertionError")
 def one_sentence(error: object) -> str:
     """What an exception of Spark says, without its class, its plan and its stacks."""
     text = str(error).replace("\r\n", "\n").strip()
+    if TOO_SLOW in text:
+        return BUSY
+    if _NO_WATERMARK.search(text) is not None:
+        return NO_WATERMARK
     if _STACK in text:
         raised = _raised_in_python(text)
         if raised:

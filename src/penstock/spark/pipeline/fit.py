@@ -5,7 +5,10 @@ with the positions of others, or fail with a puzzle. So a flow's checkpoint hold
 a start compares. What state a query keeps is compared by Spark itself, as far as its types go.
 
 The note also has an id of its own. It lives and dies with the checkpoint: sinks remember by it which batches they
-have, and a checkpoint that is begun anew counts its batches from 0 again.
+have, and a checkpoint that is begun anew counts its batches from 0 again. A table to which rows are added and that an
+earlier checkpoint has written would get wrong by that: Spark's Parquet sink takes the new batch 0 for one that it
+has, and leaves it out; a Delta table would have every row twice. So a flow does not begin anew while its table is
+there.
 """
 
 import json
@@ -18,19 +21,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import CannotRun
-from .spec import Flow, PipelineSpec, is_uri
+from .spec import DeltaSink, Flow, ParquetSink, PipelineSpec, is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NOTE = "penstock.json"
 NOTE_BYTES_MAX = 1_000_000
+PARQUET_LOG = "_spark_metadata"
+"""Where Spark's file sink notes the batches that a directory has."""
 _ALIAS = re.compile(r"SubqueryAlias ([A-Za-z_]\w*)\b")
 
 
 @dataclass(frozen=True)
 class Note:
     flow_id: str
+    """PIPELINE.FLOW/, and what no other has: a table tells by the first part whose it is, by all of it when."""
     sources: tuple[str, ...]
     """In the order of the plan; one that is read twice is there twice."""
     sink: str
@@ -48,7 +54,9 @@ def fitting(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> Note:
             "expected an empty directory, or one that this flow has begun"
         )
     if old is None or not _has_begun(spec, flow):
-        flow_id = old.flow_id if old is not None else uuid.uuid4().hex
+        if not is_uri(spec.checkpoint):
+            _check_table(spec, flow)
+        flow_id = old.flow_id if old is not None else f"{spec.name}.{flow.name}/{uuid.uuid4().hex}"
         return Note(flow_id, sources, flow.sink.identity, flow.mode)
     now = Note(old.flow_id, sources, flow.sink.identity, flow.mode)
     for what, before, after in (
@@ -60,9 +68,32 @@ def fitting(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> Note:
             raise CannotRun(
                 f"{spec.where('flows', flow.name)}: flow {flow.name} now {what} {after}, and its checkpoint was begun "
                 f"with {before}: change it back, give the flow another name, or remove "
-                f"{spec.checkpoint_of(flow.name)} to begin anew"
+                f"{spec.checkpoint_of(flow.name)}, and its table if it has one, to begin anew"
             )
     return now
+
+
+def _check_table(spec: PipelineSpec, flow: Flow) -> None:
+    """Whether a flow that begins adds to nothing that it has written with another checkpoint."""
+    sink = flow.sink
+    if isinstance(sink, ParquetSink):
+        is_there = not is_uri(sink.path) and _has_batches(Path(sink.path) / PARQUET_LOG)
+    elif isinstance(sink, DeltaSink) and flow.mode == "append" and not sink.upsert:
+        from .tables import has_rows_of  # noqa: PLC0415  # which needs pyspark and deltalake
+
+        is_there = has_rows_of(sink.path, f"{spec.name}.{flow.name}")
+    else:
+        return
+    if is_there:
+        raise CannotRun(
+            f"{spec.where('flows', flow.name, 'to')}: flow {flow.name} has no checkpoint, and {sink.path} has rows "
+            "that were written with another one: remove that directory as well to begin anew, name another directory, "
+            f"or restore the checkpoint in {spec.checkpoint_of(flow.name)}"
+        )
+
+
+def _has_batches(directory: Path) -> bool:
+    return directory.is_dir() and any(each.name.partition(".")[0].isdigit() for each in directory.iterdir())
 
 
 def keep(spec: PipelineSpec, flow: Flow, note: Note) -> None:
@@ -115,7 +146,7 @@ def _has_begun(spec: PipelineSpec, flow: Flow) -> bool:
     if is_uri(checkpoint):
         return True
     offsets = Path(checkpoint) / "offsets"
-    return offsets.is_dir() and any(each.name.isdigit() for each in offsets.iterdir())
+    return _has_batches(offsets)
 
 
 def _read(file: Path) -> Note | None:

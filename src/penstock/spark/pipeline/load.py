@@ -18,6 +18,8 @@ from .parse import parse
 from .spec import MODULE_PREFIX, PipelineSpec
 
 FILE_BYTES_MAX = 1_000_000
+EXTRAS = {"deltalake": "delta", "pyspark": "spark", "pyarrow": "spark", "grpc": "connect"}
+"""Packages that a file may import, and what brings each."""
 KEYS_MAX = 10_000
 """An anchor that holds anchors can make a small file large."""
 
@@ -146,7 +148,13 @@ def _run(file: Path) -> ModuleType:
         raise BadPipeline([Problem(f"{file}:{error.lineno}", "", f"is no Python: {error.msg}")]) from error
     except Exception as error:
         raise BadPipeline(
-            [Problem(_line_of(error, file), "", f"raised {type(error).__name__}: {one_sentence(error)}")]
+            [
+                Problem(
+                    _line_of(error, file),
+                    "",
+                    f"raised {type(error).__name__}: {one_sentence(error)}{_remedy(error)}",
+                )
+            ]
         ) from error
     except SystemExit as error:
         raise BadPipeline(
@@ -155,6 +163,12 @@ def _run(file: Path) -> ModuleType:
     finally:
         sys.path.remove(str(file.resolve().parent))
     return module
+
+
+def _remedy(error: Exception) -> str:
+    """What brings a package that is not there, where it is one of Penstock's extras."""
+    extra = EXTRAS.get(str(error.name).partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    return "" if extra is None else f": `pip install 'penstock[{extra}]'`"
 
 
 def _line_of(error: BaseException, file: Path) -> str:

@@ -5,14 +5,14 @@ Paths are taken from where the file is, so that a pipeline does the same whereve
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .checker import Notes, Table, one_of, shown
 from .errors import BadPipeline
 from .graph import names_read
+from .options import wrong_in_sink, wrong_in_source
 from .spec import (
-    AVAILABLE_NOW,
     FILE_FORMATS,
     METADATA,
     METADATA_ALL,
@@ -33,10 +33,9 @@ from .spec import (
     TopicSink,
     TopicSource,
     View,
-    Watermark,
-    is_interval,
     is_uri,
 )
+from .values import Values
 
 CODINGS = ("json", "string", "raw")
 MODES = ("append", "update", "complete")
@@ -71,12 +70,11 @@ def parse(data: object, file: Path, lines: Mapping[tuple[str, ...], int]) -> Pip
     return spec
 
 
-class _Parser:
+class _Parser(Values):
     def __init__(self, notes: Notes, file: Path, lines: Mapping[tuple[str, ...], int]) -> None:
-        self._notes = notes
+        super().__init__(notes, file.parent)
         self._file = file
         self._lines = lines
-        self._base = file.parent
         self._names: dict[str, str] = {}
         """Sources and views so far, by their names in lower case: for Spark, `Orders` is `orders`."""
         self._declared: frozenset[str] = frozenset()
@@ -118,55 +116,23 @@ class _Parser:
                     "flows", f"{flow.name} is there twice, expected names that differ by more than their case"
                 )
             seen.add(flow.name.lower())
+        self._apart(flows)
         table.end()
         return PipelineSpec(
             name, self._file, bootstrap, checkpoint, state, conf, sources, views, flows, self._lines
         )
 
-    # What the parts share.
-
-    def _path(self, path: str) -> str:
-        return path if is_uri(path) else str((self._base / Path(path).expanduser()).resolve())
-
-    def _servers(self, table: Table) -> str | None:
-        servers = table.text("bootstrap", "brokers as HOST:PORT[,...]")
-        if servers is None:
-            return None
-        from penstock.client.settings import parse_servers  # noqa: PLC0415  # a file without one needs no client
-
-        try:
-            parse_servers(servers)
-        except ValueError as error:
-            table.bad("bootstrap", str(error))
-        return servers
-
-    def _trigger(self, table: Table) -> str | None:
-        trigger = table.text("trigger", f"`{AVAILABLE_NOW}` or an interval such as `10 seconds`")
-        if trigger is not None and trigger != AVAILABLE_NOW and not is_interval(trigger):
-            table.bad(
-                "trigger",
-                f"{shown(trigger)} is no trigger, expected `{AVAILABLE_NOW}` or an interval such as `10 seconds`",
-            )
-        return trigger
-
-    def _watermark(self, table: Table) -> Watermark | None:
-        if not table.has("watermark"):
-            return None
-        inner = Table(self._notes, (*table.path, "watermark"), table.any("watermark"))
-        column = inner.required("column", "a column of timestamps")
-        delay = inner.required("delay", "how late a row may be, such as `10 minutes`")
-        if delay and not is_interval(delay):
-            inner.bad("delay", f"{shown(delay)} is no interval, expected one such as `10 minutes`")
-        inner.end()
-        return Watermark(column, delay)
-
-    def _options(self, table: Table, ours: Mapping[str, str]) -> dict[str, str]:
-        options = table.settings("options", "options")
-        for name in options:
-            key = ours.get(name.lower())
-            if key is not None:
-                self._notes.add((*table.path, "options", name), f"is set by {key}, expected it there")
-        return options
+    def _apart(self, flows: Iterable[Flow]) -> None:
+        """Spark knows a batch of a Parquet table by its number alone: of two flows it would take one for the other."""
+        writers: dict[str, str] = {}
+        for flow in flows:
+            if isinstance(flow.sink, ParquetSink):
+                other = writers.setdefault(flow.sink.path, flow.name)
+                if other != flow.name:
+                    self._notes.add(
+                        ("flows", flow.name, "to", "parquet"),
+                        f"{flow.sink.path} is written by flow {other} already, expected a directory of its own",
+                    )
 
     def _new_name(self, path: tuple[str, ...]) -> None:
         name = path[-1]
@@ -200,6 +166,8 @@ class _Parser:
             table.bad("static", "a rate has no end, expected static with topics or files")
         if static and (watermark or deduplicate):
             table.bad("static", "rows that do not come in time need neither watermark nor deduplicate")
+        if isinstance(reads, TopicSource) and kind is not None:
+            self._refused_options(table, wrong_in_source(reads, is_static=static))
         if kind is not None:
             table.end()
         return Source(name, reads, static, watermark, deduplicate)
@@ -220,9 +188,10 @@ class _Parser:
                 table.bad("pattern", f"{shown(pattern)} is no regular expression: {error}")
         value = table.choice("value", CODINGS, "raw")
         key = table.choice("key", CODINGS, "raw" if value == "raw" else "string")
-        schema = table.text("schema", "columns with types, such as `id BIGINT, name STRING`")
-        key_schema = table.text("key_schema", "columns with types, such as `id BIGINT`")
+        schema, key_schema = self._schema(table, "schema"), self._schema(table, "key_schema")
         for wanted, coding, name in ((schema, value, "schema"), (key_schema, key, "key_schema")):
+            if table.is_bad("value" if name == "schema" else "key"):
+                continue
             if coding == "json" and wanted is None and not (name == "schema" and table.has("schema")):
                 table.bad(
                     name,
@@ -230,22 +199,11 @@ class _Parser:
                 )
             if coding != "json" and wanted is not None:
                 table.bad(name, f"goes with json, found {coding}")
-        if table.has("bad_records") and value != "json":
+        if table.has("bad_records") and value != "json" and not table.is_bad("value"):
             table.bad("bad_records", f"goes with value: json, found {value}")
         bad_records = table.choice("bad_records", BAD_RECORDS, "fail")
         options = self._options(table, _OURS_WHEN_READING)
-        metadata: tuple[str, ...] = METADATA if value == "json" else METADATA_ALL[:-1]
-        if table.has("metadata") and table.any("metadata") == []:
-            metadata = ()
-        elif table.has("metadata"):
-            metadata = table.texts("metadata", f"a list of {one_of(METADATA_ALL)}")
-            for column in metadata:
-                if column not in METADATA_ALL:
-                    table.bad(
-                        "metadata",
-                        f"{shown(column)} is no column of a record, expected {one_of(METADATA_ALL)}",
-                    )
-        table.any("metadata")
+        metadata = self._metadata(table, METADATA if value == "json" else METADATA_ALL[:-1])
         return TopicSource(
             topics,
             pattern,
@@ -259,10 +217,24 @@ class _Parser:
             options,
         )
 
+    def _metadata(self, table: Table, default: tuple[str, ...]) -> tuple[str, ...]:
+        if table.any("metadata") is None:
+            return default
+        if table.any("metadata") == []:
+            return ()
+        metadata = table.texts("metadata", f"a list of {one_of(METADATA_ALL)}")
+        for column in metadata:
+            if column not in METADATA_ALL:
+                table.bad(
+                    "metadata",
+                    f"{shown(column)} is no column of a record, expected {one_of(METADATA_ALL)}",
+                )
+        return metadata
+
     def _file_source(self, table: Table) -> FileSource:
         path = self._path(table.required("files", "a directory"))
         kind = table.choice("format", FILE_FORMATS, "json")
-        schema = table.text("schema", "columns with types, such as `id BIGINT, name STRING`")
+        schema = self._schema(table, "schema")
         if schema is None and kind != "text" and not table.has("schema"):
             table.bad(
                 "schema",
@@ -363,16 +335,19 @@ class _Parser:
                 "topics",
                 f"{shown(by_row)} is not known, expected `by row`: the query's column topic names it",
             )
-        if by_row is not None and value != "raw":
+        is_known = not table.is_bad("value")
+        if by_row is not None and value != "raw" and is_known:
             table.bad("topics", f"goes with value: raw, found {value}")
         key = table.text("key", "the column that becomes the key")
         column = table.text("column", "the column that becomes the value")
-        if column is not None and value != "string":
+        if column is not None and value != "string" and is_known:
             table.bad("column", f"goes with value: string, found {value}")
         if key is not None and value == "raw":
             table.bad("key", "goes with json and string; with raw the query has a column key")
         options = self._options(table, _OURS_WHEN_WRITING)
-        return TopicSink(topic, self._servers(table), value, key, column or "value", options)
+        sink = TopicSink(topic, self._servers(table), value, key, column or "value", options)
+        self._refused_options(table, wrong_in_sink(sink))
+        return sink
 
     def _parquet(self, table: Table, mode: str) -> ParquetSink:
         path = self._path(table.required("parquet", "a directory"))

@@ -1,7 +1,8 @@
 """All flows of a pipeline in one session: started, watched, stopped.
 
     prepare   every flow is built, and its checkpoint compared, before any is started
-    start     one after the other; if one cannot start, those that did are stopped
+    start     one after the other, each when the one before has its Python processes; if one cannot start, those that
+              did are stopped
     watch     until all have finished, one has failed, or someone asks to stop
     stop      each flow ends the batch it is at, then its query is stopped
 
@@ -15,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .build import BatchFunction, Builder, is_function
-from .errors import BadPipeline, FlowFailed, Problem, one_sentence
+from .errors import TOO_SLOW, BadPipeline, FlowFailed, Problem, one_sentence
 from .fit import Note, fitting, keep
 from .progress import FlowProgress
 from .spec import DeltaSink, Flow, PipelineSpec
@@ -32,15 +34,22 @@ STATUS_S = 1.0
 STOP_S_MAX = 60.0
 """How long a running batch may take to end when the pipeline is to stop."""
 
-TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to start, and a loaded machine may need more: it is tried again."""
-
 STARTS_MAX = 5
+"""How often a flow is started whose Python processes were too slow to start; a batch that ends counts anew."""
+
+READY_S_MAX = 10.0
+"""How long the next flow waits for one to be ready: what takes longer is no longer the start."""
 
 LEFT = "is left for the next run: the pipeline stops"
 
 Tell = Callable[[FlowProgress], None]
 """Called for each batch that ended, and for each change of a flow's state."""
+
+
+Pause = Callable[[float], object]
+"""Waits so many seconds, or less."""
+
+Result = TypeVar("Result")
 
 
 class Prepared(NamedTuple):
@@ -68,13 +77,25 @@ def missing_packages(spec: PipelineSpec) -> list[Problem]:
     return [Problem(spec.where("flows", name, "to"), f"flows.{name}.to", sentence) for name in needing]
 
 
-def prepare(spec: PipelineSpec, builder: Builder) -> list[Prepared]:
+def patiently(attempt: Callable[[], Result], pause: Pause) -> Result:
+    """Try what needs a Python process of Spark's; where that was too slow to start, again after a while."""
+    for number in range(STARTS_MAX - 1):
+        try:
+            return attempt()
+        except Exception as error:
+            if TOO_SLOW not in str(error):
+                raise
+        pause(2.0**number)
+    return attempt()
+
+
+def prepare(spec: PipelineSpec, builder: Builder, pause: Pause = time.sleep) -> list[Prepared]:
     """Every flow, analysed by Spark and compared with its checkpoint. Raises BadPipeline with all that is wrong."""
     problems = missing_packages(spec)
     prepared: list[Prepared] = []
     for flow in spec.flows:
         try:
-            rows = builder.rows(flow)
+            rows = patiently(partial(builder.rows, flow), pause)
             builder.check(flow, rows)
         except BadPipeline as bad:
             problems += [each for each in bad.problems if each not in problems]
@@ -119,8 +140,8 @@ class Runner:
         failed: FlowFailed | None = None
         try:
             self._write("starting", now=True)
-            prepared = prepare(self._spec, self._builder)
-            failed = self._start(prepared) or self._watch(stop)
+            prepared = prepare(self._spec, self._builder, pause=self.hurry.wait)
+            failed = self._start(prepared, stop) or self._watch(stop)
         except BaseException as error:
             self.hurry.set()
             self._stop()
@@ -135,7 +156,7 @@ class Runner:
         state = "finished" if all(each.state == "finished" for each in self.flows) else "stopped"
         self._write(state, now=True)
 
-    def _start(self, prepared: Sequence[Prepared]) -> FlowFailed | None:
+    def _start(self, prepared: Sequence[Prepared], stop: threading.Event) -> FlowFailed | None:
         for (flow, note), progress in zip(prepared, self.flows, strict=True):
             keep(self._spec, flow, note)
             try:
@@ -145,17 +166,14 @@ class Runner:
             progress.state = "running"
             self._running.append(_Running(flow, note, query, progress))
             self._tell(progress)
+            if len(self._running) < len(prepared):
+                deadline = time.monotonic() + READY_S_MAX
+                while not _is_ready(query) and time.monotonic() < deadline and not stop.wait(0.05):
+                    pass
         return None
 
     def _query(self, flow: Flow, note: Note) -> "StreamingQuery":
-        for number in range(STARTS_MAX - 1):
-            try:
-                return self._started(flow, note)
-            except Exception as error:
-                if TOO_SLOW not in str(error):
-                    raise
-            self.hurry.wait(2.0**number)
-        return self._started(flow, note)
+        return patiently(lambda: self._started(flow, note), self.hurry.wait)
 
     def _started(self, flow: Flow, note: Note) -> "StreamingQuery":
         rows = self._builder.rows(flow)
@@ -197,8 +215,13 @@ class Runner:
             return None
         error = each.query.exception()
         if error is not None and TOO_SLOW in str(error) and each.starts < STARTS_MAX:
+            # From its checkpoint: the batch that failed is the one that it begins with.
+            self.hurry.wait(2.0 ** (each.starts - 1))
             each.starts += 1
-            each.query = self._query(each.flow, each.note)
+            try:
+                each.query = self._query(each.flow, each.note)
+            except Exception as again:
+                return self._fail(each.progress, again)
             return None
         if error is not None:
             return self._fail(each.progress, error)
@@ -214,6 +237,7 @@ class Runner:
                 continue
             self._seen[each.flow.name] = mark
             if each.progress.take(data):
+                each.starts = 1
                 self._write(self._state, now=True)  # first: whoever hears of a batch finds it in the status
                 self._tell(each.progress)
 
@@ -240,7 +264,7 @@ class Runner:
             for each in left:
                 query = each.query
                 error = None if query.isActive else query.exception()
-                if error is not None and LEFT not in str(error):
+                if error is not None and LEFT not in str(error) and TOO_SLOW not in str(error):
                     failed = self._fail(each.progress, error)
                 elif at_once or _is_between(query) or self._is_past(each, batches[each.flow.name]):
                     query.stop()
@@ -266,6 +290,15 @@ class Runner:
         if now or moment - self._status_at >= STATUS_S:
             self._status_at = moment
             self._status.write(state, self.flows, error)
+
+
+def _is_ready(query: "StreamingQuery") -> bool:
+    """Whether a query is at its first batch, or waits for one, or is over: its source's process runs then."""
+    if query.recentProgress or not query.isActive:
+        return True
+    status = query.status
+    message = str(status.get("message", ""))
+    return bool(status.get("isDataAvailable")) or message.startswith(("Processing", "Waiting"))
 
 
 def _batch(query: "StreamingQuery") -> int:

@@ -72,6 +72,7 @@ def session(
             raise CannotRun(str(error)) from error
         where = remote or master
         raise CannotRun(f"no Spark session could be had at {where}: {one_sentence(error)}") from error
+    quiet_queries()
     with tempfile.TemporaryDirectory(prefix="penstock-ship-") as directory:
         try:
             if not is_local:
@@ -80,6 +81,14 @@ def session(
             yield spark
         finally:
             _end(spark)
+
+
+def quiet_queries() -> None:
+    """PySpark writes a query that Spark refuses to the terminal as a page of JSON. It is told once, in a sentence."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _for_cluster(master: str, settings: Mapping[str, str]) -> dict[str, str]:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 FILE_ROWS_MAX = 4_000_000
 """A larger task writes several files, so that none is unwieldy."""
 
-MISSING = "a Delta table needs the package deltalake: `pip install 'penstock[delta]'`"
-
 
 class BadTable(Exception):
     """A table that does not take what a flow writes."""
@@ -230,8 +228,7 @@ def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> N
     schema = arrow_schema(batch.schema)
     # Computed in any case, also where the table has it: an aggregation remembers only what was computed.
     rows = fitted(batch.toArrow(), schema)
-    table = opened(sink.path, schema, sink.partition_by)
-    if is_in(table, flow_id, batch_id) or rows.num_rows == 0:
+    if rows.num_rows == 0:
         return
     keys = list(sink.upsert)
     distinct = rows.group_by(keys).aggregate([]).num_rows
@@ -240,6 +237,9 @@ def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> N
             f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, and which is "
             "to stay is open; expected one row for each, as an aggregation in mode update gives"
         )
+    table = opened(sink.path, schema, sink.partition_by)  # now: what was refused before has made no table
+    if is_in(table, flow_id, batch_id):
+        return
     predicate = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys)
     merger = table.merge(
         rows, predicate, source_alias="s", target_alias="t", commit_properties=noted(flow_id, batch_id)
@@ -263,8 +263,8 @@ def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "Delt
     for name in sorted(there.keys() | ours.keys()):
         if there.get(name) != ours.get(name):
             raise BadTable(
-                f"Delta table {path} has column {name} as {_kind(there.get(name))}, the flow writes it as "
-                f"{_kind(ours.get(name))}; expected the same columns"
+                f"Delta table {path} {_difference(name, there.get(name), ours.get(name))}; expected the same columns: "
+                "change the query, name another directory, or remove the table if it is to be made anew"
             )
     if list(table.metadata().partition_columns) != list(partition_by):
         found = ", ".join(table.metadata().partition_columns) or "nothing"
@@ -274,8 +274,16 @@ def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "Delt
     return table
 
 
+def _difference(name: str, there: Any, ours: Any) -> str:
+    if ours is None:
+        return f"has column {name}, which the flow does not write"
+    if there is None:
+        return f"has no column {name}, which the flow writes"
+    return f"has column {name} as {_kind(there)}, the flow writes it as {_kind(ours)}"
+
+
 def _kind(kind: Any) -> str:
-    return "nothing" if kind is None else str(getattr(kind, "type", kind))
+    return str(getattr(kind, "type", kind))
 
 
 def is_in(table: "DeltaTable", flow_id: str, batch_id: int) -> bool:
@@ -285,9 +293,19 @@ def is_in(table: "DeltaTable", flow_id: str, batch_id: int) -> bool:
 
 
 def noted(flow_id: str, batch_id: int) -> "CommitProperties":
+    """Which batch it is; and under the flow's name, which lasts longer than its id, that it has written here."""
     from deltalake import CommitProperties, Transaction  # noqa: PLC0415
 
-    return CommitProperties(app_transactions=[Transaction(flow_id, batch_id)])
+    flow = flow_id.partition("/")[0]
+    names = [Transaction(flow_id, batch_id)] + ([Transaction(flow, batch_id)] if flow != flow_id else [])
+    return CommitProperties(app_transactions=names)
+
+
+def has_rows_of(path: str, flow: str) -> bool:
+    """Whether a flow, PIPELINE.FLOW, has written to a table, with whatever id."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    return DeltaTable.is_deltatable(path) and DeltaTable(path).transaction_version(flow) is not None
 
 
 def arrow_schema(schema: "StructType") -> "pa.Schema":

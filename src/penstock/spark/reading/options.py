@@ -233,7 +233,7 @@ def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
     """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
     told = Told({name.lower(): value for name, value in options.items()})
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    time_ms = told.number(one_time, 0, INT64_MAX)
+    time_ms = told.time_ms(one_time)
     if time_ms is not None:
         return Limit(Edge.TIME, one_time, time_ms=time_ms)
     text = told.text(times)
@@ -306,6 +306,14 @@ class Told:
         if not re.fullmatch(r"-?[0-9]{1,20}", digits) or not low <= int(digits) <= high:
             raise BadOption(f"option {name} is {text!r}, expected a whole number from {low} to {high}")
         return int(digits)
+
+    def time_ms(self, name: str) -> int | None:
+        try:
+            return self.number(name, 0, INT64_MAX)
+        except BadOption:
+            raise BadOption(
+                f"option {name} is {self.text(name)!r}, expected a time in milliseconds since 1970"
+            ) from None
 
     def count(self, name: str, high: int = INT64_MAX) -> int | None:
         return self.number(name, 1, high)

@@ -50,6 +50,7 @@ from penstock.spark.reading.offsets import (
 from penstock.spark.reading.options import START_LATEST, Edge, SourceOptions
 from penstock.spark.reading.plan import OffsetRange, plan
 from penstock.spark.reading.rate import delays, share
+from penstock.spark.reading.stream_keys import START_KEY
 from penstock.spark.reading.tail import Tail
 
 Offsets = dict[TopicPartition, Offset]
@@ -62,8 +63,6 @@ FOUND_AGE_MS_MAX: Final = 1_000
 
 LIST_WAIT_MS: Final = 5_000
 """How long to ask for the ends of partitions before looking whether they are still there."""
-
-START_KEY: Final = "@start"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -12,9 +12,10 @@ from penstock.spark.errors import BadOption
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint
+from penstock.storage.directory import is_log, is_log_directory
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.marks import read_marks
-from penstock.vfs import Entry, Vfs, read_file
+from penstock.vfs import Vfs, read_file
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
@@ -45,20 +46,20 @@ def locate(vfs: Vfs, path: str) -> list[Located]:
         )
     entries = vfs.list_dir(path)
     partition = names.parse_partition_dir(os.path.basename(path))
-    if any(_is_log(entry) for entry in entries):
+    if any(is_log(entry) for entry in entries):
         if partition is None:
             raise BadOption(
                 f"path is {path}, which has segments but no partition's name, expected a directory "
                 "named TOPIC-PARTITION"
             )
         above = os.path.dirname(path)
-        if not _is_log_directory(vfs.list_dir(above)):
+        if not is_log_directory(vfs.list_dir(above)):
             return [Located(partition, path)]
         return [_checkpoints(vfs, above).located(partition, path)]
-    if any(entry.is_dir and entry.name == "logs" for entry in entries) and not _is_log_directory(entries):
+    if any(entry.is_dir and entry.name == "logs" for entry in entries) and not is_log_directory(entries):
         path = f"{path}/logs"
         entries = vfs.list_dir(path)
-    elif not _is_log_directory(entries):
+    elif not is_log_directory(entries):
         raise BadOption(f"path is {path}, which is no log, expected {_EXPECTED}")
     known = _checkpoints(vfs, path)
     found = [
@@ -81,18 +82,6 @@ def _local(path: str) -> str:
     if scheme != "file":
         raise BadOption(f"path is {path}, expected a directory of a disk that every executor has mounted")
     return "/" + rest.lstrip("/")
-
-
-def _is_log(entry: Entry) -> bool:
-    parsed = names.parse_segment_file(entry.name)
-    return parsed is not None and parsed.kind == names.LOG
-
-
-def _is_log_directory(entries: list[Entry]) -> bool:
-    files = {entry.name for entry in entries if not entry.is_dir}
-    if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
-        return True
-    return any(entry.is_dir and names.parse_partition_dir(entry.name) for entry in entries)
 
 
 class _Known(NamedTuple):

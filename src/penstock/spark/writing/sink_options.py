@@ -81,7 +81,7 @@ _KAFKA = "kafka."
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """What a writer was told; BadOption where it makes no sense."""
     told = _Told(options)
-    _check_names(options)
+    check_sink_names(options)
     servers = told.text("kafka.bootstrap.servers")
     if servers is None:
         raise BadOption("option kafka.bootstrap.servers is missing, expected HOST:PORT[,HOST:PORT]")
@@ -129,7 +129,8 @@ def _codec(told: "_Told") -> Codec:
     return Codec[(told.choice("kafka.compression.type", names) or "none").upper()]
 
 
-def _check_names(options: Mapping[str, str]) -> None:
+def check_sink_names(options: Mapping[str, str]) -> None:
+    """Every option is one that the sink knows."""
     for name in options:
         key = name.lower()
         if key in NAMES:

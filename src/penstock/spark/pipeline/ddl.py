@@ -1,0 +1,81 @@
+"""A schema as SQL writes it, looked at without Spark: `id BIGINT, tags ARRAY<STRING>, at TIMESTAMP NOT NULL`.
+
+Spark reads schemas, and has the last word. Here are found the mistakes that people make: a bracket that is not
+closed, a column without a type, a type that there is not.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from .checker import shown
+
+TYPES: Final = frozenset(
+    {
+        *(
+            "array",
+            "bigint",
+            "binary",
+            "boolean",
+            "byte",
+            "char",
+            "character",
+            "date",
+            "dec",
+            "decimal",
+            "double",
+        ),
+        *("float", "geography", "geometry", "int", "integer", "interval", "long", "map", "numeric", "real"),
+        *("short", "smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz"),
+        *("tinyint", "varchar", "variant", "void"),
+    }
+)
+
+_COLUMN = re.compile(r"\s*\d*[^\W\d]\w*(?:\s*:\s*|\s+)(?P<type>\w+)(?P<rest>.*)", re.DOTALL)
+_NAME = re.compile(r"`(?:[^`]|``)+`")
+_COMMENT = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_OPENS = {")": "(", ">": "<"}
+_EXPECTED = "expected columns with types, such as `id BIGINT, tags ARRAY<STRING>`"
+
+
+def wrong_in_schema(schema: str) -> str | None:
+    """What is wrong with a schema, as far as it can be seen here."""
+    text = _COMMENT.sub("''", _NAME.sub("name", schema))  # what is quoted may have any mark in it
+    opened: list[str] = []
+    for mark in re.findall(r"[<>()]", text):
+        if mark in "<(":
+            opened.append(mark)
+        elif not opened or opened.pop() != _OPENS[mark]:
+            return f"{shown(schema)} has a {mark} that was not opened, {_EXPECTED}"
+    if opened:
+        return f"{shown(schema)} has a {opened[-1]} that is not closed, {_EXPECTED}"
+    return next(_wrong_columns(schema, text), None)
+
+
+def _wrong_columns(schema: str, text: str) -> Iterator[str]:
+    for part in _parts(text):
+        found = _COLUMN.fullmatch(part)
+        if found is None:
+            yield f"{shown(schema)} has {shown(part.strip())} for a column, {_EXPECTED}"
+            continue
+        kind, rest = found["type"], found["rest"].strip()
+        if kind.lower() not in TYPES:
+            near = difflib.get_close_matches(kind.lower(), sorted(TYPES), 1)
+            hint = f"did you mean {near[0].upper()}?" if near else _EXPECTED
+            yield f"{shown(schema)} has {kind} for a type, which there is not; {hint}"
+        elif kind.lower() == "struct" and rest.startswith("<"):
+            inner = rest[1 : rest.rindex(">")]
+            if inner.strip():
+                yield from _wrong_columns(schema, inner)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What is between the commas that are in no bracket."""
+    depth = start = 0
+    for at, mark in enumerate(text):
+        depth += (mark in "<(") - (mark in ">)")
+        if mark == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
