@@ -10,5 +10,5 @@ Penstock. This package imports nothing by itself: pyspark and Arrow load with th
     session     a light session                   writing     rows into topics, exactly once
     java, home  a Java for it, a home for it      columns     record batches to Arrow, and back
     errors      what goes wrong, in sentences     archiving   a topic as a table, compared and brought back
-    pipeline    sources, queries and sinks in one file
+    told        options, as a user gave them      pipeline    sources, queries and sinks in one file
 """

@@ -4,13 +4,14 @@ The same options go to Spark when a flow is built and to the checks of `penstock
 file is read: so a mistyped option is told with its line, before Spark is there.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.spark.errors import BadOption
-from penstock.spark.reading.option_names import check_names
+from penstock.spark.reading.option_names import SOURCE
 from penstock.spark.reading.options import for_batch, for_stream, read_options
-from penstock.spark.writing.sink_options import check_sink_names, read_sink_options
+from penstock.spark.told import Names
+from penstock.spark.writing.sink_options import SINK, read_sink_options
 
 from .spec import TopicSink, TopicSource
 
@@ -48,7 +49,7 @@ def sink_options(sink: TopicSink, servers: str) -> dict[str, str]:
 
 def wrong_in_source(reads: TopicSource, *, is_static: bool) -> Iterator[tuple[str | None, str]]:
     """Options that the source refuses, each with its name where it is known, and why."""
-    names = list(_wrong_names(reads.options, check_names))
+    names = list(_wrong_names(reads.options, SOURCE))
     yield from names
     if not names and (reads.topics or reads.pattern):
         try:
@@ -59,7 +60,7 @@ def wrong_in_source(reads: TopicSource, *, is_static: bool) -> Iterator[tuple[st
 
 
 def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
-    names = list(_wrong_names(sink.options, check_sink_names))
+    names = list(_wrong_names(sink.options, SINK))
     yield from names
     if not names:
         try:
@@ -68,12 +69,10 @@ def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
             yield _named(sink.options, bad)
 
 
-def _wrong_names(
-    options: Mapping[str, str], check: Callable[[Mapping[str, str]], None]
-) -> Iterator[tuple[str, str]]:
-    for name, value in options.items():
+def _wrong_names(options: Mapping[str, str], known: Names) -> Iterator[tuple[str, str]]:
+    for name in options:
         try:
-            check({name: value})
+            known.check([name])
         except BadOption as bad:
             yield name, str(bad)
 

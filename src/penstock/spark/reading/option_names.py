@@ -9,11 +9,9 @@ Kafka's consumer, of which there are four kinds:
     not yet    security
 """
 
-import difflib
-from collections.abc import Mapping
 from typing import Final
 
-from penstock.spark.errors import BadOption
+from penstock.spark.told import Names
 
 _NAMES = (
     *("subscribe", "subscribePattern", "assign"),
@@ -81,25 +79,4 @@ _REFUSED = {
     "enable.auto.commit": "the query commits its position itself",
     "interceptor.classes": "records are read without interceptors",
 }
-_SECURITY = ("security.", "sasl.", "ssl.")
-_KAFKA = "kafka."
-
-
-def check_names(options: Mapping[str, str]) -> None:
-    """Every option is one that the source knows; keys are in lower case, as Spark hands them over."""
-    for name in options:
-        key = name.lower()
-        if key in NAMES:
-            continue
-        setting = key.removeprefix(_KAFKA)
-        if key.startswith(_KAFKA):
-            if setting in _TAKEN or setting in _IDLE:
-                continue
-            if setting in _REFUSED:
-                raise BadOption(f"option {key} is not supported: {_REFUSED[setting]}")
-            if setting.startswith(_SECURITY):
-                raise BadOption(f"option {key} is not supported yet: connections are plain, without security")
-        known = [*NAMES, *(_KAFKA + each for each in sorted(_TAKEN))]
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f", did you mean {NAMES.get(near[0], near[0])}" if near else ""
-        raise BadOption(f"there is no option {name}{hint}")
+SOURCE: Final = Names(NAMES, _TAKEN, _IDLE, _REFUSED, "there is no option")

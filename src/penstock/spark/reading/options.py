@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
-from penstock.client.settings import Address, ClientSettings, parse_servers
+from penstock.client.settings import Address, ClientSettings
 from penstock.spark.errors import BadOption
 from penstock.spark.reading.offset_json import read_assignment, read_offsets, read_times
-from penstock.spark.reading.option_names import check_names
+from penstock.spark.reading.option_names import SOURCE
+from penstock.spark.told import INT32_MAX, Told
 
 # -- what can be said ---------------------------------------------------------------------------------
 
@@ -109,8 +110,6 @@ class SourceOptions:
 
 
 GROUP_CHARACTERS_MAX: Final = 249
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -118,18 +117,11 @@ INT64_MAX: Final = 2**63 - 1
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
     """What a reader was told; BadOption where it makes no sense."""
-    check_names(options)
-    told = Told({name.lower(): value for name, value in options.items()})
-    servers = told.text("kafka.bootstrap.servers")
-    if servers is None:
-        raise BadOption("option kafka.bootstrap.servers is missing, expected HOST:PORT[,HOST:PORT]")
-    try:
-        addresses = tuple(parse_servers(servers))
-    except ValueError as error:
-        raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
+    SOURCE.check(options)
+    told = Told(options)
     defaults = ClientSettings()
     found = SourceOptions(
-        servers=addresses,
+        servers=told.servers(),
         subscription=read_subscription(options),
         start=read_limit(options, "starting"),
         stop=read_limit(options, "ending"),
@@ -146,18 +138,18 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         group_prefix=told.text("groupIdPrefix") or SourceOptions.group_prefix,
         client=ClientSettings(
             client_id=told.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=told.ms(
+            connect_timeout_ms=told.size(
                 "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms
             ),
-            request_timeout_ms=told.ms("kafka.request.timeout.ms", defaults.request_timeout_ms),
-            api_timeout_ms=told.ms("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
-            retry_backoff_ms=told.ms("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
-            retry_backoff_ms_max=told.ms("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
-            metadata_age_ms_max=told.ms("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
+            request_timeout_ms=told.size("kafka.request.timeout.ms", defaults.request_timeout_ms),
+            api_timeout_ms=told.size("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
+            retry_backoff_ms=told.size("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+            retry_backoff_ms_max=told.size("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
+            metadata_age_ms_max=told.size("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
         ),
         fetch_bytes_max=_fetch_bytes_max(told),
-        fetch_wait_ms_max=told.ms("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
-        failing_ms_max=told.ms("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
+        fetch_wait_ms_max=told.size("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
+        failing_ms_max=told.size("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
     )
     if found.rows_min is not None and found.rows_max is not None and found.rows_min > found.rows_max:
         raise BadOption(
@@ -201,7 +193,7 @@ def for_stream(options: SourceOptions) -> SourceOptions:
 
 def read_subscription(options: Mapping[str, str]) -> Subscription:
     """One of subscribe, subscribePattern and assign."""
-    told = Told({name.lower(): value for name, value in options.items()})
+    told = Told(options)
     given = [by for by in By if told.text(by) is not None]
     choice = ", ".join(By)
     if not given:
@@ -231,7 +223,7 @@ def read_subscription(options: Mapping[str, str]) -> Subscription:
 
 def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
     """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
-    told = Told({name.lower(): value for name, value in options.items()})
+    told = Told(options)
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     time_ms = told.time_ms(one_time)
     if time_ms is not None:
@@ -249,7 +241,7 @@ def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
 
 
 def read_no_match(options: Mapping[str, str]) -> NoMatch:
-    told = Told({name.lower(): value for name, value in options.items()})
+    told = Told(options)
     return NoMatch(
         told.choice("startingOffsetsByTimestampStrategy", [each.value for each in NoMatch]) or "error"
     )
@@ -257,7 +249,7 @@ def read_no_match(options: Mapping[str, str]) -> NoMatch:
 
 def read_isolation_level(options: Mapping[str, str]) -> int:
     """Kafka's default: everything, of open and aborted transactions too."""
-    told = Told({name.lower(): value for name, value in options.items()})
+    told = Told(options)
     levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
     found = {
         levels[word]
@@ -284,63 +276,4 @@ def _fetch_bytes_max(told: "Told") -> int:
     return min((each for each in limits if each is not None), default=SourceOptions.fetch_bytes_max)
 
 
-_UNITS_MS = {
-    "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
-}  # fmt: skip
-
-
-class Told:
-    """Options by their names in lower case, read as what they are to be."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-
-    def text(self, name: str) -> str | None:
-        return self._options.get(name.lower())
-
-    def number(self, name: str, low: int, high: int) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        digits = text.strip()
-        if not re.fullmatch(r"-?[0-9]{1,20}", digits) or not low <= int(digits) <= high:
-            raise BadOption(f"option {name} is {text!r}, expected a whole number from {low} to {high}")
-        return int(digits)
-
-    def time_ms(self, name: str) -> int | None:
-        try:
-            return self.number(name, 0, INT64_MAX)
-        except BadOption:
-            raise BadOption(
-                f"option {name} is {self.text(name)!r}, expected a time in milliseconds since 1970"
-            ) from None
-
-    def count(self, name: str, high: int = INT64_MAX) -> int | None:
-        return self.number(name, 1, high)
-
-    def ms(self, name: str, default: int) -> int:
-        found = self.number(name, 1, INT32_MAX)
-        return default if found is None else found
-
-    def flag(self, name: str, default: bool) -> bool:
-        word = self.choice(name, ["true", "false"])
-        return default if word is None else word == "true"
-
-    def choice(self, name: str, words: "Mapping[str, object] | list[str]") -> str | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        word = text.strip().lower()
-        if word not in words:
-            raise BadOption(f"option {name} is {text!r}, expected {' or '.join(words)}")
-        return word
-
-    def duration_ms(self, name: str, default: int) -> int:
-        """As Spark writes times: 500ms, 10s, 15m, 1h; without a unit, milliseconds."""
-        text = self.text(name)
-        if text is None:
-            return default
-        found = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", text.strip().lower())
-        if found is None or found[2] not in _UNITS_MS:
-            raise BadOption(f"option {name} is {text!r}, expected a time such as 500ms, 10s or 15m")
-        return int(found[1]) * _UNITS_MS[found[2]]
+# fmt: skip

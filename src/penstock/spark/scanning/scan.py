@@ -22,7 +22,6 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.client.offsets import READ_COMMITTED
 from penstock.spark.errors import BadOption
 from penstock.spark.reading.options import (
-    INT32_MAX,
     NEWEST,
     OLDEST,
     START_EARLIEST,
@@ -32,7 +31,6 @@ from penstock.spark.reading.options import (
     Limit,
     NoMatch,
     Subscription,
-    Told,
     check_range,
     read_isolation_level,
     read_limit,
@@ -45,6 +43,7 @@ from penstock.spark.scanning.files import LogView, gone, with_view
 from penstock.spark.scanning.places import INTERNAL_TOPICS, Located, locate
 from penstock.spark.scanning.scan_task import ScanRange, log, read_range
 from penstock.spark.schema import wanted_columns
+from penstock.spark.told import INT32_MAX, Told
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import RealDisk, Vfs
 
@@ -91,7 +90,7 @@ def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
             raise BadOption(
                 f"option {name} means nothing with path, where files are read and no broker is asked"
             )
-    told = Told({name.lower(): value for name, value in options.items()})
+    told = Told(options)
     path = (told.text("path") or "").strip()
     if not path:
         raise BadOption("option path is empty, expected a directory")

@@ -5,17 +5,14 @@ mean something to this one are taken, those that cannot matter are accepted, tho
 promises are refused, and so is what nobody knows: a mistyped option must not silently do nothing.
 """
 
-import difflib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.client.settings import Address, ClientSettings, parse_servers
+from penstock.client.settings import Address, ClientSettings
 from penstock.records import Codec
 from penstock.spark.errors import BadOption
-
-INT32_MAX: Final = 2**31 - 1
+from penstock.spark.told import Names, Told
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """As long as a broker allows by default (transaction.max.timeout.ms): a transaction waits for the slowest task of its
@@ -74,21 +71,13 @@ _REFUSED = {
     "partitioner.ignore.keys": "say the partition in a column of that name",
     "transactional.id": "the sink makes its own ids from the query's",
 }
-_SECURITY = ("security.", "sasl.", "ssl.")
-_KAFKA = "kafka."
+SINK: Final = Names(NAMES, _TAKEN, _IDLE, _REFUSED, "the sink has no option")
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """What a writer was told; BadOption where it makes no sense."""
-    told = _Told(options)
-    check_sink_names(options)
-    servers = told.text("kafka.bootstrap.servers")
-    if servers is None:
-        raise BadOption("option kafka.bootstrap.servers is missing, expected HOST:PORT[,HOST:PORT]")
-    try:
-        addresses = tuple(parse_servers(servers))
-    except ValueError as error:
-        raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
+    told = Told(options)
+    SINK.check(options)
     topic = told.text("topic")
     if topic is not None and not topic.strip():
         raise BadOption("option topic is empty, expected the name of a topic")
@@ -98,84 +87,32 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     client = ClientSettings()
     timeout = "kafka.transaction.timeout.ms"
     return SinkOptions(
-        servers=addresses,
+        servers=told.servers(),
         topic=topic,
         is_transactional=told.flag("transactional", True),
-        transaction_timeout_ms=None if told.text(timeout) is None else told.number(timeout, 0),
+        transaction_timeout_ms=None if told.text(timeout) is None else told.size(timeout, 0),
         fails_on_data_loss=told.flag("failOnDataLoss", True),
         ledger_topic=ledger_topic,
         codec=_codec(told),
-        batch_bytes_max=told.number("kafka.batch.size", SinkOptions.batch_bytes_max),
-        request_bytes_max=told.number("kafka.max.request.size", SinkOptions.request_bytes_max),
-        buffer_bytes_max=told.number("kafka.buffer.memory", SinkOptions.buffer_bytes_max),
-        delivery_timeout_ms=told.number("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
+        batch_bytes_max=told.size("kafka.batch.size", SinkOptions.batch_bytes_max),
+        request_bytes_max=told.size("kafka.max.request.size", SinkOptions.request_bytes_max),
+        buffer_bytes_max=told.size("kafka.buffer.memory", SinkOptions.buffer_bytes_max),
+        delivery_timeout_ms=told.size("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
         client=ClientSettings(
             client_id=told.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=told.number(
+            connect_timeout_ms=told.size(
                 "kafka.socket.connection.setup.timeout.ms", client.connect_timeout_ms
             ),
-            request_timeout_ms=told.number("kafka.request.timeout.ms", client.request_timeout_ms),
-            api_timeout_ms=told.number("kafka.max.block.ms", client.api_timeout_ms),
+            request_timeout_ms=told.size("kafka.request.timeout.ms", client.request_timeout_ms),
+            api_timeout_ms=told.size("kafka.max.block.ms", client.api_timeout_ms),
             # Short: a coordinator says "not yet" for a few milliseconds after most transactions.
-            retry_backoff_ms=told.number("kafka.retry.backoff.ms", 10),
-            retry_backoff_ms_max=told.number("kafka.retry.backoff.max.ms", client.retry_backoff_ms_max),
-            metadata_age_ms_max=told.number("kafka.metadata.max.age.ms", client.metadata_age_ms_max),
+            retry_backoff_ms=told.size("kafka.retry.backoff.ms", 10),
+            retry_backoff_ms_max=told.size("kafka.retry.backoff.max.ms", client.retry_backoff_ms_max),
+            metadata_age_ms_max=told.size("kafka.metadata.max.age.ms", client.metadata_age_ms_max),
         ),
     )
 
 
-def _codec(told: "_Told") -> Codec:
+def _codec(told: Told) -> Codec:
     names = [each.name.lower() for each in Codec]
     return Codec[(told.choice("kafka.compression.type", names) or "none").upper()]
-
-
-def check_sink_names(options: Mapping[str, str]) -> None:
-    """Every option is one that the sink knows."""
-    for name in options:
-        key = name.lower()
-        if key in NAMES:
-            continue
-        setting = key.removeprefix(_KAFKA)
-        if key.startswith(_KAFKA):
-            if setting in _TAKEN or setting in _IDLE:
-                continue
-            if setting in _REFUSED:
-                raise BadOption(f"option {key} is not supported: {_REFUSED[setting]}")
-            if setting.startswith(_SECURITY):
-                raise BadOption(f"option {key} is not supported yet: connections are plain, without security")
-        known = [*NAMES, *(_KAFKA + each for each in sorted(_TAKEN))]
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f", did you mean {NAMES.get(near[0], near[0])}" if near else ""
-        raise BadOption(f"the sink has no option {name}{hint}")
-
-
-class _Told:
-    """Options by their names in lower case, read as what they are to be."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
-
-    def text(self, name: str) -> str | None:
-        return self._options.get(name.lower())
-
-    def number(self, name: str, default: int) -> int:
-        text = self.text(name)
-        if text is None:
-            return default
-        digits = text.strip()
-        if not re.fullmatch(r"[0-9]{1,10}", digits) or not 1 <= int(digits) <= INT32_MAX:
-            raise BadOption(f"option {name} is {text!r}, expected a whole number from 1 to {INT32_MAX}")
-        return int(digits)
-
-    def flag(self, name: str, default: bool) -> bool:
-        word = self.choice(name, ["true", "false"])
-        return default if word is None else word == "true"
-
-    def choice(self, name: str, words: Sequence[str]) -> str | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        word = text.strip().lower()
-        if word not in words:
-            raise BadOption(f"option {name} is {text!r}, expected {' or '.join(words)}")
-        return word
