@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from tests.compat.kafka.peer import KafkaPeer
 from tests.spark.queries import Crash, Fault, commit_requests, new_query
-from tests.spark.test_sink_readers import COUNT, read_rows, row, write_rows
+from tests.spark.writing.test_sink_readers import COUNT, read_rows, row, write_rows
 
 from penstock.client.admin import NewTopic, create_topics
 from penstock.client.cluster import Cluster

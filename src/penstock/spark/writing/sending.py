@@ -13,6 +13,7 @@ large ends the task.
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -76,6 +77,8 @@ class _Queue:
     """One was refused: nothing leaves before all are back."""
     attempts: int = 0
     retry_ms: float = 0.0
+    is_begun: bool = False
+    """The broker has taken a batch. It takes any number for a producer's first, so that one goes alone."""
     is_member: bool = False
     """Of the transaction, as far as this side has to care."""
 
@@ -206,9 +209,10 @@ class Sender:
             queue.is_failing = False
             for batch in queue.batches:
                 batch.is_sent = False
-        if queue.in_flight >= IN_FLIGHT_MAX:
-            return None
-        return next((batch for batch in queue.batches if not batch.is_sent and not batch.is_taken), None)
+        # Counted from the first that is not known to be taken: the broker must still remember that one when it
+        # comes again, however many after it were taken meanwhile.
+        window = islice(queue.batches, IN_FLIGHT_MAX if queue.is_begun else 1)
+        return next((batch for batch in window if not batch.is_sent and not batch.is_taken), None)
 
     def _join(self, partitions: list[TopicPartition]) -> None:
         """Before the first record of a partition leaves, the coordinator is to know that it takes part."""
@@ -320,7 +324,7 @@ class Sender:
         queue.in_flight -= 1
         code = result.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            batch.is_taken = True
+            batch.is_taken = queue.is_begun = True
             queue.attempts = 0
             while queue.batches and queue.batches[0].is_taken:
                 taken = queue.batches.popleft()
