@@ -25,6 +25,7 @@ CHECKPOINTS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the session run in one process, also where others are spread: with --dist loadgroup."""
     for item in items:

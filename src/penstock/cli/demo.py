@@ -48,6 +48,8 @@ PIPELINE = """\
 pipeline: demo
 bootstrap: {bootstrap}
 checkpoint: state
+conf:
+  spark.driver.extraJavaOptions: -XX:+UseSerialGC -XX:TieredStopAtLevel=1    # Java is quicker to start so
 
 sources:
   orders:

@@ -113,14 +113,13 @@ def test_a_topic_that_is_not_there_is_created_as_by_any_producer(
 def test_attempts_that_fail_leave_nothing_that_committed_readers_see(
     spark: "SparkSession", spark_broker: Broker, topic: str
 ) -> None:
-    """The rows of half a task are in the log when the job fails."""
+    """Whatever its tasks had come to when one of them failed; `test_job` has the cases one by one."""
     spark_broker.create_topic(topic, 2)
     frame = spark.sql(
         "select repeat('a', 1000) value, if(id = 39999, raise_error('no more'), 0) fails from range(0, 40000, 1, 2)"
     )
     with pytest.raises(Exception, match="no more"):
         save(frame.selectExpr("concat(value, fails) value"), spark_broker, topic=topic)
-    assert len(values(everything(spark_broker, topic))) > 0
     assert values(committed(spark_broker, topic)) == []
     save(spark.sql("select 'after' value"), spark_broker, topic=topic)
     assert values(committed(spark_broker, topic)) == [b"after"], "the job that failed is in nobody's way"
