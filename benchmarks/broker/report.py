@@ -30,9 +30,7 @@ class Result(NamedTuple):
         own, other = self.rounds.get(OWN), self.rounds.get(server)
         if not own or not other:
             return None
-        # A quick run may be over before a process's clock has ticked.
-        ratios = [a / b for a, b in zip(own, other, strict=True) if b]
-        return statistics.median(ratios) if ratios else None
+        return statistics.median(a / b for a, b in zip(own, other, strict=True))
 
     @property
     def goal(self) -> Goal | None:

@@ -217,10 +217,7 @@ def test_a_quick_run_measures_every_figure_of_its_rows(rows: tuple[str, ...]) ->
     found = {each["key"]: each for each in json.loads(done.stdout)["rows"]}
     assert set(found) == {line.key for row in all_rows() if row.name in rows for line in row.lines}
     assert all(each["medians"]["penstock"] is not None for each in found.values())
-    # The clock of another process moves in steps, and a quick run of the yardstick may be over within one.
-    ratios = [found[key]["times_yardstick"] for key in BESIDE_A_YARDSTICK & set(rows)]
-    assert all(each is None or each > 0 for each in ratios)
-    assert any(each is not None for each in ratios)
+    assert all(found[key]["times_yardstick"] > 0 for key in BESIDE_A_YARDSTICK & set(rows))
 
 
 def test_a_row_that_does_not_exist_is_named() -> None:
