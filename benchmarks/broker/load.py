@@ -21,7 +21,10 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from struct import Struct
+from threading import get_native_id
 from typing import NamedTuple
 
 from benchmarks.broker.frames import CORRELATION_AT
@@ -29,6 +32,8 @@ from benchmarks.broker.frames import CORRELATION_AT
 RECEIVE_BYTES = 1 << 20
 SILENCE_SECONDS_MAX = 20.0
 """A server that answers nothing for so long is taken for dead."""
+REST_SECONDS_MAX = 0.1
+"""A server that goes on for so long after its last reply is read as it is."""
 
 _ID = Struct(">i")
 
@@ -72,9 +77,23 @@ def cpu_seconds(pid: int) -> float:
     """What a process has used so far, threads that ended included, to the nanosecond.
 
     The clock of another process, as clock_getcpuclockid(3) makes it: /proc/PID/stat has the same figure in
-    hundredths of a second.
+    hundredths of a second. The clock of a thread that is running moves at the kernel's ticks, several milliseconds
+    apart, and when it gives up its core: so it is read once the process has nothing more to do.
     """
+    rests_by = time.perf_counter() + REST_SECONDS_MAX
+    while _is_running(pid) and time.perf_counter() < rests_by:
+        os.sched_yield()
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a thread of a process is at work, other than the one that asks."""
+    own = str(get_native_id())
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # a thread that ended meanwhile
+            if task.name != own and (task / "stat").read_text().rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
 
 
 class _Connection:
@@ -141,7 +160,7 @@ class _Generator:
         self._buffer = bytearray(RECEIVE_BYTES)
         self._idle: deque[_Connection] = deque()
         """Where there is a rate: who may be next."""
-        self._asked = self.done = 0
+        self._asked = self._asked_at_most = self.done = 0
         self._port = port
 
     def connect(self) -> None:
@@ -164,40 +183,47 @@ class _Generator:
             made.socket.setblocking(False)
             self._poll.register(made.socket, select.EPOLLIN)
 
-    def start(self) -> None:
+    def run(self, requests: int, ends_at: float) -> int:
+        """Send so many and receive their replies, fewer if the time is up; at the end none is in flight."""
+        done = self.done
+        self._asked_at_most = done + requests
         if self._load.rate:
-            self._idle.extend(self._connections.values())
+            self._idle = deque(self._connections.values())
             self._due = time.perf_counter()
-            return
-        for each in self._connections.values():
-            self._ask(each, self._load.in_flight)
+        else:
+            for each in self._connections.values():
+                self._ask(each, self._load.in_flight)
+        while self.done < self._asked_at_most:
+            if time.perf_counter() >= ends_at:
+                self._asked_at_most = self._asked
+            self._turn()
+        return self.done - done
 
     def close(self) -> None:
         self._poll.close()
         for each in self._connections.values():
             each.socket.close()
 
-    def run(self, until: int, ends_at: float, *, goes_on: bool = True) -> None:
-        """Send and receive until so many requests are done, or the time is up."""
+    def _turn(self) -> None:
+        """Receive what there is, and send as much again."""
         connections, poll = self._connections, self._poll
-        paced = goes_on and self._load.rate > 0
-        while self.done < until and time.perf_counter() < ends_at:
-            if paced:
-                self._ask_who_is_due()
-            events = poll.poll(0 if paced else SILENCE_SECONDS_MAX)
-            if not events and not paced:
-                raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
-            for descriptor, event in events:
-                connection = connections[descriptor]
-                if event & select.EPOLLIN:
-                    whole = self._receive(connection)
-                    if paced:
-                        self._idle.extend([connection] * whole)
-                    elif whole and goes_on:
-                        self._ask(connection, whole)
-                if event & select.EPOLLOUT and connection.send():
-                    connection.waits = False
-                    poll.modify(descriptor, select.EPOLLIN)
+        paced = self._load.rate > 0 and self._asked < self._asked_at_most
+        if paced:
+            self._ask_who_is_due()
+        events = poll.poll(0 if paced else SILENCE_SECONDS_MAX)
+        if not events and not paced:
+            raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
+        for descriptor, event in events:
+            connection = connections[descriptor]
+            if event & select.EPOLLIN:
+                whole = self._receive(connection)
+                if paced:
+                    self._idle.extend([connection] * whole)
+                elif whole:
+                    self._ask(connection, whole)
+            if event & select.EPOLLOUT and connection.send():
+                connection.waits = False
+                poll.modify(descriptor, select.EPOLLIN)
 
     def _receive(self, connection: _Connection) -> int:
         """How many replies are whole now."""
@@ -221,12 +247,8 @@ class _Generator:
         if not ready and not self._idle:
             raise BadReply(f"no reply within {SILENCE_SECONDS_MAX:.0f} s")
 
-    def drain(self) -> None:
-        """Let what is in flight arrive, so that the server is at rest when the next one has its turn."""
-        self.run(self._asked, time.perf_counter() + SILENCE_SECONDS_MAX, goes_on=False)
-
     def _ask(self, connection: _Connection, count: int) -> None:
-        for _ in range(count):
+        for _ in range(min(count, self._asked_at_most - self._asked)):
             self._asked += 1
             connection.add(self._asked & 0x7FFFFFFF)
         if not connection.waits and not connection.send():
@@ -257,29 +279,16 @@ def drive(port: int, pid: int, load: Load) -> Measured:
     try:
         generator.connect()
         ends_at = time.perf_counter() + load.seconds_max
-        generator.start()
         generator.run(load.requests_warm, ends_at)
-        done, own, used, started = (
-            generator.done,
-            time.process_time(),
-            cpu_seconds(pid),
-            time.perf_counter(),
-        )
-        # What is in flight now may be answered already: a run of no more than that would measure nothing.
-        requests = max(load.requests, 4 * load.connections * load.in_flight)
-        generator.run(done + requests, ends_at)
-        seconds, used, own = (
-            time.perf_counter() - started,
-            cpu_seconds(pid) - used,
-            time.process_time() - own,
-        )
-        done = generator.done - done
-        generator.drain()
+        if time.perf_counter() >= ends_at:
+            raise BadReply(f"{load.seconds_max:.1f} s were over before anything was measured")
+        used, own, started = cpu_seconds(pid), time.process_time(), time.perf_counter()
+        done = generator.run(load.requests, ends_at)
+        seconds, own = time.perf_counter() - started, time.process_time() - own
+        used = cpu_seconds(pid) - used
+    except ConnectionError as error:
+        raise BadReply(f"the connection was closed: {error}") from error
     finally:
         generator.close()
         gc.enable()
-    if not done:
-        raise BadReply(
-            f"{load.seconds_max:.1f} s were over before anything was measured, in process {os.getpid()}"
-        )
     return Measured(done, seconds, used, own, generator.request_bytes, generator.reply_bytes)

@@ -1,5 +1,6 @@
 """The benchmark's groups are real ones: members speak as clients do, and a group has settled only when it has."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ PARTITIONS = 12
 class Bench:
     def __init__(self, broker: Broker) -> None:
         self.port = int(broker.bootstrap.rpartition(":")[2])
-        self.pid = 0  # which the CPU clock takes for this very process
+        self.pid = os.getpid()
         self._serial = 0
         with Admin(self.port) as admin:
             self._topic_id = admin.create_topic("read", PARTITIONS, {})
