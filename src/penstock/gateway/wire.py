@@ -1,0 +1,49 @@
+"""Between a socket and what is spoken on it."""
+
+from typing import Protocol
+
+
+class Wire(Protocol):
+    """A client's connection, as a conversation sees it."""
+
+    peer: str
+    """The client's address, for log lines."""
+
+    @property
+    def is_full(self) -> bool:
+        """The client does not read what it was sent: send no more than must be, until `Conversation.drained`."""
+
+    def send(self, data: bytes) -> None:
+        """Have bytes sent, after this turn's writes, together with all else that the turn sends here."""
+
+    def close(self) -> None:
+        """Close it once everything is sent; nothing more is received."""
+
+    def stop_reading(self) -> None:
+        """Receive nothing more for now."""
+
+    def go_on_reading(self) -> None: ...
+
+
+class Conversation(Protocol):
+    """One client's, from its first byte to its last. It never raises: what is wrong is said to the client."""
+
+    def received(self, data: memoryview) -> None:
+        """These bytes came; they are good until this returns."""
+
+    def drained(self) -> None:
+        """The wire is no longer full."""
+
+    def ended(self) -> None:
+        """The client is gone, or the node stops: nothing more is sent."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of the client's is being worked on: it may be closed when it says nothing for long."""
+
+
+class Door(Protocol):
+    """What is spoken at one port."""
+
+    def converse(self, wire: Wire) -> Conversation:
+        """Take in a client that has just connected."""

@@ -1,0 +1,35 @@
+"""Writing a batch as a producer with acks=all does: answered when it is as durable as the settings promise."""
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import TimestampMs
+from penstock.base.later import Later
+from penstock.handlers.context import Context
+from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.storage import Appended
+
+WAIT_MS_MAX = 30_000
+"""Kafka's clients wait so long for a batch (`request.timeout.ms`)."""
+
+
+class Write(Later["Appended | KafkaError"]):
+    """A `Writer`, and its answer."""
+
+    __slots__ = ("acks", "appended", "deadline_ms")
+
+    def __init__(self, appended: Appended, deadline_ms: TimestampMs) -> None:
+        super().__init__()
+        self.appended = appended
+        self.acks = ALL_IN_SYNC
+        self.deadline_ms = deadline_ms
+
+    def settle(self, error: KafkaError | None) -> None:
+        self.answer(self.appended if error is None else error)
+
+
+def append(context: Context, partition: Partition, batch: bytearray) -> Later["Appended | KafkaError"]:
+    """Write a batch, as `build_batch` makes it. Raises what refuses it at once; until the answer is there, nobody
+    may be told that it is written, and after an error it may still be."""
+    now_ms = context.world.now_ms()
+    write = Write(partition.stage(memoryview(batch), ALL_IN_SYNC, now_ms), now_ms + WAIT_MS_MAX)
+    partition.wait(write)
+    return write
