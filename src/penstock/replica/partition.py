@@ -130,8 +130,6 @@ class Partition:
         "_lane",
         "_overdue_timer",
         "_staged_bytes",
-        "_sync_began_ms",
-        "_sync_timer",
         "_syncing",
         "_unwritten",
         "_watchers",
@@ -145,7 +143,6 @@ class Partition:
         "log",
         "min_in_sync",
         "number",
-        "sync_gap_ms",
         "topic",
         "topic_id",
     )
@@ -188,11 +185,6 @@ class Partition:
         self._syncing: deque[Writer] = deque()
         """Written, and waiting for a sync; by offset, but for retries."""
         self._is_flushing = False
-        self.sync_gap_ms = 0
-        """How long after one sync the next may begin: more of those who wait share it."""
-        self._sync_began_ms: TimestampMs = 0
-        self._sync_timer: Timer | None = None
-        """Runs while the next sync has to wait for that."""
         self._overdue_timer: Timer | None = None
         """Runs while a sync does, for those who cannot wait for it."""
         self._flush_timer: Timer | None = None
@@ -363,15 +355,8 @@ class Partition:
         self._flush()
 
     def _flush(self) -> None:
-        if self._is_flushing or self._sync_timer is not None:
+        if self._is_flushing:
             return
-        if self.sync_gap_ms:
-            now_ms = self._world.now_ms()
-            since_ms = now_ms - self._sync_began_ms
-            if 0 <= since_ms < self.sync_gap_ms:
-                self._sync_timer = self._world.call_later(self.sync_gap_ms - since_ms, self._sync_is_due)
-                return
-            self._sync_began_ms = now_ms
         try:
             work = self.log.prepare_flush()
         except StorageError as error:
@@ -387,10 +372,6 @@ class Partition:
             self._flushed(work, error)
 
         self._lane.run(work.run, finish)
-
-    def _sync_is_due(self) -> None:
-        self._sync_timer = None
-        self._flush()
 
     def _flushed(self, work: FlushWork, error: Exception | None) -> None:
         self._is_flushing = False

@@ -223,8 +223,7 @@ class Groups:
         self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, world, replicas, self._make)
 
     def _make(self, number: int, log: ShardLog) -> GroupShard:
-        # Commits come one by one from many members: a sync for each would cost more than all the rest.
-        log.partition.sync_gap_ms = int(
+        log.linger_ms = int(
             broker_setting("group.coordinator.append.linger.ms", self._image(), self._settings) or 0
         )
         coordinator = GroupCoordinator(

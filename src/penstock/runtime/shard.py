@@ -2,6 +2,10 @@
 
 Reading is done in portions, so that clients of other partitions are served in between. What is written is answered
 in its order: a reply that rests on earlier writes waits for them (`after`).
+
+Where writes come in quick succession, as the commits of many members do, a batch and a sync for each would cost more
+than all the rest. So there is a gap between them (`linger_ms`): what comes in it is gathered, and written as one batch
+at its end. What comes after a longer silence is written at once.
 """
 
 import logging
@@ -14,7 +18,7 @@ from penstock.base.ids import Offset, TimestampMs
 from penstock.base.world import Timer, World
 from penstock.records import RecordBatch, build_batch, iter_batches
 from penstock.replica import ALL_IN_SYNC, Partition
-from penstock.storage import Appended, Origin
+from penstock.storage import Appended, Origin, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -27,23 +31,45 @@ WRITE_MS_MAX: Final = 30_000
 COMMIT_RETRY_MS: Final = 1000
 """After how long what was read and could not be synced is tried again: the disk is in trouble."""
 
+GATHERED_BYTES_MAX: Final = 64 * 1024
+"""So much is not gathered any longer; far below what a batch may have."""
+
 KeyValue = tuple[bytes, bytes | None]
+Done = Callable[[KafkaError | None], None]
+
+
+class _Gathered:
+    """Records that will be one batch, and who waits for it."""
+
+    def __init__(self, base_offset: Offset) -> None:
+        self.base_offset = base_offset
+        """What its first record will have, since nobody else writes here. If what was written before is lost, so is
+        this."""
+        self.records: list[tuple[bytes, bytes | None, TimestampMs]] = []
+        self.size = 0
+        self.calls: list[Done] = []
 
 
 class _Write:
     """A `Writer`: a batch, and what waits for it."""
 
-    def __init__(self, shard: "ShardLog", appended: Appended, deadline_ms: TimestampMs) -> None:
+    def __init__(
+        self, shard: "ShardLog", appended: Appended, deadline_ms: TimestampMs, calls: list[Done]
+    ) -> None:
         self.appended = appended
         self.acks = ALL_IN_SYNC
         self.deadline_ms = deadline_ms
-        self.calls: list[Callable[[KafkaError | None], None]] = []
+        self.calls = calls
         self._shard = shard
 
     def settle(self, error: KafkaError | None) -> None:
         self._shard.settled(self)
-        for call in self.calls:
-            call(error)
+        _tell(self.calls, error)
+
+
+def _tell(calls: Iterable[Done], error: KafkaError | None) -> None:
+    for call in calls:
+        call(error)
 
 
 class ShardLog:
@@ -52,8 +78,15 @@ class ShardLog:
         self.epoch = partition.leader_epoch
         """In which the coordinator took over; in another it is another coordinator's."""
         self._world = world
+        self.linger_ms = 0
+        """How long after one write the next may be."""
         self._last: _Write | None = None
         """The write that was begun last and is not settled."""
+        self._last_ms: TimestampMs = 0
+        """When a write was last begun."""
+        self._gathered: _Gathered | None = None
+        self._timer: Timer | None = None
+        """Runs while something is gathered."""
         self._is_closed = False
 
     def is_still(self, partition: Partition | None) -> bool:
@@ -61,7 +94,11 @@ class ShardLog:
         return partition is self.partition and partition.leader_epoch == self.epoch
 
     def close(self) -> None:
+        """Write no more: what is gathered never will be written."""
         self._is_closed = True
+        gathered = self._take_gathered()
+        if gathered is not None:
+            _tell(gathered.calls, self._led_elsewhere())
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -113,49 +150,89 @@ class ShardLog:
             elif not self._is_closed:
                 done()
 
-        write = _Write(self, Appended(end - 1, end - 1), self._world.now_ms() + WRITE_MS_MAX)
-        write.calls.append(settled)
+        write = _Write(self, Appended(end - 1, end - 1), self._world.now_ms() + WRITE_MS_MAX, [settled])
         self.partition.wait_for_written(write)
 
     # -- writing ---------------------------------------------------------------------------------------
 
     def append(
-        self,
-        records: Sequence[KeyValue],
-        done: Callable[[KafkaError | None], None],
-        *,
-        producer: tuple[int, int] | None = None,
+        self, records: Sequence[KeyValue], done: Done, *, producer: tuple[int, int] | None = None
     ) -> Offset:
-        """Append records as one batch; the first one's offset. `done` is told when they are committed, or that they
-        will not be. Raises where they are not even taken."""
+        """Append records, all of them or none; the first one's offset. `done` is told when they are committed, or that
+        they will not be. Raises where they are not even taken."""
         now_ms = self._world.now_ms()
         timed = [(key, value, now_ms) for key, value in records]
-        if producer is None:
-            batch = build_batch(timed)
-        else:
-            batch = build_batch(
-                timed, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+        if producer is not None:
+            return self.append_batch(
+                build_batch(timed, producer_id=producer[0], producer_epoch=producer[1], transactional=True),
+                done,
             )
-        return self.append_batch(batch, done)
+        if not self._gathered and not 0 <= now_ms - self._last_ms < self.linger_ms:
+            return self.append_batch(build_batch(timed), done)
+        return self._gather(timed, done, now_ms)
 
-    def append_batch(self, batch: bytes, done: Callable[[KafkaError | None], None]) -> Offset:
+    def append_batch(self, batch: bytes, done: Done) -> Offset:
+        """Append a batch as it is, behind all that was appended before."""
+        self._write_gathered()
+        return self._write(batch, [done])
+
+    def _write(self, batch: bytes, calls: list[Done]) -> Offset:
         partition = self.partition
         if self._is_closed or not partition.is_leader:
-            raise KafkaError(f"{partition.name} is led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        now_ms = self._world.now_ms()
+            raise self._led_elsewhere()
+        now_ms = self._last_ms = self._world.now_ms()
         appended = partition.stage(memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR)
-        write = _Write(self, appended, now_ms + WRITE_MS_MAX)
-        write.calls.append(done)
-        self._last = write
-        partition.wait(write)
+        self._last = _Write(self, appended, now_ms + WRITE_MS_MAX, calls)
+        partition.wait(self._last)
         return appended.base_offset
 
-    def after(self, call: Callable[[KafkaError | None], None]) -> None:
-        """Call once everything that was written so far is committed, which may be now."""
-        if self._last is None:
-            call(None)
-        else:
+    def _gather(
+        self, records: list[tuple[bytes, bytes | None, TimestampMs]], done: Done, now_ms: TimestampMs
+    ) -> Offset:
+        gathered = self._gathered
+        if gathered is None:
+            if self._is_closed or not self.partition.is_leader:
+                raise self._led_elsewhere()
+            gathered = self._gathered = _Gathered(self.partition.log.staged_end)
+            wait_ms = self.linger_ms - (now_ms - self._last_ms)
+            self._timer = self._world.call_later(wait_ms, self._write_gathered)
+        offset = gathered.base_offset + len(gathered.records)
+        gathered.records += records
+        gathered.size += sum(len(key) + len(value or b"") for key, value, _ in records)
+        gathered.calls.append(done)
+        if gathered.size > GATHERED_BYTES_MAX:
+            self._write_gathered()
+        return offset
+
+    def _take_gathered(self) -> _Gathered | None:
+        gathered, self._gathered = self._gathered, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return gathered
+
+    def _write_gathered(self) -> None:
+        gathered = self._take_gathered()
+        if gathered is None:
+            return
+        try:
+            if gathered.base_offset != self.partition.log.staged_end:
+                raise StorageError(f"{self.partition.name} lost what was appended before")
+            self._write(build_batch(gathered.records), gathered.calls)
+        except KafkaError as error:
+            _tell(gathered.calls, error)
+
+    def after(self, call: Done) -> None:
+        """Call once everything that was appended so far is committed, which may be now."""
+        if self._gathered is not None:
+            self._gathered.calls.append(call)
+        elif self._last is not None:
             self._last.calls.append(call)
+        else:
+            call(None)
+
+    def _led_elsewhere(self) -> KafkaError:
+        return KafkaError(f"{self.partition.name} is led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def settled(self, write: _Write) -> None:
         if write is self._last:

@@ -181,6 +181,11 @@ class Log(LogReader):
         self.segments.active.interval_bytes = settings.index_interval_bytes
 
     @property
+    def staged_end(self) -> Offset:
+        """The offset that the next batch gets."""
+        return self._staged_end
+
+    @property
     def last_stable(self) -> Offset:
         """First offset of the oldest open transaction, or the log end.
 
