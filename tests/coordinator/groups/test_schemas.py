@@ -12,9 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.coordinator.groups import consumer_protocol, schemas
-from penstock.coordinator.groups.schemas import KEYS, GroupRecord, Key, Value, decode
+from penstock.coordinator.groups.schemas import (
+    KEYS,
+    GroupRecord,
+    Key,
+    OffsetCommitValue,
+    Value,
+    decode,
+    encode_value,
+)
 from penstock.records import iter_batches
-from penstock.records.structs import CorruptStruct, Kind, Struct
+from penstock.records.structs import NO_UUID, CorruptStruct, Kind, Struct, body_of
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden/kafka/logs/__consumer_offsets-0/00000000000000000000.log"
@@ -90,6 +98,21 @@ def test_every_version_of_every_record_comes_back_as_it_went(key: type[Key], ver
         assert decode(record.encoded()[0], None) == GroupRecord(drawn, None)
 
     check()
+
+
+@given(
+    offset=_PLAIN["int64"],
+    leader_epoch=_PLAIN["int32"],
+    metadata=st.sampled_from(["", "text"]),
+    commit_timestamp=_PLAIN["int64"],
+    topic_id=st.one_of(st.just(NO_UUID), _PLAIN["uuid"]),
+    unknown_tags=st.sampled_from([(), ((7, b"later"),)]),
+)
+def test_an_offset_written_by_hand_is_what_its_declaration_says(**fields: Any) -> None:
+    value = OffsetCommitValue(**fields)
+    declared = bytearray(value.version.to_bytes(2, "big"))
+    body_of(OffsetCommitValue, value.version).write(declared, value)
+    assert encode_value(value) == declared
 
 
 def test_a_record_of_a_type_that_is_not_acted_on_is_passed_over() -> None:

@@ -6,6 +6,7 @@ their producer. Of a pending and an ordinary commit the later one in the log win
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import Uuid
@@ -32,7 +33,7 @@ class CommittedOffset(NamedTuple):
 
     def record(self, group: str, topic: str, partition: int) -> GroupRecord:
         """As Kafka 4.3 writes it: version 4, or version 1 where it has an expiry of its own."""
-        key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+        key = _key(group, topic, partition)
         if self.expire_ms != NEVER:
             value = OffsetCommitValue(
                 version=1,
@@ -50,6 +51,11 @@ class CommittedOffset(NamedTuple):
                 topic_id=self.topic_id,
             )
         return GroupRecord(key, value)
+
+
+@lru_cache(8192)  # a member commits the same partitions again and again
+def _key(group: str, topic: str, partition: int) -> OffsetCommitKey:
+    return OffsetCommitKey(group=group, topic=topic, partition=partition)
 
 
 def from_record(value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int) -> CommittedOffset:

@@ -14,6 +14,7 @@ Share and streams groups have types of their own here, which are not acted on: s
 is passed over when it is read.
 """
 
+from functools import lru_cache
 from struct import Struct as Packing
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -23,6 +24,7 @@ from penstock.records.structs import (
     INT8,
     INT32,
     INT64,
+    NO_UUID,
     STRING,
     UUID,
     CorruptStruct,
@@ -35,6 +37,9 @@ from penstock.records.structs import (
 )
 
 _INT16 = Packing(">h")
+_OFFSET = Packing(">hqiBqB")
+"""A committed offset, version 4, without text: version, offset, leader epoch, an empty text, time, number of tags."""
+_TOPIC_ID_TAG = bytes((0, 16))
 _NEVER = 2**15
 """No version is this high: what is flexible since it never is."""
 
@@ -277,15 +282,42 @@ Records: TypeAlias = tuple[GroupRecord, ...]
 
 
 def encode_key(key: Key) -> bytes:
+    if type(key) is OffsetCommitKey:
+        return _offset_key(key.group, key.topic, key.partition)
+    return _encode_key(key)
+
+
+@lru_cache(8192)  # a member commits the same partitions again and again
+def _offset_key(group: str, topic: str, partition: int) -> bytes:
+    return _encode_key(OffsetCommitKey(group=group, topic=topic, partition=partition))
+
+
+def _encode_key(key: Key) -> bytes:
     out = bytearray(_INT16.pack(key.TYPE))
     body_of(type(key), 0).write(out, key)
     return bytes(out)
 
 
 def encode_value(value: Value) -> bytes:
+    if type(value) is OffsetCommitValue and value.version == 4 and not (value.metadata or value.unknown_tags):
+        return _plain_offset(value)
+    return _encode_value(value)
+
+
+def _encode_value(value: Value) -> bytes:
     out = bytearray(_INT16.pack(value.version))
     body_of(type(value), value.version).write(out, value)
     return bytes(out)
+
+
+def _plain_offset(value: OffsetCommitValue) -> bytes:
+    """What nearly every record of the topic is, written by hand: a tenth of the time."""
+    head = value.version, value.offset, value.leader_epoch, 1, value.commit_timestamp
+    if value.expire_timestamp != -1:
+        raise ValueError(f"version 4 of a committed offset has no expiry: {value}")
+    if value.topic_id == NO_UUID:
+        return _OFFSET.pack(*head, 0)
+    return _OFFSET.pack(*head, 1) + _TOPIC_ID_TAG + value.topic_id
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
