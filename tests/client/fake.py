@@ -43,6 +43,17 @@ from penstock.wire import (
 T = TypeVar("T")
 
 
+def feed(conversation: Conversation, data: bytes) -> list[Call[Any]]:
+    """Have a conversation receive bytes, as a socket gives them: as many as there is room for."""
+    answered = []
+    while data:
+        room = conversation.room()
+        piece, data = data[: len(room)], data[len(room) :]
+        room[: len(piece)] = piece
+        answered += conversation.received(len(piece))
+    return answered
+
+
 class FakeClock:
     def __init__(self) -> None:
         self.time_ms = 0.0
@@ -204,7 +215,7 @@ class FakeLink:
     def read(self) -> list[Call[Any]]:
         done = []
         while self.incoming and self.incoming[0][0] <= self.broker.cluster.clock.now_ms():
-            done += self.conversation.receive(self.incoming.pop(0)[1])
+            done += feed(self.conversation, self.incoming.pop(0)[1])
         return done
 
     def close(self) -> None:

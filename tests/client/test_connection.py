@@ -1,10 +1,13 @@
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.fake import feed
 
 from penstock.base.errors import ErrorCode
+from penstock.client import connection
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
 from penstock.client.request import Request, through_kio
@@ -45,7 +48,7 @@ def echo(
 def ready(bytes_max: int = 10_000) -> Conversation:
     conversation = Conversation("peer", "me", bytes_max)
     conversation.take()
-    conversation.receive(response_frame(Api.API_VERSIONS, 4, 0, api_versions_reply(SERVED, {}, {}, 4)))
+    feed(conversation, response_frame(Api.API_VERSIONS, 4, 0, api_versions_reply(SERVED, {}, {}, 4)))
     assert conversation.is_ready
     return conversation
 
@@ -65,11 +68,11 @@ def test_an_older_broker_is_greeted_again_in_its_own_version() -> None:
     conversation = Conversation("peer", "me", 1000)
     conversation.take()
     refusal = api_versions_error(old, 4, ErrorCode.UNSUPPORTED_VERSION)
-    conversation.receive(response_frame(Api.API_VERSIONS, 0, 0, refusal))
+    feed(conversation, response_frame(Api.API_VERSIONS, 0, 0, refusal))
     assert not conversation.is_ready
     again = parse_header(memoryview(conversation.take())[4:])
     assert (again.api_version, again.correlation_id) == (2, 1)
-    conversation.receive(response_frame(Api.API_VERSIONS, 2, 1, api_versions_reply(old, {}, {}, 2)))
+    feed(conversation, response_frame(Api.API_VERSIONS, 2, 1, api_versions_reply(old, {}, {}, 2)))
     assert conversation.is_ready
     assert conversation.versions == {Api.API_VERSIONS: VersionRange(0, 2)}
 
@@ -78,7 +81,7 @@ def test_a_broker_that_refuses_a_version_which_it_says_it_has_is_not_asked_for_e
     conversation = Conversation("peer", "me", 1000)
     refusal = b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\4"
     with pytest.raises(BrokerRefused, match="UNSUPPORTED_VERSION"):
-        conversation.receive(response_frame(Api.API_VERSIONS, 0, 0, refusal))
+        feed(conversation, response_frame(Api.API_VERSIONS, 0, 0, refusal))
 
 
 @given(cuts=st.lists(st.integers(1, 60), max_size=30))
@@ -93,10 +96,37 @@ def test_answers_come_in_order_however_the_bytes_are_cut(cuts: list[int]) -> Non
     answered: list[Call[object]] = []
     for cut in [*cuts, len(stream)]:
         piece, stream = stream[:cut], stream[cut:]
-        answered += conversation.receive(piece)
+        answered += feed(conversation, piece)
     assert answered == calls
     assert [call.result() for call in calls] == [(9, b"reply %d" % index) for index in range(3)]
     assert conversation.pending == 0
+
+
+@given(
+    sizes=st.lists(st.integers(0, 400), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 300), max_size=20),
+    limits=st.tuples(st.integers(8, 64), st.integers(0, 64), st.integers(8, 200)),
+)
+def test_answers_that_are_kept_stay_what_they_were_whatever_comes_after(
+    sizes: list[int], cuts: list[int], limits: tuple[int, int, int]
+) -> None:
+    with (
+        patch.object(connection, "BUFFER_BYTES", limits[0]),
+        patch.object(connection, "COPIED_BYTES", min(limits[1], limits[0])),
+        patch.object(connection, "BELIEVED_BYTES", limits[2]),
+    ):
+        conversation = ready()
+        kept: Request[memoryview] = Request(Api.METADATA, 0, 12, lambda _: b"", lambda body, _: body)
+        calls = [conversation.send(kept) for _ in sizes]
+        bodies = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
+        stream = b"".join(
+            response_frame(Api.METADATA, 9, call.correlation_id, body)
+            for call, body in zip(calls, bodies, strict=True)
+        )
+        for cut in [*cuts, len(stream)]:
+            feed(conversation, stream[:cut])
+            stream = stream[cut:]
+    assert [bytes(call.result()) for call in calls] == bodies
 
 
 def test_answers_byte_by_byte() -> None:
@@ -105,7 +135,7 @@ def test_answers_byte_by_byte() -> None:
     frame = response_frame(Api.METADATA, 9, call.correlation_id, b"x" * 300)
     for index in range(len(frame)):
         assert not call.is_done
-        conversation.receive(frame[index : index + 1])
+        feed(conversation, frame[index : index + 1])
     assert call.result() == (9, b"x" * 300)
 
 
@@ -128,7 +158,7 @@ def test_a_request_without_an_answer_is_done_when_it_is_sent() -> None:
     silent = conversation.send(echo(Api.PRODUCE, 3, 9, is_answered=False))
     spoken = conversation.send(echo())
     assert silent.is_done
-    conversation.receive(response_frame(Api.METADATA, 9, spoken.correlation_id, b"yes"))
+    feed(conversation, response_frame(Api.METADATA, 9, spoken.correlation_id, b"yes"))
     assert spoken.result() == (9, b"yes")
 
 
@@ -136,18 +166,18 @@ def test_an_answer_to_something_else_is_refused() -> None:
     conversation = ready()
     call = conversation.send(echo())
     with pytest.raises(MalformedResponse, match=r"answered request 77, expected 1 \(Metadata\)"):
-        conversation.receive(response_frame(Api.METADATA, 9, 77, b""))
+        feed(conversation, response_frame(Api.METADATA, 9, 77, b""))
     with pytest.raises(MalformedResponse, match="answer nothing"):
-        ready().receive(response_frame(Api.METADATA, 9, call.correlation_id, b""))
+        feed(ready(), response_frame(Api.METADATA, 9, call.correlation_id, b""))
 
 
 def test_a_length_beyond_the_limit_is_refused_as_soon_as_it_is_there() -> None:
     conversation = ready(bytes_max=500)
     conversation.send(echo())
     with pytest.raises(BadFrame, match="a frame says it has 501 bytes, expected 0 to 500"):
-        conversation.receive((501).to_bytes(4, "big"))
+        feed(conversation, (501).to_bytes(4, "big"))
     with pytest.raises(BadFrame):
-        ready().receive(b"HTTP/1.1 400 Bad Request\r\n")
+        feed(ready(), b"HTTP/1.1 400 Bad Request\r\n")
 
 
 def test_when_the_connection_ends_nobody_waits_any_more() -> None:

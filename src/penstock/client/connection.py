@@ -1,7 +1,8 @@
 """One conversation with a broker, as bytes: no socket, no clock.
 
     conversation.take()            bytes to send, the greeting first
-    conversation.receive(data)     bytes that came; returns the calls that they answered
+    conversation.room()            where to receive into, and then
+    conversation.received(count)   the calls that were answered by what came
     conversation.send(request)     a Call, once `is_ready`
 
 The greeting is ApiVersions in the latest version known here. A broker that does not have that version answers in
@@ -34,6 +35,12 @@ T = TypeVar("T")
 
 _CORRELATION_ID_MAX = 2**31 - 1
 _LENGTH_BYTES = 4
+
+BUFFER_BYTES = 64 * 1024
+COPIED_BYTES = 8 * 1024
+"""What came is copied, and its buffer used again, if it is no more than this."""
+BELIEVED_BYTES = 4 << 20
+"""Room that the length of a frame alone gets; a fetched megabyte or two arrives without being copied."""
 
 
 class Call(Generic[T]):
@@ -80,9 +87,10 @@ class Conversation:
         self._next_id = 0
         self._outgoing: list[bytes] = []
         self._pending: deque[Call[Any]] = deque()
-        self._received = bytearray()
-        self._wanted = 0
-        """Bytes at which the first frame in `_received` is whole, where its length is known."""
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._filled = 0
+        self._wanted = _LENGTH_BYTES
+        """Bytes at which the first frame in the buffer is whole, or its length is known."""
         self._submit(_greeting(), KAFKA_RANGES[Api.API_VERSIONS].max)
 
     @property
@@ -126,18 +134,31 @@ class Conversation:
         self._outgoing.clear()
         return outgoing
 
-    def receive(self, data: bytes | memoryview) -> list[Call[Any]]:
-        """Take what came; return the calls that are answered now."""
-        self._received += data
-        if len(self._received) < self._wanted:
+    def room(self) -> memoryview:
+        """Where to receive into; tell `received` how much came."""
+        if self._filled == len(self._buffer):
+            # The length of a frame is believed a little at a time.
+            grown = bytearray(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
+            grown[: self._filled] = self._buffer
+            self._buffer = grown
+        return memoryview(self._buffer)[self._filled :]
+
+    def received(self, count: int) -> list[Call[Any]]:
+        """So many bytes came; return the calls that are answered now."""
+        self._filled += count
+        if self._filled < self._wanted:
             return []
-        # The replies keep slices of this buffer, so what is left over moves to a new one.
-        buffer = memoryview(self._received)
-        frames, rest_at, self._wanted = cut_frames(buffer, 0, len(buffer), self._response_bytes_max)
-        if not frames:
-            buffer.release()
-            return []
-        self._received = bytearray(buffer[rest_at:])
+        whole = memoryview(self._buffer)[: self._filled]
+        is_copied = self._filled <= COPIED_BYTES
+        if is_copied:
+            whole = memoryview(bytes(whole))
+        frames, rest_at, wanted = cut_frames(whole, 0, len(whole), self._response_bytes_max)
+        rest = whole[rest_at:]
+        if not is_copied or wanted > len(self._buffer):
+            # The replies keep slices of the old one.
+            self._buffer = bytearray(max(BUFFER_BYTES, len(rest), min(wanted, BELIEVED_BYTES)))
+        self._buffer[: len(rest)] = rest
+        self._filled, self._wanted = len(rest), wanted or _LENGTH_BYTES
         answered = [self._answer(frame) for frame in frames]
         return [call for call in answered if call is not None]
 

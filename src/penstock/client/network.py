@@ -19,8 +19,6 @@ from .settings import Address, ClientSettings, Clock
 
 T = TypeVar("T")
 
-RECEIVE_BYTES = 256 * 1024
-
 
 class Link(Protocol):
     """An open connection to one broker."""
@@ -144,15 +142,15 @@ class SocketLink:
             raise self._late(what, limit_ms)
         self.socket.settimeout(left_ms / 1000)
         try:
-            data = self.socket.recv(RECEIVE_BYTES)
+            count = self.socket.recv_into(self._conversation.room())
         except TimeoutError:
             raise self._late(what, limit_ms) from None
         except OSError as error:
             raise self._lost(error) from error
-        if not data:
+        if not count:
             raise self._lost(None)
         try:
-            return self._conversation.receive(data)
+            return self._conversation.received(count)
         except ClientError as error:
             self._close(error)
             raise
