@@ -3,7 +3,9 @@
 with Process(data=tmp_path / "data") as penstock:
     client.connect(penstock.bootstrap)
     penstock.kill()
-    penstock.start()        # on the same port and directory
+    penstock.start()        # on the same ports and directory
+
+Kafka is all that it serves, unless `http=True` or `line=True`: then on a free port as well, `http_url`, `line_port`.
 """
 
 import os
@@ -32,12 +34,16 @@ class Process:
         *arguments: str,
         data: Path,
         port: int = 0,
+        http: bool = False,
+        line: bool = False,
         environment: Mapping[str, str] | None = None,
         command: tuple[str, ...] = COMMAND,
     ) -> None:
         """Arguments are further flags of `penstock up`; `data` is its directory."""
         self.data = data
         self.port = port
+        self._ports = {name: 0 for name, is_wanted in (("http", http), ("line", line)) if is_wanted}
+        """Of the other doors; 0 until they have one."""
         self._arguments = arguments
         self._command = command
         self._environment = {
@@ -63,6 +69,14 @@ class Process:
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self._ports['http']}"
+
+    @property
+    def line_port(self) -> int:
+        return self._ports["line"]
 
     @property
     def pid(self) -> int:
@@ -96,19 +110,28 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._complaints,
             text=True,
-            env=self._environment,
+            env={**self._doors(), **self._environment},
         )
         return self
+
+    def _doors(self) -> dict[str, str]:
+        """In the environment, so that a flag of the test's own is stronger: no two tests may want one port."""
+        return {
+            f"PENSTOCK_{name.upper()}_LISTENER": f"127.0.0.1:{self._ports[name]}" if name in self._ports else "off"
+            for name in ("http", "line")
+        }
 
     def start(self) -> "Process":
         """Start it, and wait for its ready line."""
         self.launch()
         line = self.read_line()
-        ready = re.fullmatch(r"penstock ready kafka=127\.0\.0\.1:(\d+)\n", line)
+        doors = "".join(rf" {name}=127\.0\.0\.1:(?P<{name}>\d+)" for name in self._ports)
+        ready = re.fullmatch(rf"penstock ready kafka=127\.0\.0\.1:(?P<kafka>\d+){doors}\n", line)
         if ready is None:
             self.kill()
             raise AssertionError(f"expected a ready line, got {line!r}; it said:\n{self.stderr}")
-        self.port = int(ready[1])
+        self.port = int(ready["kafka"])
+        self._ports = {name: int(ready[name]) for name in self._ports}
         return self
 
     def read_line(self) -> str:

@@ -52,6 +52,12 @@ class StillWorld:
     def now_ms(self) -> int:
         return int(self._now_ms)
 
+    def clock_ns(self) -> int:
+        return int(self._now_ms * 1e6)
+
+    def process(self) -> None:
+        return None
+
     def call_soon(self, call: Callable[[], None]) -> None:
         self._put(0, call)
 
@@ -64,6 +70,9 @@ class StillWorld:
         timer.is_work = True
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        self.beside(work, done)
+
+    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 
     # What a test says.

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
+    "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
     "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"
@@ -86,6 +87,26 @@ def test_a_broker_listens_where_it_is_told_but_not_as_a_controller() -> None:
 ALL_PLAIN = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
 
 
+@shows("http.listener", "line.listener")
+@pytest.mark.parametrize(("door", "port"), [("http", 8080), ("line", 9090)])
+def test_a_door_is_where_it_is_told_to_be(door: str, port: int) -> None:
+    """Those of `penstock up` are open on this machine alone unless told otherwise; a program has those it asks for."""
+    setting = f"{door}.listener"
+    assert load(environment={}).doors[door] == Endpoint("127.0.0.1", port)
+    assert config_from("/data").doors == {}
+    for config in (
+        load(environment={f"PENSTOCK_{door.upper()}_LISTENER": ":81"}),
+        load(flags=[f"{setting}=:81"], environment={f"PENSTOCK_{door.upper()}_LISTENER": "off"}),
+        load(**{door: ":81"}, environment={f"PENSTOCK_{door.upper()}_LISTENER": "off"}),  # type: ignore[arg-type]
+        config_from("/data", {setting: ":81"}),
+    ):
+        assert config.doors[door] == Endpoint("", 81)
+        assert config.settings[setting] == ":81"
+    off = load(flags=[f"{setting}=off"], environment={})
+    assert door not in off.doors
+    assert off.settings[setting] == "off"
+
+
 @shows(
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
@@ -116,9 +137,9 @@ def test_what_a_node_alone_cannot_be_stops_the_start(name: str, good: str, bad: 
 def test_sockets_are_made_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def spy(endpoint: Endpoint, backlog: int, *, send_bytes: int, receive_bytes: int) -> Listening:
+    def spy(endpoint: Endpoint, backlog: int, *, send_bytes: int, receive_bytes: int, flag: str) -> Listening:
         asked.append((backlog, send_bytes, receive_bytes))
-        return listen(endpoint, backlog, send_bytes=send_bytes, receive_bytes=receive_bytes)
+        return listen(endpoint, backlog, send_bytes=send_bytes, receive_bytes=receive_bytes, flag=flag)
 
     monkeypatch.setattr(host, "listen", spy)
     told = {
@@ -127,11 +148,12 @@ def test_sockets_are_made_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> 
         "socket.receive.buffer.bytes": "32768",
     }
     for settings in ({}, told):
-        config = config_from("/data", settings, kafka="127.0.0.1:0")
-        for listening in host._listen_all(config).values():
+        config = config_from("/data", settings, kafka="127.0.0.1:0", http="127.0.0.1:0")
+        kafka, doors = host._listen_all(config)
+        for listening in (*kafka.values(), *doors.values()):
             with closing(listening):
                 assert listening.endpoint.port
-    assert asked == [(1024, -1, -1), (7, 65536, 32768)]
+    assert asked == [(1024, -1, -1)] * 2 + [(7, 65536, 32768)] * 2
 
 
 # -- connections and requests --------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.later import HoldingLater, Later
+from penstock.base.metrics import Asked, Histogram, Metrics
 from penstock.handlers.context import Session
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
 from penstock.server.turn import Turn
+from penstock.server.world import LoopWorld
 from penstock.wire import Buffer
 
 REQUEST_BYTES_MAX = 10_000_000
@@ -23,6 +25,11 @@ class Loop:
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
+
+    now_ns = 1
+
+    def clock_ns(self) -> int:
+        return self.now_ns
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
@@ -292,10 +299,91 @@ def test_the_chunk_is_used_again_in_the_next_turn() -> None:
     assert len(client.turn.room) == len(first)
 
 
+class Counting(Echo):
+    """Counts as the real dispatcher does."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self.metrics = metrics
+
+    def dispatch(self, session: Session, frame: memoryview) -> Reply:
+        reply = super().dispatch(session, frame)
+        if isinstance(reply, Later):
+            reply.asked = Asked(self.metrics.produce, self.metrics.turn_began_ns)
+        else:
+            self.metrics.answered(self.metrics.produce)
+        return reply
+
+
+def counting_client() -> tuple[Client, Histogram]:
+    client = Client()
+    metrics = client.turn.metrics
+    client.echo = Counting(metrics)
+    client.connection = Connection(client.turn, client.echo, REQUEST_BYTES_MAX)
+    client.connection.connection_made(client.transport)  # type: ignore[arg-type]
+    return client, metrics.produce.times
+
+
+def test_requests_of_a_turn_take_from_the_first_arrival_to_the_end_of_the_turn() -> None:
+    client, times = counting_client()
+    client.loop.now_ns = 1_000
+    client.receive(frame(b"one") + frame(b"two"))
+    client.loop.now_ns = 51_000
+    client.receive(frame(b"three"))
+    client.loop.now_ns = 101_000
+    client.end_turn()
+    assert (times.count, times.sum_ns) == (3, 3 * 100_000)
+
+
+def test_a_request_that_waits_takes_from_its_arrival_to_its_reply() -> None:
+    client, times = counting_client()
+    client.loop.now_ns = 1_000
+    client.receive(frame(b"wait a"))
+    client.end_turn()
+    client.loop.now_ns = 8_000_000
+    client.receive(frame(b"wait b"))
+    client.end_turn()
+    assert times.count == 0
+    client.loop.now_ns = 9_000_000
+    client.echo.answer(b"wait b")
+    assert times.count == 0, "it waits for the reply before it"
+    client.loop.now_ns = 10_001_000
+    client.echo.answer(b"wait a")
+    client.end_turn()
+    assert (times.count, times.sum_ns) == (2, 10_000_000 + 2_001_000)
+
+
+def test_a_request_that_comes_in_pieces_has_arrived_when_it_is_whole() -> None:
+    client, times = counting_client()
+    data = frame(b"wait" + bytes(1000))
+    client.loop.now_ns = 1_000
+    client.receive(data[:100])
+    client.end_turn()
+    client.loop.now_ns = 5_000_000
+    client.receive(data[100:])
+    client.loop.now_ns = 7_000_000
+    client.echo.answer(data[4:])
+    client.end_turn()
+    assert (times.count, times.sum_ns) == (1, 2_000_000)
+
+
+def test_a_request_behind_one_that_holds_it_back_is_counted_when_it_is_looked_at() -> None:
+    client, times = counting_client()
+    client.receive(frame(b"hold") + frame(b"next"))
+    client.end_turn()
+    client.loop.now_ns = 5_000_001
+    client.echo.answer(b"hold")
+    client.end_turn()
+    client.end_turn()
+    assert client.echo.frames == [b"hold", b"next"]
+    assert times.count == 2
+    assert 5_000_000 <= times.sum_ns < 6_000_000
+
+
 def test_over_a_real_socket() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn, echo = Turn(loop), Echo()
+        turn, echo = Turn(LoopWorld(loop)), Echo()
         server = await loop.create_server(
             lambda: Connection(turn, echo, REQUEST_BYTES_MAX), "127.0.0.1", 0, family=socket.AF_INET
         )

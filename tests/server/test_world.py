@@ -204,3 +204,63 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
 
 def _throw(error: Exception) -> None:
     raise error
+
+
+def test_a_helper_stays_for_the_next_piece_of_work(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
+    processes = []
+    for _ in range(2):
+        answer = Answer(loop)
+        world.in_helper(os.getpid, answer)
+        processes.append(answer.wait()[0])
+        assert answer.thread is threading.current_thread()
+    assert processes[0] == processes[1] != os.getpid()
+
+
+def test_what_a_helper_raises_is_handed_over_and_it_goes_on(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop
+) -> None:
+    answer = Answer(loop)
+    world.in_helper(partial(operator.truediv, 1, 0), answer)
+    assert isinstance(answer.wait()[1], ZeroDivisionError)
+    answer = Answer(loop)
+    world.in_helper(partial(operator.add, 1, 2), answer)
+    assert answer.wait() == (3, None)
+
+
+def test_a_helper_that_dies_is_an_error_and_another_takes_its_place(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop
+) -> None:
+    answer = Answer(loop)
+    world.in_helper(partial(os._exit, 3), answer)
+    assert isinstance(answer.wait()[1], ChildFailed)
+    answer = Answer(loop)
+    world.in_helper(partial(print, "not an answer"), answer)
+    assert answer.wait() == (None, None)
+
+
+def test_closing_kills_a_helper_at_work(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
+    read, write = os.pipe()
+    answer = Answer(loop)
+    world.in_helper(os.getpid, answer)
+    pid, _ = answer.wait()
+    world.in_helper(partial(exec, f"open('/proc/{os.getpid()}/fd/{write}', 'w').write('x'); input()"), answer)
+    assert os.read(read, 1) == b"x"
+    world.close()
+    os.close(read)
+    os.close(write)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_helper_is_let_go_when_nobody_needs_it(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.server.world.HELPER_IDLE_MS", 1)
+    answer = Answer(loop)
+    world.in_helper(os.getpid, answer)
+    pid, _ = answer.wait()
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+    answer = Answer(loop)
+    world.in_helper(os.getpid, answer)
+    assert answer.wait()[0] != pid

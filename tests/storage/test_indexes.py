@@ -195,3 +195,14 @@ def test_a_lost_file_tells_nothing_until_the_log_was_asked() -> None:
 def test_a_transaction_index_that_cannot_be_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(BadCheckpoint, match=why):
         decode_aborted(data, "/0.txnindex")
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("index", [offset_index(20), time_index(20)], ids=["offset", "time"])
+def test_the_first_entries_are_as_many_as_wanted(index: OffsetIndex | TimeIndex, sealed: bool) -> None:
+    entries = index.entries()
+    if sealed:
+        index.write()
+        index.release()
+    for count in (0, 1, 19, 20, 21):
+        assert index.first(count) == entries[:count]

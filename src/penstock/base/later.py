@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from penstock.base.metrics import Asked
+
 T = TypeVar("T")
 
 
 class Later(Generic[T]):
     """Whoever gives it out calls `answer` once; whoever waits is called with the answer, at once if it is there."""
 
-    __slots__ = ("_then", "is_answered", "value")
+    __slots__ = ("_then", "asked", "is_answered", "value")
 
     value: T
     holds = False
@@ -18,6 +20,8 @@ class Later(Generic[T]):
     def __init__(self) -> None:
         self.is_answered = False
         self._then: Callable[[T], Any] | None = None
+        self.asked: Asked | None = None
+        """Whoever answers a client with it counts how long that took."""
 
     def answer(self, value: T) -> None:
         assert not self.is_answered, "a question is answered once"

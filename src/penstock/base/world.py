@@ -5,7 +5,7 @@ is called back is called on the node's own loop, one at a time.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import TimestampMs
 
@@ -21,11 +21,29 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
+class ProcessUsage(NamedTuple):
+    cpu_seconds: float
+    """On all cores, in user space and in the kernel."""
+    resident_bytes: int
+    virtual_bytes: int
+    open_files: int
+    open_files_max: int
+    started_seconds: float
+    """Since 1970."""
+
+
 class World(Protocol):
     rng: "Random"
 
     def now_ms(self) -> TimestampMs:
         """Milliseconds since 1970, by the wall clock."""
+
+    def clock_ns(self) -> int:
+        """Nanoseconds from a moment that means nothing, and never 0: for how long something took. Never goes back.
+        Called from any thread."""
+
+    def process(self) -> "ProcessUsage | None":
+        """What the node's process takes of the machine; None where it has none of its own."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Call when everything that is happening now has happened."""
@@ -37,3 +55,7 @@ class World(Protocol):
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """The same in a process of its own, for work that would keep the interpreter busy; it must pickle."""
+
+    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        """The same in a process that stays for a while, with what it imported: for short work that is large to load.
+        One piece comes after the other."""

@@ -11,6 +11,7 @@ from penstock.cli.admin_commands import configs, topics
 from penstock.cli.archive_commands import archive, audit, replay
 from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
+from penstock.cli.lab_commands import indexes_command, segments_command
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.simulating import sim
@@ -42,6 +43,8 @@ lab = typer.Typer(
     help="""Experiments that show how a log works, on data of their own.
 
     \b
+    penstock lab segments   how segment.bytes cuts a log into files
+    penstock lab indexes    an offset looked up step by step; indexes spoilt and mended
     penstock lab crash      kill a writer in the middle of its work, and see what is left
     """,
     no_args_is_help=True,
@@ -59,6 +62,8 @@ app.command("audit")(audit)
 app.command("replay")(replay)
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
+lab.command("segments")(segments_command)
+lab.command("indexes")(indexes_command)
 app.add_typer(sim, name="sim")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
@@ -98,10 +103,20 @@ def up_command(
         ),
     ] = None,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="off", help="Not there yet: off is all it can be.")
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Where JSON over HTTP is served; off is nowhere.  [127.0.0.1:8080]",
+        ),
     ] = None,
     line: Annotated[
-        str | None, typer.Option("--line", metavar="off", help="Not there yet: off is all it can be.")
+        str | None,
+        typer.Option(
+            "--line",
+            metavar="HOST:PORT",
+            help="Where the line protocol is served; off is nowhere.  [127.0.0.1:9090]",
+        ),
     ] = None,
     config: Annotated[
         str | None,
@@ -113,10 +128,11 @@ def up_command(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more than usual.")] = False,
 ) -> None:
-    """Start a node that Kafka clients produce to, consume from and administer.
+    """Start a node that Kafka clients, JSON over HTTP and the line protocol reach.
 
-    When it serves, it prints one line: penstock ready kafka=127.0.0.1:9092. Log lines go to standard error;
-    PENSTOCK_LOG=debug|info|warning|error says how many. SIGTERM or Ctrl-C stops it cleanly, a second one at once.
+    When it serves, it prints one line: penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080 line=127.0.0.1:9090.
+    Log lines go to standard error; PENSTOCK_LOG=debug|info|warning|error says how many. SIGTERM or Ctrl-C stops it
+    cleanly, a second one at once.
 
     Settings have Kafka's names. They come from the file of --config, from the environment (log.retention.ms is
     PENSTOCK_LOG_RETENTION_MS) and from --set, each stronger than the one before.

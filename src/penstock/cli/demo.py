@@ -146,6 +146,7 @@ def _catch_up(shop: "_Shop", results: "_Results") -> bool:
 def _node(data: Path, say: "_Teller") -> Iterator[str]:
     """A node as a child process; where its clients connect."""
     arguments = ["up", "--data", str(data / "node"), "--kafka", "127.0.0.1:0"]
+    arguments += ["--http", "127.0.0.1:0", "--line", "off"]
     say(f"$ penstock {' '.join(arguments)}")
     with (data / "node.log").open("w") as log, _child(arguments, stdout=subprocess.PIPE, stderr=log) as child:
         assert child.stdout is not None

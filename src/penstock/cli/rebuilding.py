@@ -47,13 +47,8 @@ class Change(NamedTuple):
 def show(path: str, wanted: Wanted, *, as_json: bool) -> int:
     vfs = RealDisk()
     place = locate(vfs, path)
-    changes: list[Change] = []
-    damage: list[str] = []
-    with _locked(vfs, place, wanted), progress("rebuilding", lambda: 2 * place.log_bytes(vfs)) as report:
-        marks = place.marks(vfs)
-        for each in place.partitions:
-            known = marks.known(place.partition_of(each))
-            changes += _Rebuild(vfs, each, known, wanted, report, damage).run()
+    with progress("rebuilding", lambda: 2 * place.log_bytes(vfs)) as report:
+        changes, damage = rebuild(vfs, place, wanted, report)
     if as_json:
         rows = [change._asdict() for change in changes]
         print_json({"directory": path, "dryRun": wanted.dry_run, "changes": rows, "damage": damage})
@@ -65,6 +60,18 @@ def show(path: str, wanted: Wanted, *, as_json: bool) -> int:
     for each in damage:
         complain(f"{each}; that is the log itself, which no index can mend")
     return EXIT_WRONG if damage else 0
+
+
+def rebuild(vfs: Vfs, place: Place, wanted: Wanted, report: Report) -> tuple[list[Change], list[str]]:
+    """Make indexes anew; what has changed, and what is wrong with the logs themselves."""
+    changes: list[Change] = []
+    damage: list[str] = []
+    with _locked(vfs, place, wanted):
+        marks = place.marks(vfs)
+        for each in place.partitions:
+            known = marks.known(place.partition_of(each))
+            changes += _Rebuild(vfs, each, known, wanted, report, damage).run()
+    return changes, damage
 
 
 @contextmanager

@@ -62,12 +62,16 @@ def up(flags: Flags) -> int:
 
     try:
         start_logging(os.environ.get("PENSTOCK_LOG"), verbose=flags.verbose)
-        for flag, door, what in (("--http", flags.http, "HTTP"), ("--line", flags.line, "the line protocol")):
-            if door not in (None, "off"):
-                raise BadSetting(f"{flag} is {door!r}, expected off: {what} is not there yet")
         if flags.kafka == "off":
-            raise BadSetting("--kafka is 'off', expected HOST:PORT: nothing else is served yet")
-        node = load(data=flags.data, kafka=flags.kafka, file=flags.config, flags=flags.settings)
+            raise BadSetting("--kafka is 'off', expected HOST:PORT: every node serves Kafka clients")
+        node = load(
+            data=flags.data,
+            kafka=flags.kafka,
+            http=flags.http,
+            line=flags.line,
+            file=flags.config,
+            flags=flags.settings,
+        )
     except BadSetting as error:
         return refuse(str(error))
     return run(node)

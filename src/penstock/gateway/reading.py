@@ -37,7 +37,11 @@ def read(
         AbortedTransaction(each.producer_id, each.first_offset) for each in log.aborted(offset, visible)
     ]
     decoded = decode(data, offset, aborted)
-    if len(decoded.records) > records_max:
+    count = len(decoded.records)
+    given = min(count, records_max)
+    partition.messages_out += given
+    partition.bytes_out += len(data) * given // count if count else 0  # what is not given is read again
+    if count > records_max:
         return Portion(decoded.records[:records_max], decoded.records[records_max].offset)
     return Portion(decoded.records, decoded.next_offset)
 

@@ -34,6 +34,10 @@ class Conversation(Protocol):
     def drained(self) -> None:
         """The wire is no longer full."""
 
+    def finished(self) -> None:
+        """The client sends nothing more, and may be gone. What it asked for may still be sent; the wire closes once
+        the conversation is idle."""
+
     def ended(self) -> None:
         """The client is gone, or the node stops: nothing more is sent."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
+from penstock.base.metrics import Metrics
 from penstock.base.world import World
 from penstock.handlers.shapes import Shapes
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
@@ -148,6 +149,7 @@ class Context:
     """`fetch.max.bytes`: the most that one fetch is answered with."""
     advertised: dict[str, Endpoint] = field(default_factory=dict)
     """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
+    metrics: Metrics = field(default_factory=Metrics)
 
     def authorize(self, session: Session, operation: Operation, on: On, name: str) -> bool:
         """Whether this client may. Everybody may, until there are ACLs."""

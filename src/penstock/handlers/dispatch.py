@@ -7,10 +7,13 @@ such a thing would not understand an answer either. Only ApiVersions answers a v
 
 import logging
 import re
+from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
+from penstock.base.metrics import Asked, Meter
 from penstock.handlers.context import Call, Context, Session
+from penstock.handlers.error_counts import count_errors
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.replies import NO_REPLY, Reply
@@ -64,6 +67,9 @@ class Dispatcher:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._metrics = context.metrics
+        self._produce = context.metrics.produce
+        self._fetch = context.metrics.fetch
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         """Answer a request. The frame is good until the end of the turn."""
@@ -71,21 +77,39 @@ class Dispatcher:
         if route is not None:
             told = route.take(frame)
             if told is not None:
+                meter = self._produce
+                if meter.in_turn:
+                    meter.in_turn += 1
+                else:
+                    meter.in_turn = 1
+                    self._metrics.busy.append(meter)
                 return told
         prefix = session.prefix
         if prefix is not None and len(frame) > 2 and not frame[1]:  # Produce is API 0
             repeated = prefix.match(frame)
             if repeated is not None:
-                return produce_again(self.context, session, prefix, repeated) or NO_REPLY
+                return self._counted(
+                    self._produce, produce_again(self.context, session, prefix, repeated) or NO_REPLY
+                )
         header = parse_header(frame)
         key = header.api_key
         if key == _PRODUCE:
-            return produce(self.context, session, frame, header) or NO_REPLY
+            reply = produce(self.context, session, frame, header) or NO_REPLY
+            return self._counted(self._produce, reply)
         if key == _FETCH:
-            return fetch(self.context, session, frame, header)
+            return self._counted(self._fetch, fetch(self.context, session, frame, header))
         if key == _API_VERSIONS:
-            return [self._api_versions(session, frame, header)]
+            return self._counted(
+                self._metrics.api(_API_VERSIONS), [self._api_versions(session, frame, header)]
+            )
         return self._handle(session, frame, header)
+
+    def _counted(self, meter: Meter, reply: Reply) -> Reply:
+        if isinstance(reply, Later) and not reply.is_answered:
+            reply.asked = Asked(meter, self._metrics.turn_began_ns)
+        else:
+            self._metrics.answered(meter)
+        return reply
 
     def closed(self, session: Session) -> None:
         """The client is gone: nothing of it waits any more."""
@@ -98,24 +122,29 @@ class Dispatcher:
         message = read_request(api, version, frame[header.body_at :])
         call = Call(session, version, message, shapes(api, version), header.client_id)
         answer = handler(self.context, call)
+        meter = self._metrics.api(api)
         write = write_frequent_response if api in _FREQUENT else write_response
+
+        def frame_of(response: Any) -> list[Buffer]:
+            count_errors(meter, response)
+            return [response_frame(api, version, correlation_id, write(api, version, response))]
+
         if not isinstance(answer, Later):
-            return [response_frame(api, version, correlation_id, write(api, version, answer))]
+            return self._counted(meter, frame_of(answer))
         later: Later[list[Buffer]] = Later()
-        answer.then(
-            lambda response: later.answer(
-                [response_frame(api, version, correlation_id, write(api, version, response))]
-            )
-        )
-        return later
+        answer.then(lambda response: later.answer(frame_of(response)))
+        return self._counted(meter, later)
 
     def _api_versions(self, session: Session, frame: memoryview, header: RequestHeader) -> bytes:
         """ApiVersions 0 to 4; an unknown version is answered with error 35, in the form of version 0."""
         version = header.api_version
         known = version in RANGES[Api.API_VERSIONS]
         if known and not self._remember_software(session, frame, header):
+            self._metrics.api(_API_VERSIONS).fail(ErrorCode.INVALID_REQUEST)
             body = api_versions_error(RANGES, version, ErrorCode.INVALID_REQUEST)
         else:
+            if not known:
+                self._metrics.api(_API_VERSIONS).fail(ErrorCode.UNSUPPORTED_VERSION)
             image = self.context.image
             finalized = {name: image.features[name] for name in image.features if name in _SUPPORTED_FEATURES}
             body = api_versions_reply(

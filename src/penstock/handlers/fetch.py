@@ -28,6 +28,7 @@ from penstock.handlers.fetch_sessions import (
     NO_SESSION,
     FetchSession,
 )
+from penstock.records.counting import records_in
 from penstock.replica import Partition
 from penstock.wire import (
     AbortedTransaction,
@@ -65,6 +66,7 @@ def fetch(
     try:
         kept = _session_of(context, request, version)
     except KafkaError as error:
+        context.metrics.fetch.fail(error.code)
         return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
     one = OneFetch(context, session, header, request, kept)
     read = one.read()
@@ -102,7 +104,7 @@ def _end_of(records: Buffer, offset: Offset) -> Offset:
 class OneFetch:
     """A request, and how it is read and answered; both may happen more than once, or later."""
 
-    __slots__ = ("context", "header", "kept", "request", "session")
+    __slots__ = ("_told", "context", "header", "kept", "request", "session")
 
     def __init__(
         self,
@@ -117,6 +119,8 @@ class OneFetch:
         self.header = header
         self.request = request
         self.kept = kept
+        self._told: Read = []
+        """Of what was read last: what has records or an error."""
 
     @property
     def wanted(self) -> Iterable[tuple[TopicKey, Sequence[FetchPartition]]]:
@@ -129,6 +133,7 @@ class OneFetch:
         left = min(request.max_bytes, context.fetch_bytes_max)
         must_give = True
         results: Read = []
+        told = self._told = []
         led = context.replicas.by_key.get
         simple = request.isolation_level != READ_COMMITTED and request.replica_id < 0
         readable: TopicKey | None = None
@@ -155,6 +160,9 @@ class OneFetch:
                     if result.records:
                         left -= len(result.records)
                         must_give = False
+                        told.append((topic, result))
+                    elif result.error_code:
+                        told.append((topic, result))
                 results.append((topic, result))
         return results
 
@@ -221,6 +229,8 @@ class OneFetch:
 
     def reply(self, read: Read) -> Reply:
         header, kept = self.header, self.kept
+        if self._told:
+            self._count()
         session_id = NO_SESSION
         if kept is not None:
             session_id = kept.id
@@ -237,6 +247,17 @@ class OneFetch:
         return fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=session_id
         )[0]
+
+    def _count(self) -> None:
+        """Take note of what the client is told: it is read anew, and not counted, as long as it is not enough."""
+        led = self.context.replicas.led
+        for topic, result in self._told:
+            records = result.records
+            if not records:
+                self.context.metrics.fetch.fail(result.error_code)
+            elif (partition := led(topic, result.partition)) is not None:
+                partition.bytes_out += len(records)
+                partition.messages_out += records_in(records)
 
 
 class WaitingFetch:

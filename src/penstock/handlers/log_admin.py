@@ -44,7 +44,7 @@ def delete_records(context: Context, call: Call) -> Any:
         for each in topic.partitions:
             name = TopicPartition(topic.name, each.partition_index)
             try:
-                start = _new_start(context, name, each.offset, is_allowed)
+                start = new_start(context, name, each.offset, is_allowed)
                 starts[name] = max(start, starts.get(name, start))
             except KafkaError as error:
                 refused[name] = error
@@ -77,7 +77,7 @@ def delete_records(context: Context, call: Call) -> Any:
     return make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
 
 
-def _new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:
+def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:
     """Where a partition is to begin; refuses what may not be."""
     if not is_allowed:
         raise KafkaError(f"records of {name.topic} may not be deleted", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

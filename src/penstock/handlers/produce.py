@@ -134,7 +134,7 @@ def _produce_one(
     try:
         partition = _admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
-        return _refuse(version, correlation_id, request, topic, number, error)
+        return _refuse(context, version, correlation_id, request, topic, number, error)
     if (
         not request.topics and session.prefix is not None
     ):  # it is what the connection remembers, without records
@@ -158,7 +158,9 @@ def _write_one(
     acks = request.acks
     now_ms = context.world.now_ms()
     if not records:
-        return _refuse(version, correlation_id, request, topic, partition.number, _no_records(partition))
+        return _refuse(
+            context, version, correlation_id, request, topic, partition.number, _no_records(partition)
+        )
     if not may and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         return _write_in_transaction(
             context, session, version, correlation_id, request, topic, partition, records
@@ -166,7 +168,7 @@ def _write_one(
     try:
         appended = partition.stage(records, acks, now_ms)
     except KafkaError as error:
-        return _refuse(version, correlation_id, request, topic, partition.number, error)
+        return _refuse(context, version, correlation_id, request, topic, partition.number, error)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
         reply = bytearray(
@@ -181,13 +183,24 @@ def _write_one(
             )
         )
         partition.foretold.append(
-            Foretold(appended.last_offset, reply, version, correlation_id, topic, number)
+            Foretold(
+                appended.last_offset, reply, context.metrics.produce, version, correlation_id, topic, number
+            )
         )
         return [reply]
     if acks == 0:
         partition.wait(Unanswered(session, appended))
         return None
-    write = OneWrite(version, correlation_id, topic, partition, appended, acks, now_ms + request.timeout_ms)
+    write = OneWrite(
+        context.metrics.produce,
+        version,
+        correlation_id,
+        topic,
+        partition,
+        appended,
+        acks,
+        now_ms + request.timeout_ms,
+    )
     partition.wait(write)
     return write
 
@@ -211,14 +224,14 @@ def _write_in_transaction(
     try:
         claim = claim_of(context, session, request.transactional_id, version, [records])
     except KafkaError as error:
-        return _refuse(version, correlation_id, request, topic, number, error)
+        return _refuse(context, version, correlation_id, request, topic, number, error)
     asked = may_write(context, claim, [partition])
     if asked.is_answered:
         try:
             _check_fate(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
-            return _refuse(version, correlation_id, request, topic, number, error)
+            return _refuse(context, version, correlation_id, request, topic, number, error)
         return _write_one(
             context, session, version, correlation_id, request, topic, partition, records, may=True
         )
@@ -235,13 +248,17 @@ def _write_in_transaction(
             if acks == 0:
                 session.end(str(error))
             else:
-                reply.answer([refusal(version, correlation_id, topic, number, error)])
+                reply.answer(
+                    [refusal(context.metrics.produce, version, correlation_id, topic, number, error)]
+                )
             return
         if acks == 0:
             partition.wait(Unanswered(session, appended))
             return
         deadline_ms = now_ms + request.timeout_ms
-        write = OneWrite(version, correlation_id, topic, partition, appended, acks, deadline_ms)
+        write = OneWrite(
+            context.metrics.produce, version, correlation_id, topic, partition, appended, acks, deadline_ms
+        )
         write.then(reply.answer)
         partition.wait(write)
 
@@ -256,6 +273,7 @@ def _check_fate(partition: Partition, fates: Fates) -> None:
 
 
 def _refuse(
+    context: Context,
     version: int,
     correlation_id: int,
     request: ProduceRequest,
@@ -266,7 +284,7 @@ def _refuse(
     if request.acks == 0:
         raise error
     refused: Later[Reply] = Later()
-    refused.answer([refusal(version, correlation_id, topic, number, error)])
+    refused.answer([refusal(context.metrics.produce, version, correlation_id, topic, number, error)])
     return refused
 
 
@@ -275,7 +293,7 @@ def _produce_many(
 ) -> Later[Reply] | None:
     acks = request.acks
     now_ms = context.world.now_ms()
-    whole = ManyWrites(header, request)
+    whole = ManyWrites(context.metrics.produce, header, request)
     refused: list[tuple[Place, ProduceResult]] = []
     transactional: list[_Transactional] = []
     for topic_at, (topic, partitions) in enumerate(request.topics):
@@ -296,7 +314,7 @@ def _produce_many(
             except KafkaError as error:
                 if acks == 0:
                     raise
-                refused.append((place, failed(number, error)))
+                refused.append((place, failed(whole.meter, number, error)))
                 continue
             if acks == 0:
                 partition.wait(Unanswered(session, appended))
@@ -336,7 +354,7 @@ def _write_many_in_transaction(
         if acks == 0:
             session.end(str(error))
         else:
-            whole.settled(each.place, failed(each.partition.number, error))
+            whole.settled(each.place, failed(whole.meter, each.partition.number, error))
 
     try:
         claim = claim_of(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.base.later import Later
+from penstock.base.metrics import Meter
 from penstock.handlers.context import Session
 from penstock.records import InvalidBatch
 from penstock.replica import Partition
@@ -29,10 +30,20 @@ Reply = list[Buffer]
 class OneWrite(Later[Reply]):
     """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
 
-    __slots__ = ("acks", "appended", "correlation_id", "deadline_ms", "partition", "topic", "version")
+    __slots__ = (
+        "acks",
+        "appended",
+        "correlation_id",
+        "deadline_ms",
+        "meter",
+        "partition",
+        "topic",
+        "version",
+    )
 
     def __init__(
         self,
+        meter: Meter,
         version: int,
         correlation_id: int,
         topic: TopicKey,
@@ -43,6 +54,8 @@ class OneWrite(Later[Reply]):
     ) -> None:
         self.is_answered = False
         self._then = None
+        self.asked = None
+        self.meter = meter
         self.version = version
         self.correlation_id = correlation_id
         self.topic = topic
@@ -54,7 +67,9 @@ class OneWrite(Later[Reply]):
     def settle(self, error: KafkaError | None) -> None:
         partition = self.partition
         if error is not None:
-            reply = refusal(self.version, self.correlation_id, self.topic, partition.number, error)
+            reply = refusal(
+                self.meter, self.version, self.correlation_id, self.topic, partition.number, error
+            )
         else:
             appended = self.appended
             reply = produce_reply_one(
@@ -75,6 +90,7 @@ class Foretold(NamedTuple):
 
     last_offset: Offset
     reply: bytearray
+    meter: Meter
     version: int
     correlation_id: int
     topic: TopicKey
@@ -82,7 +98,9 @@ class Foretold(NamedTuple):
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:
-            self.reply[:] = refusal(self.version, self.correlation_id, self.topic, self.number, error)
+            self.reply[:] = refusal(
+                self.meter, self.version, self.correlation_id, self.topic, self.number, error
+            )
 
 
 class Unanswered:
@@ -104,8 +122,9 @@ class Unanswered:
 class ManyWrites:
     """A request for several partitions: answered when the last of them is settled."""
 
-    def __init__(self, header: RequestHeader, request: ProduceRequest) -> None:
+    def __init__(self, meter: Meter, header: RequestHeader, request: ProduceRequest) -> None:
         self.later: Later[Reply] = Later()
+        self.meter = meter
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._results: list[tuple[TopicKey, list[ProduceResult]]] = [
@@ -143,7 +162,7 @@ class OneOfMany:
     def settle(self, error: KafkaError | None) -> None:
         partition = self.partition
         if error is not None:
-            self.whole.settled(self.place, failed(partition.number, error))
+            self.whole.settled(self.place, failed(self.whole.meter, partition.number, error))
             return
         result = ProduceResult(
             partition.number,
@@ -155,12 +174,15 @@ class OneOfMany:
         self.whole.settled(self.place, result)
 
 
-def refusal(version: int, correlation_id: int, topic: TopicKey, number: int, error: KafkaError) -> bytes:
-    return produce_reply(version, correlation_id, [(topic, [failed(number, error)])])
+def refusal(
+    meter: Meter, version: int, correlation_id: int, topic: TopicKey, number: int, error: KafkaError
+) -> bytes:
+    return produce_reply(version, correlation_id, [(topic, [failed(meter, number, error)])])
 
 
-def failed(number: int, error: KafkaError) -> ProduceResult:
-    """What became of it, with the records at fault where they are known (KIP-467)."""
+def failed(meter: Meter, number: int, error: KafkaError) -> ProduceResult:
+    """What became of it, with the records at fault where they are known (KIP-467); the meter counts it."""
+    meter.fail(error.code)
     faults = error.record_errors if isinstance(error, InvalidBatch) else ()
     return ProduceResult(
         number,

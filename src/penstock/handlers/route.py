@@ -43,6 +43,7 @@ class Route:
         "_crc_from",
         "_head",
         "_image",
+        "_meter",
         "_now_ms",
         "_number",
         "_pack",
@@ -61,6 +62,7 @@ class Route:
         assert request is not None
         self._context = context
         self._image = context.image
+        self._meter = context.metrics.produce
         self._now_ms = context.world.now_ms
         self._partition = partition
         self._number = partition.number
@@ -159,7 +161,15 @@ class Route:
         partition.foretold.append(
             _new(
                 Foretold,
-                (base_offset + last_offset_delta, reply, self._version, correlation_id, self._topic, number),
+                (
+                    base_offset + last_offset_delta,
+                    reply,
+                    self._meter,
+                    self._version,
+                    correlation_id,
+                    self._topic,
+                    number,
+                ),
             )
         )
         return [reply]

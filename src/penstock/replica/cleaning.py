@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.metrics import Upkeep
 from penstock.base.world import Timer, World
 from penstock.replica.checkpointing import Checkpoints
 from penstock.storage import Log, LogDirectory, StorageError
@@ -32,8 +33,10 @@ class Cleaning:
         high_watermark: Callable[[TopicPartition], Offset | None],
         number: Callable[[str], int],
         remove_later: Callable[[Removal, int], None],
+        upkeep: Upkeep,
     ) -> None:
         """`number` is what is in force for a setting of the broker, now. `remove_later` takes files and a delay."""
+        self._upkeep = upkeep
         self._world = world
         self._directory = directory
         self._checkpoints = checkpoints
@@ -150,10 +153,12 @@ class Cleaning:
                 self._discard(name, cleaned)
             elif error is not None or cleaned is None:
                 logger.error("cannot clean %s: %s", name, error)
+                self._upkeep.cleanings_failed += 1
             else:
                 is_clean = self._install(log, plan, cleaned)
         except (StorageError, OSError) as failure:
             logger.error("cannot clean %s: %s", name, failure)
+            self._upkeep.cleanings_failed += 1
         self._ended(name, is_clean=is_clean)
 
     def _install(self, log: Log, plan: CleaningPlan, cleaned: Cleaned) -> bool:
@@ -161,6 +166,12 @@ class Cleaning:
         removal = install(log, plan, cleaned)
         if removal.paths:
             self._remove_later(removal, log.settings.file_delete_delay_ms)
+        upkeep = self._upkeep
+        upkeep.cleanings += 1
+        upkeep.records_cleaned += cleaned.records_read
+        upkeep.records_kept += cleaned.records_kept
+        upkeep.bytes_cleaned += cleaned.bytes_read
+        upkeep.bytes_kept += cleaned.bytes_kept
         logger.info(
             "%s is clean up to %d: %d of %d records kept, %d of %d bytes",
             log.partition,

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.metrics import Upkeep
 from penstock.base.world import Timer, World
 from penstock.metadata import BrokerSettings, ClusterImage
 from penstock.metadata.configs import broker_setting
@@ -65,7 +66,10 @@ class Housekeeping:
         replicas: Held,
         settings: BrokerSettings,
         image: Callable[[], ClusterImage],
+        upkeep: Upkeep | None = None,
     ) -> None:
+        """`upkeep` counts what is done."""
+        self._upkeep = Upkeep() if upkeep is None else upkeep
         self._world = world
         self._directory = directory
         self._replicas = replicas
@@ -73,7 +77,13 @@ class Housekeeping:
         self._image = image
         self._checkpoints = Checkpoints(directory, replicas.lane)
         self._cleaning = Cleaning(
-            world, directory, self._checkpoints, self._high_watermark, self._number, self._remove_later
+            world,
+            directory,
+            self._checkpoints,
+            self._cleanable,
+            self._number,
+            self._remove_later,
+            self._upkeep,
         )
         self._timers: dict[int, Timer] = {}
         self._timers_set = 0
@@ -156,6 +166,13 @@ class Housekeeping:
         partition = self._replicas.partitions.get(name)
         return None if partition is None else partition.high_watermark
 
+    def _cleanable(self, name: TopicPartition) -> Offset | None:
+        """How far compaction may come in a log; None for one that no replica uses."""
+        log, high_watermark = self._directory.logs.get(name), self._high_watermark(name)
+        if log is None or high_watermark is None or not log.settings.is_compacted:
+            return high_watermark
+        return self._directory.removable(log, min(high_watermark, log.segments.active.base_offset))
+
     # -- retention -------------------------------------------------------------------------------------
 
     def _retain(self, done: Callable[[], None]) -> None:
@@ -184,7 +201,12 @@ class Housekeeping:
         if high_watermark is None:
             return 0
         try:
-            return len(expired(log, self._world.now_ms(), high_watermark))
+            count = len(expired(log, self._world.now_ms(), high_watermark))
+            if count:
+                removable = self._directory.removable(log, log.segments.end_of(count - 1))
+                while count and log.segments.end_of(count - 1) > removable:
+                    count -= 1
+            return count
         except StorageError as error:
             logger.error("%s", error)
             return 0
@@ -225,6 +247,7 @@ class Housekeeping:
         except StorageError as error:
             logger.error("%s", error)
             return False
+        self._upkeep.segments_deleted += len(segments)
         logger.info("%s begins at %d now: %d segments are deleted", name, log.log_start, len(segments))
         if removal.paths:
             self._remove_later(removal, log.settings.file_delete_delay_ms)

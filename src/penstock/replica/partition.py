@@ -19,10 +19,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid
+from penstock.base.metrics import Histogram
 from penstock.base.world import Timer, World
 from penstock.storage import Appended, Log, Origin, StorageError
 from penstock.storage.syncing import FlushWork
@@ -37,6 +38,8 @@ NO_EPOCH: Final = -1
 
 OVERDUE_CHECK_MS: Final = 100
 """How often, while a sync lasts, it is looked for producers whose time is up."""
+
+T = TypeVar("T")
 
 _FOREVER = 2**63 - 1
 _CLIENT = Origin.CLIENT
@@ -97,11 +100,37 @@ class SyncLane:
         self._world = world
         self._running = 0
         self._when_idle: Callable[[], None] | None = None
+        self.syncs = Histogram()
+        """How long the syncs took that producers wait for; the wait for a thread is not in it."""
+        self.syncs_failed = 0
 
-    def run(self, work: Callable[[], None], done: Callable[[None, Exception | None], None]) -> None:
+    @property
+    def running(self) -> int:
+        """What runs, or waits for a thread."""
+        return self._running
+
+    def sync(self, work: Callable[[], None], done: Callable[[None, Exception | None], None]) -> None:
+        """`run` a log's sync, and take its time."""
+        clock_ns = self._world.clock_ns
+
+        def timed() -> int:
+            began_ns = clock_ns()
+            work()
+            return clock_ns() - began_ns
+
+        def finish(took_ns: int | None, error: Exception | None) -> None:
+            if error is not None or took_ns is None:
+                self.syncs_failed += 1
+            else:
+                self.syncs.observe(took_ns)
+            done(None, error)
+
+        self.run(timed, finish)
+
+    def run(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self._running += 1
 
-        def finish(result: None, error: Exception | None) -> None:
+        def finish(result: T | None, error: Exception | None) -> None:
             self._running -= 1
             done(result, error)
             if not self._running and self._when_idle is not None:
@@ -135,12 +164,14 @@ class Partition:
         "_watchers",
         "_world",
         "_write_later",
+        "bytes_out",
         "foretold",
         "high_watermark",
         "in_sync",
         "is_leader",
         "leader_epoch",
         "log",
+        "messages_out",
         "min_in_sync",
         "number",
         "topic",
@@ -190,6 +221,8 @@ class Partition:
         self._flush_timer: Timer | None = None
         """Runs while records are unsynced, if `flush.ms` limits how long they may be."""
         self._watchers: dict[Watcher, None] = {}
+        self.bytes_out = self.messages_out = 0
+        """What clients were given of it."""
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.number} {self.log.log_start}..{self.high_watermark}>"
@@ -202,6 +235,11 @@ class Partition:
     def last_stable(self) -> Offset:
         """First offset that a reader of committed data may not see yet. Invariant: at most the high watermark."""
         return min(self.high_watermark, self.log.last_stable)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait to be written or synced."""
+        return len(self._unwritten) + len(self._syncing)
 
     # -- who leads -------------------------------------------------------------------------------------
 
@@ -371,7 +409,7 @@ class Partition:
         def finish(_: None, error: Exception | None) -> None:
             self._flushed(work, error)
 
-        self._lane.run(work.run, finish)
+        self._lane.sync(work.run, finish)
 
     def _flushed(self, work: FlushWork, error: Exception | None) -> None:
         self._is_flushing = False

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, uuid_text
+from penstock.base.metrics import Traffic
 from penstock.base.settings import LogSettings
 from penstock.base.world import World
 from penstock.metadata import (
@@ -74,6 +75,8 @@ class Replicas:
         self._image = EMPTY
         self.by_key: dict[tuple[TopicKey, int], Partition] = {}
         """Each twice: by its topic's name and id. Only those that are led here."""
+        self.gone = Traffic()
+        """Of partitions that are not here any more: what a node has counted never becomes less."""
         self._todo: deque[Step] = deque()
         self._is_working = False
         self._created: dict[Partition, None] = {}
@@ -250,16 +253,20 @@ class Replicas:
     def _drop(self, name: TopicPartition) -> int:
         partition = self.partitions.pop(name, None)
         if partition is not None:
+            log = partition.log
+            self.gone.add(
+                log.written_bytes, log.written_records, partition.bytes_out, partition.messages_out
+            )
             self._forget(partition)
             partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        log = self.directory.logs.get(name)
-        if log is not None:
+        held = self.directory.logs.get(name)
+        if held is not None:
             try:
                 removal = self.directory.delete(name, self._world.rng, sync=False)
             except StorageError as error:
                 logger.error("%s", error)
             else:
-                self._dropped.append((log.settings.file_delete_delay_ms, removal))
+                self._dropped.append((held.settings.file_delete_delay_ms, removal))
         return CREATION_COST
 
     def _sync_dropped(self) -> int:

@@ -8,7 +8,7 @@ the state has moved, the state in memory is thrown away and read anew.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
@@ -17,6 +17,7 @@ from penstock.base.world import World
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
 from penstock.coordinator.groups.offsets import CommittedOffset
 from penstock.coordinator.groups.requests import ForgetPartitions, ListGroups, ListReply, Request
+from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata import Topic as ImageTopic
 from penstock.metadata.configs import broker_setting
@@ -91,6 +92,16 @@ class ImageTopics:
         return None if topic is None else _Topic(self._brokers_racks, topic)
 
 
+class GroupListener(Protocol):
+    """Who speaks for members on this node, and wants to know what becomes of their groups."""
+
+    def loaded(self, coordinator: GroupCoordinator) -> None:
+        """A coordinator has read its partition, and is asked from now on."""
+
+    def moved(self, group_id: str) -> None:
+        """Something other than offsets was written of a group: members, epochs, targets, or that it is gone."""
+
+
 class GroupShard(Shard):
     """The coordinator of one partition, and its driver."""
 
@@ -100,9 +111,11 @@ class GroupShard(Shard):
         log: ShardLog,
         coordinator: GroupCoordinator,
         reload: Callable[[], None],
+        listener: Callable[[], GroupListener | None] = lambda: None,
     ) -> None:
         super().__init__(world, log, reload)
         self.coordinator = coordinator
+        self._listener = listener
         self._gone: list[tuple[str, int]] = []
         """Partitions that were deleted while this was loading."""
 
@@ -113,6 +126,9 @@ class GroupShard(Shard):
         self.coordinator.loaded(self._world.now_ms())
         if self._gone:
             self.forget_partitions(tuple(self._gone))
+        listener = self._listener()
+        if listener is not None:
+            listener.loaded(self.coordinator)
 
     def forget(self) -> None:
         self.coordinator.unload()
@@ -171,6 +187,16 @@ class GroupShard(Shard):
                 later.answer(refusal(request, code))
             return
         self.coordinator.written(outcome, base_offset)
+        self._tell_moved(outcome.records[0].key)
+
+    def _tell_moved(self, key: Key) -> None:
+        """What is written at once is of one group, or takes away groups that nobody is in."""
+        listener = self._listener()
+        if listener is None or isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+            return
+        group_id = key.group if isinstance(key, GroupMetadataKey) else getattr(key, "group_id", None)
+        if group_id is not None:
+            listener.moved(group_id)
 
     def append_marker(
         self, marker: bytes, producer_id: int, commit: bool, done: Callable[[KafkaError | None], None]
@@ -220,6 +246,7 @@ class Groups:
         self._world = world
         self._settings = settings
         self._image = image
+        self.listener: GroupListener | None = None
         self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, world, replicas, self._make)
 
     def _make(self, number: int, log: ShardLog) -> GroupShard:
@@ -229,7 +256,9 @@ class Groups:
         coordinator = GroupCoordinator(
             group_settings(self._image(), self._settings), ImageTopics(self._image()), self._world.rng
         )
-        return GroupShard(self._world, log, coordinator, lambda: self.shards.reload(number))
+        return GroupShard(
+            self._world, log, coordinator, lambda: self.shards.reload(number), lambda: self.listener
+        )
 
     def follow(self, image: ClusterImage, changed: ImageDelta) -> None:
         """The image has moved: partitions may be led here or no longer, and topics may be gone."""

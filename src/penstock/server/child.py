@@ -44,13 +44,7 @@ class Child(Generic[T]):
         with self._guard:
             if self._is_killed:
                 raise ChildFailed("the work was given up before it began")
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from penstock.server.child import main; main()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # It finds the same modules, wherever this process has them from.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
+            self._process = process = start_child("penstock.server.child")
         assert process.stdin is not None
         assert process.stdout is not None
         # Leaving closes the pipes and waits; the child's end of life is the end of its input.
@@ -75,17 +69,33 @@ class Child(Generic[T]):
                 self._process.kill()
 
 
+def start_child(module: str) -> "subprocess.Popen[bytes]":
+    """A fresh interpreter that runs a module's `main`, with pipes to it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", f"from {module} import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # It finds the same modules, wherever this process has them from.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def answers_out() -> IO[bytes]:
+    """In a child: where answers go. Nothing that the work prints may get between them."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out
+
+
 def main() -> None:
     """The child's side."""
     os.nice(NICENESS)
-    # Nothing that the work prints may get into the answer.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    out = answers_out()
     length = int.from_bytes(_read(sys.stdin.buffer, _LENGTH_BYTES), "big")
     data = _read(sys.stdin.buffer, length)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with out:
-        out.write(_answer(data))
+        out.write(answer_to(data))
 
 
 def _read(stream: IO[bytes], count: int) -> bytes:
@@ -100,7 +110,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(data: bytes) -> bytes:
+def answer_to(data: bytes) -> bytes:
+    """Do pickled work; the pickled result, or what it raised."""
     try:
         return pickle.dumps((pickle.loads(data)(), None))
     except Exception as error:

@@ -2,8 +2,8 @@
 
 `load` takes the words of all sources, the strongest of each name, and refuses what is wrong in one sentence that
 says which setting, where it was found, what it was and what was expected. Some settings and flags are two names for
-one thing (`--data` and `log.dirs`, `--kafka` and `listeners`, `node.id` and `broker.id`): a stronger source wins, and
-two words of one source that differ are refused.
+one thing (`--data` and `log.dirs`, `--kafka` and `listeners`, `--http` and `http.listener`, `node.id` and
+`broker.id`): a stronger source wins, and two words of one source that differ are refused.
 
 What a node cannot do yet is refused here as well, rather than taken and not done.
 """
@@ -33,6 +33,11 @@ DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"
 KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
 """Only this machine, unless told otherwise: nobody has to show who they are yet."""
+
+DOORS = {"http": "http.listener", "line": "line.listener"}
+"""What is served beside Kafka, and the settings that say where; their defaults are in the table of settings."""
+
+OFF = "off"
 
 _ROLES = {"broker", "controller"}
 
@@ -69,6 +74,8 @@ class NodeConfig:
     advertised: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name of a listener, where clients are told to connect; a listener that is not in it tells them what they
     dialled."""
+    doors: Mapping[str, Endpoint] = field(default_factory=dict)
+    """By name, `http` and `line`, where others connect; one that is not in it is not there."""
     node_id: int | None = None
     """None: whatever the directory says, and 1 for a new one. Otherwise both must agree."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -85,16 +92,26 @@ class NodeConfig:
     def number(self, name: str) -> int:
         return int(self.setting(name) or 0)
 
-    def bound(self, listeners: Mapping[str, Endpoint]) -> "NodeConfig":
-        """The same with the ports that the listeners really have."""
-        settings = {**self.settings, "listeners": ln.listeners_text(listeners)}
-        return replace(self, listeners=MappingProxyType(dict(listeners)), settings=settings)
+    def bound(
+        self, listeners: Mapping[str, Endpoint], doors: Mapping[str, Endpoint] | None = None
+    ) -> "NodeConfig":
+        """The same with the ports that the listeners and the doors really have."""
+        doors = self.doors if doors is None else doors
+        settings = {**self.settings, "listeners": ln.listeners_text(listeners), **_doors_text(doors)}
+        return replace(
+            self,
+            listeners=MappingProxyType(dict(listeners)),
+            doors=MappingProxyType(dict(doors)),
+            settings=settings,
+        )
 
 
 def load(
     *,
     data: str | None = None,
     kafka: str | None = None,
+    http: str | None = None,
+    line: str | None = None,
     file: str | None = None,
     flags: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
@@ -105,19 +122,38 @@ def load(
         *from_environment(environment_now() if environment is None else environment, BROKER_SETTINGS),
         *from_flags(flags),
     ]
-    return config_of(given, data=data, kafka=kafka)
+    return config_of(given, data=data, kafka=kafka, http=http, line=line)
 
 
 def config_from(
-    data: str, settings: Mapping[str, str] | None = None, *, kafka: str = "127.0.0.1:0"
+    data: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    kafka: str = "127.0.0.1:0",
+    http: str = OFF,
+    line: str = OFF,
 ) -> NodeConfig:
-    """A configuration that a program makes; the environment has no say in it."""
-    given = [Given(name, text, "settings", FLAG) for name, text in (settings or {}).items()]
-    own_listeners = any(each.name == "listeners" for each in given)
-    return config_of(given, data=data, kafka=None if own_listeners else kafka)
+    """A configuration that a program makes; the environment has no say in it, and there are no doors beside Kafka's
+    unless it asks for them."""
+    own = settings or {}
+    given = [Given(name, text, "settings", FLAG) for name, text in own.items()]
+    return config_of(
+        given,
+        data=data,
+        kafka=None if "listeners" in own else kafka,
+        http=None if DOORS["http"] in own else http,
+        line=None if DOORS["line"] in own else line,
+    )
 
 
-def config_of(words: Iterable[Given], *, data: str | None = None, kafka: str | None = None) -> NodeConfig:
+def config_of(
+    words: Iterable[Given],
+    *,
+    data: str | None = None,
+    kafka: str | None = None,
+    http: str | None = None,
+    line: str | None = None,
+) -> NodeConfig:
     """Put together what was said, checking every word of it."""
     said: dict[str, Given] = {}
     warnings = []
@@ -130,16 +166,18 @@ def config_of(words: Iterable[Given], *, data: str | None = None, kafka: str | N
             said[each.name] = each
     path = _data(said, data)
     listeners, more = _listeners(said, kafka)
+    doors = _doors(said, {"http": http, "line": line})
     node_id = _node_id(said)
     _refuse_what_is_not_there(said, path, node_id)
     settings = {name: each.text.strip() for name, each in said.items()}
-    settings |= {"listeners": ln.listeners_text(listeners), "log.dirs": path}
+    settings |= {"listeners": ln.listeners_text(listeners), "log.dirs": path, **_doors_text(doors)}
     settings.pop("log.dir", None)
     _check_together(settings)
     return NodeConfig(
         data=path,
         listeners=MappingProxyType(listeners),
         advertised=MappingProxyType(_advertised(said, listeners)),
+        doors=MappingProxyType(doors),
         node_id=node_id,
         settings=MappingProxyType(settings),
         warnings=(*warnings, *more),
@@ -260,6 +298,31 @@ def _listeners(said: Mapping[str, Given], kafka: str | None) -> tuple[dict[str, 
             f"inter.broker.listener.name is {among.text!r} ({among.where}), expected one of {', '.join(served)}"
         )
     return served, warnings
+
+
+def _doors(said: Mapping[str, Given], flags: Mapping[str, str | None]) -> dict[str, Endpoint]:
+    """Where else to listen."""
+    doors: dict[str, Endpoint] = {}
+    for name, setting in DOORS.items():
+        word, flag = said.get(setting), flags[name]
+        default = BROKER_SETTINGS[setting].default or OFF
+        if flag is not None and word is not None and word.rank == FLAG and word.text.strip() != flag.strip():
+            raise BadSetting(f"--{name} is {flag!r} and {setting} is {word.text!r}, expected one of them")
+        if flag is not None:
+            text, what = flag, f"--{name}"
+        elif word is not None:
+            text, what = word.text, f"{setting} ({word.where})"
+        else:
+            text, what = default, setting
+        if text.strip().lower() != OFF:
+            doors[name] = ln.parse_address(text, what, int(default.rpartition(":")[2]), ", or off")
+    return doors
+
+
+def _doors_text(doors: Mapping[str, Endpoint]) -> dict[str, str]:
+    return {
+        setting: ln.address_text(doors[name]) if name in doors else OFF for name, setting in DOORS.items()
+    }
 
 
 def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:

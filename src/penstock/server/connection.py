@@ -96,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     session: Session
+    door: Final = "kafka"
 
     def __init__(
         self,
@@ -174,6 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             self._filled += nbytes
             if self._filled == self._wanted:
                 frame, self._partial = self._partial, None
+                self._turn.begin()
                 self._take(memoryview(frame))
 
     def eof_received(self) -> bool:
@@ -220,9 +222,11 @@ class Connection(asyncio.BufferedProtocol):
                     self._hold(data[at:])
                     return
         except KafkaError as error:
+            self._turn.metrics.unanswerable += 1
             self.end(str(error))
             return
         except Exception:
+            self._turn.metrics.unanswerable += 1
             logger.exception("a request from %s failed in a way that nobody foresaw", self.session.peer)
             self.end("its request could not be handled")
             return
@@ -265,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held_back:
             self._held = held
             return
+        self._turn.begin()
         self._take(memoryview(held))
         if self._held is None:
             self.go_on_reading(Pause.HELD)
@@ -301,7 +306,11 @@ class Connection(asyncio.BufferedProtocol):
         if waiting is None:
             return
         while waiting and waiting[0].is_answered:
-            self._send(waiting.popleft().value)
+            reply = waiting.popleft()
+            if reply.asked is not None:
+                meter, since_ns = reply.asked
+                meter.times.observe(self._turn.clock_ns() - since_ns)
+            self._send(reply.value)
         if self._pause & Pause.TOO_MANY_OPEN and len(waiting) <= OPEN_REQUESTS_MAX // 2:
             self.go_on_reading(Pause.TOO_MANY_OPEN)
         if self._holder is not None and self._holder.is_answered:
@@ -375,9 +384,18 @@ class Connection(asyncio.BufferedProtocol):
     # -- for its owner ---------------------------------------------------------------------------------
 
     @property
+    def peer(self) -> str:
+        return self.session.peer
+
+    @property
     def address(self) -> str:
         """The client's, without its port."""
         return self.session.peer.rpartition(":")[0]
+
+    @property
+    def open_requests(self) -> int:
+        """Those that wait for their reply, or for the replies before it."""
+        return 0 if self._open is None else len(self._open)
 
     def idle_looks(self) -> int:
         """How often it was looked, this time included, since the client last sent something or was answered."""

@@ -1,4 +1,4 @@
-"""All clients of a node: how many there may be, and for how long one may say nothing.
+"""All clients of a node, at whichever port: how many there may be, and for how long one may say nothing.
 
 `max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many; a
 limit that is lowered while the node runs closes nobody who is there. A client that has sent nothing for
@@ -7,18 +7,44 @@ limit that is lowered while the node runs closes nobody who is there. A client t
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.base.world import Timer, World
 from penstock.server.connection import Connection, Dispatcher
+from penstock.server.doors import DoorConnection
 from penstock.server.turn import Turn
+
+if TYPE_CHECKING:
+    from penstock.gateway.wire import Door
 
 logger = logging.getLogger(__name__)
 
 IDLE_LOOKS: Final = 4
 """How often within the time that a client may be idle it is looked whether it is; so it may be idle a quarter
 longer."""
+
+
+class Client(Protocol):
+    """A connection, whatever is spoken on it."""
+
+    @property
+    def door(self) -> str:
+        """What the port that it came to is called."""
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def address(self) -> str:
+        """The client's, without its port."""
+
+    def idle_looks(self) -> int:
+        """How often it was looked, this time included, since the client last sent something or was answered."""
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Connections:
@@ -32,35 +58,54 @@ class Connections:
         self._request_bytes_max = number("socket.request.max.bytes")
         self._idle_ms_max = number("connections.max.idle.ms")
         self._number = number
-        self._open: dict[Connection, None] = {}
+        self._open: dict[Client, None] = {}
         """In the order in which they came: no run of the simulator may depend on where objects lie."""
         self._by_address: Counter[str] = Counter()
         self._timer: Timer | None = None
+        metrics = turn.metrics
+        self._metrics = metrics
+        metrics.door(Connection.door)
+        metrics.queues["requests"] = lambda: sum(each.open_requests for each in self._of_kafka())
+        metrics.queues["fetches"] = lambda: sum(
+            each.session.fetch is not None for each in self._of_kafka()
+        )
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def _of_kafka(self) -> Iterator[Connection]:
+        return (each for each in self._open if isinstance(each, Connection))
+
     def accept(self, listener: str) -> Connection:
         return Connection(self._turn, self._dispatcher, self._request_bytes_max, listener, self)
 
+    def accept_at(self, door: "Door", name: str) -> DoorConnection:
+        return DoorConnection(self._turn, door, self, name)
+
     # -- what connections tell -------------------------------------------------------------------------
 
-    def made(self, connection: Connection) -> str | None:
+    def made(self, connection: Client) -> str | None:
         """Take a connection in; why not, if it is one too many."""
         address = connection.address
         count_max = self._number("max.connections")
         if len(self._open) >= count_max:
+            self._metrics.door(connection.door).refused += 1
             return f"there are {count_max} connections already (max.connections)"
         per_address_max = self._number("max.connections.per.ip")
         if self._by_address[address] >= per_address_max:
+            self._metrics.door(connection.door).refused += 1
             return f"{address} has {per_address_max} connections already (max.connections.per.ip)"
         self._open[connection] = None
         self._by_address[address] += 1
+        meter = self._metrics.door(connection.door)
+        meter.open += 1
+        meter.accepted += 1
         return None
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Client) -> None:
         if connection in self._open:
             del self._open[connection]
+            self._metrics.door(connection.door).open -= 1
             self._by_address[connection.address] -= 1
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
@@ -73,7 +118,7 @@ class Connections:
 
     def _look(self) -> None:
         for connection in [each for each in self._open if each.idle_looks() > IDLE_LOOKS]:
-            logger.debug("connection from %s closed: idle", connection.session.peer)
+            logger.debug("connection from %s closed: idle", connection.peer)
             connection.close()
         self.start()
 

@@ -1,18 +1,21 @@
 """A node on an event loop, with its sockets: how it starts, serves and ends.
 
     bind and listen -> start the node -> ready: take connections -> stop: take no more, then stop the node
+                                           \
+                                            open the other doors, which takes some time more
 
 The sockets listen first, so that clients which come early wait instead of being refused. `penstock up` hosts a node
 in a process of its own, `penstock.testing` in a thread.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from penstock.base.world import World
+from penstock.handlers.context import Endpoint
 from penstock.server.config import NodeConfig
 from penstock.server.listeners import Listening, listen
 from penstock.server.world import LoopWorld
@@ -30,6 +33,13 @@ class Hosted(Protocol):
         are known at once are raised."""
 
     def connection(self, listener: str) -> asyncio.BaseProtocol: ...
+
+    def open_doors(self, opened: Callable[[], None]) -> None:
+        """Load what is spoken at the doors that the configuration names; then `door` may be called. Not called where
+        it names none."""
+
+    def door(self, name: str) -> asyncio.BaseProtocol:
+        """The protocol of a client that has just connected at a door."""
 
     def stop(self, done: Callable[[], None]) -> None: ...
 
@@ -58,15 +68,25 @@ class Host:
         self._servers: list[asyncio.AbstractServer] = []
         self._serving: asyncio.Task[None] | None = None
         self._is_ended = False
-        self.listening = _listen_all(config)
-        self.config = config.bound({name: each.endpoint for name, each in self.listening.items()})
+        self.listening, self.doors = _listen_all(config)
+        """Where Kafka clients connect, by listener; and all others, by door."""
+        self.config = config.bound(
+            {name: each.endpoint for name, each in self.listening.items()},
+            {name: each.endpoint for name, each in self.doors.items()},
+        )
 
-    def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Start the node; it may refuse at once, with a `KafkaError`. `ready` is called when connections are taken."""
+    def start(
+        self,
+        ready: Callable[[], None],
+        failed: Callable[[str], None],
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start the node; it may refuse at once, with a `KafkaError`. `ready` is called when Kafka's connections are
+        taken and all others wait to be, `opened` when all are."""
 
         def serve() -> None:
             if not self._is_ended:
-                self._serving = self._loop.create_task(self._serve(ready))
+                self._serving = self._loop.create_task(self._serve(ready, opened))
 
         self._world = LoopWorld(self._loop)
         self._node = self._make_node(self._world, RealDisk(), self.config)
@@ -76,19 +96,31 @@ class Host:
             self._node = None  # one that refuses to start has let go of everything
             raise
 
-    async def _serve(self, ready: Callable[[], None]) -> None:
+    async def _serve(self, ready: Callable[[], None], opened: Callable[[], None]) -> None:
         node = self._node
         assert node is not None
+        await self._take(self.listening, node.connection)
+        ready()
+        if self.doors:
+            loaded = asyncio.Event()
+            node.open_doors(loaded.set)
+            await loaded.wait()
+            await self._take(self.doors, node.door)
+        opened()
+
+    async def _take(
+        self, listening: Mapping[str, Listening], connection: Callable[[str], asyncio.BaseProtocol]
+    ) -> None:
+        """Take connections."""
         backlog = self.config.number("socket.listen.backlog.size")
-        for name, listening in self.listening.items():
-            for each in listening.sockets:
+        for name, each in listening.items():
+            for bound in each.sockets:
+                if self._is_ended:
+                    return
                 server = await self._loop.create_server(
-                    lambda name=name: node.connection(name),  # type: ignore[misc]  # a default that is no argument
-                    sock=each,
-                    backlog=backlog,
+                    partial(connection, name), sock=bound, backlog=backlog
                 )
                 self._servers.append(server)
-        ready()
 
     def stop(self, done: Callable[[], None]) -> None:
         """Take no more connections, then let the node finish what it has."""
@@ -121,22 +153,30 @@ class Host:
         for server in self._servers:
             server.close()
         self._servers = []
-        for each in self.listening.values():
+        for each in (*self.listening.values(), *self.doors.values()):
             each.close()
 
 
-def _listen_all(config: NodeConfig) -> dict[str, Listening]:
+def _listen_all(config: NodeConfig) -> tuple[dict[str, Listening], dict[str, Listening]]:
     listening: dict[str, Listening] = {}
+    doors: dict[str, Listening] = {}
+
+    def bind(endpoint: Endpoint, flag: str) -> Listening:
+        return listen(
+            endpoint,
+            config.number("socket.listen.backlog.size"),
+            send_bytes=config.number("socket.send.buffer.bytes"),
+            receive_bytes=config.number("socket.receive.buffer.bytes"),
+            flag=flag,
+        )
+
     try:
         for name, endpoint in config.listeners.items():
-            listening[name] = listen(
-                endpoint,
-                config.number("socket.listen.backlog.size"),
-                send_bytes=config.number("socket.send.buffer.bytes"),
-                receive_bytes=config.number("socket.receive.buffer.bytes"),
-            )
+            listening[name] = bind(endpoint, "--kafka")
+        for name, endpoint in config.doors.items():
+            doors[name] = bind(endpoint, f"--{name}, or none with --{name} off")
     except BaseException:
-        for each in listening.values():
+        for each in (*listening.values(), *doors.values()):
             each.close()
         raise
-    return listening
+    return listening, doors

@@ -41,11 +41,13 @@ def parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def parse_address(text: str, what: str) -> Endpoint:
-    """`HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface."""
+def parse_address(text: str, what: str, example: int = 9092, more: str = "") -> Endpoint:
+    """`HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface; `more` is what else would do."""
     matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]*)):(\d{1,5})", text.strip())
     if matched is None or int(matched[3]) > 65535:
-        raise BadSetting(f"{what} is {text!r}, expected HOST:PORT, such as 127.0.0.1:9092 or :9092")
+        raise BadSetting(
+            f"{what} is {text!r}, expected HOST:PORT, such as 127.0.0.1:{example} or :{example}{more}"
+        )
     return Endpoint(matched[1] or matched[2] or "", int(matched[3]))
 
 
@@ -103,8 +105,13 @@ def check_protocols(listeners: Mapping[str, Endpoint], protocol_map: str | None,
 # -- sockets -------------------------------------------------------------------------------------------
 
 
-def listen(endpoint: Endpoint, backlog: int, *, send_bytes: int = -1, receive_bytes: int = -1) -> "Listening":
-    """Bind every address of an endpoint. Port 0 is any port that is free at all of them."""
+def listen(
+    endpoint: Endpoint, backlog: int, *, send_bytes: int = -1, receive_bytes: int = -1, flag: str = "--kafka"
+) -> "Listening":
+    """Bind every address of an endpoint. Port 0 is any port that is free at all of them.
+
+    `flag` is how another port is chosen, for whoever reads that this one cannot be had.
+    """
     hosts = _addresses(endpoint)
     for tries_left in range(ANY_PORT_TRIES_MAX, 0, -1):
         try:
@@ -112,7 +119,7 @@ def listen(endpoint: Endpoint, backlog: int, *, send_bytes: int = -1, receive_by
         except OSError as error:
             if endpoint.port == 0 and error.errno == errno.EADDRINUSE and tries_left > 1:
                 continue
-            raise CannotListen(f"cannot listen on {_shown(endpoint)}: {_reason(error)}") from error
+            raise CannotListen(f"cannot listen on {_shown(endpoint)}: {_reason(error, flag)}") from error
     raise AssertionError("the last try returns or raises")
 
 
@@ -204,9 +211,9 @@ def _shown(endpoint: Endpoint) -> str:
     return address_text(endpoint if endpoint.host else Endpoint("0.0.0.0", endpoint.port))
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "another process listens there; choose another port with --kafka"
+        return f"another process listens there; choose another port with {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
         return "no interface of this machine has that address"
     if error.errno == errno.EACCES:

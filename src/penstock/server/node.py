@@ -14,8 +14,11 @@ for a quorum of one is this node; the broker registers and is unfenced; clients 
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
+from penstock.base.metrics import Metrics
 from penstock.base.world import World
 from penstock.handlers.context import Context
 from penstock.handlers.dispatch import Dispatcher
@@ -43,11 +46,17 @@ from penstock.server.adoption import adopt
 from penstock.server.config import NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connections import Connections
+from penstock.server.doors import DoorConnection, MakeDoor, load
 from penstock.server.lifecycle import Lifecycle
 from penstock.server.quorum import MetadataQuorum, QuorumSettings
 from penstock.server.turn import Turn
 from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
 from penstock.vfs import Vfs
+
+if TYPE_CHECKING:
+    from penstock.gateway.gateway import Gateway
+    from penstock.gateway.idempotency import IdempotencyKeys
+    from penstock.gateway.wire import Door
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +75,15 @@ class Node:
         self._world = world
         self._vfs = vfs
         self._config = config
-        self._turn = Turn(world)
+        self._metrics = Metrics()
+        self._metrics.started_ns = world.clock_ns()
+        self._turn = Turn(world, metrics=self._metrics)
         self._image = EMPTY
         """All that is committed; `context.image` is what has been acted on."""
         self._published = EMPTY
         """What has been given out to be acted on."""
         self._is_stopping = False
+        self._doors: dict[str, Door] = {}
 
     # -- starting --------------------------------------------------------------------------------------
 
@@ -168,14 +180,27 @@ class Node:
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
+            metrics=self._metrics,
         )
-        self._housekeeping = Housekeeping(world, directory, replicas, settings, lambda: self.context.image)
+        self._housekeeping = Housekeeping(
+            world, directory, replicas, settings, lambda: self.context.image, self._metrics.upkeep
+        )
         self._connections = Connections(
             world,
             self._turn,
             Dispatcher(self.context),
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
         )
+        self._keys = self._idempotency_keys()
+
+    def _idempotency_keys(self) -> "IdempotencyKeys | None":
+        """Those of earlier lives, doors or not: logs let no record go whose key is not saved, and what the logs lost
+        is seen only before they are written to."""
+        if self._vfs.stat(self.directory.layout.idempotency) is None:
+            return None
+        from penstock.gateway.idempotency import IdempotencyKeys  # noqa: PLC0415  # few nodes have any
+
+        return IdempotencyKeys(self.context)
 
     # -- following the metadata log --------------------------------------------------------------------
 
@@ -279,6 +304,37 @@ class Node:
         """The protocol of a client that has just connected."""
         return self._connections.accept(listener)
 
+    # -- the other doors -------------------------------------------------------------------------------
+
+    def open_doors(self, opened: Callable[[], None]) -> None:
+        """Load what is spoken at them, beside the loop; then `door` may be called."""
+
+        def loaded(makers: dict[str, MakeDoor] | None, error: Exception | None) -> None:
+            if self._is_stopping:
+                return
+            if makers is None:
+                logger.error("the doors cannot be opened", exc_info=error)
+                self._failed(f"the doors cannot be opened: {error}")
+                return
+            gateway = self.gateway
+            gateway.start()
+            self._doors = {name: make(gateway) for name, make in makers.items()}
+            opened()
+
+        names = tuple(self._config.doors)
+        self._world.beside(lambda: load(names), loaded)
+
+    @cached_property
+    def gateway(self) -> "Gateway":
+        """What the doors share; there is none before somebody asks."""
+        from penstock.gateway.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
+
+        return Gateway(self.context, self.directory, self._vfs, self._keys)
+
+    def door(self, name: str) -> DoorConnection:
+        """The protocol of a client that has just connected at a door."""
+        return self._connections.accept_at(self._doors[name], name)
+
     # -- stopping --------------------------------------------------------------------------------------
 
     def stop(self, done: Callable[[], None]) -> None:
@@ -291,6 +347,10 @@ class Node:
 
     def _left(self) -> None:
         self._housekeeping.stop()
+        if self._doors:
+            self.gateway.stop()
+        if self._keys is not None:
+            self._keys.stop()
         self.context.groups.shards.close()
         self.context.transactions.shards.close()
         self.context.replicas.step_down()
@@ -309,6 +369,7 @@ class Node:
 
     def abandon(self) -> None:
         """Let go of everything as a crash would."""
+        self._is_stopping = True
         if hasattr(self, "_connections"):
             self._connections.abort()
         if hasattr(self, "quorum"):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.base.metrics import Metrics
 from penstock.base.world import World
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,10 @@ class Sender(Protocol):
 class Turn:
     """Shared by all connections of a loop."""
 
-    def __init__(self, world: World, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, world: World, chunk_bytes: int = CHUNK_BYTES, metrics: Metrics | None = None) -> None:
         self._world = world
+        self.clock_ns = world.clock_ns
+        self.metrics = Metrics() if metrics is None else metrics
         self._chunk = memoryview(bytearray(chunk_bytes))
         self._room_min = min(RECEIVE_BYTES_MIN, chunk_bytes)
         self.room = self._chunk
@@ -68,8 +71,15 @@ class Turn:
         if not self._is_scheduled:
             self._schedule()
 
+    def begin(self) -> None:
+        """Something else is about to be handled than what `keep` was told of."""
+        if not self._is_scheduled:
+            self._schedule()
+
     def _schedule(self) -> None:
         self._is_scheduled = True
+        if not self.metrics.turn_began_ns:
+            self.metrics.turn_began_ns = self.clock_ns()
         self._world.call_soon(self._end)
 
     def _end(self) -> None:
@@ -85,3 +95,6 @@ class Turn:
         for sender in senders:
             sender.send_now()
         self.room = self._chunk
+        now_ns = self.clock_ns()
+        # What was held back, and is handled now that something was sent, has begun the next turn.
+        self.metrics.turn_ended(now_ns, now_ns if self._is_scheduled else 0)

@@ -1,8 +1,9 @@
 """`penstock up`: a node in a process of its own, from the command to the exit code.
 
-Standard output gets one line, when the node serves: `penstock ready kafka=127.0.0.1:9092`. Everything else is log
-lines on standard error. The first SIGTERM, SIGINT or SIGHUP stops the node cleanly; a second one ends the process at
-once, as a crash would, which loses nothing that was acknowledged.
+Standard output gets one line, when the node serves: `penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080
+line=127.0.0.1:9090`; a door that is off is left out. Everything else is log lines on standard error. The first SIGTERM,
+SIGINT or SIGHUP stops the node cleanly; a second one ends the process at once, as a crash would, which loses nothing
+that was acknowledged.
 
     0    stopped cleanly
     1    a failure ended it: the disk refused, or a part of it broke
@@ -98,7 +99,7 @@ class _Run:
         # A signal that comes between taking signals and running the loop would be lost: so it runs already.
         self._take_signals()
         try:
-            host.start(self._ready, self._failed)
+            host.start(self._ready, self._failed, self._opened)
         except (KafkaError, OSError) as error:
             self._code = refuse(str(error))
             self._loop.stop()
@@ -109,9 +110,13 @@ class _Run:
     def _ready(self) -> None:
         assert self._host is not None
         self._is_ready = True
-        doors = ",".join(each.shown for each in self._host.listening.values())
+        kafka = ",".join(each.shown for each in self._host.listening.values())
+        doors = "".join(f" {name}={each.shown}" for name, each in self._host.doors.items())
         with suppress(BrokenPipeError):
-            print(f"penstock ready kafka={doors}", flush=True)
+            print(f"penstock ready kafka={kafka}{doors}", flush=True)
+
+    def _opened(self) -> None:
+        """All is loaded that ever will be, but for what few ask for."""
         keep_freed_memory()
         gc.freeze()
         gc.enable()

@@ -8,6 +8,7 @@ After `close` nothing is called back any more, whatever was under way.
 
 import asyncio
 import logging
+import pickle
 import random
 import threading
 import time
@@ -17,8 +18,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import Timer
+from penstock.base.world import ProcessUsage, Timer
 from penstock.server.child import Child
+from penstock.server.helper import Helper
+from penstock.server.process_usage import process_usage
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ half as long with sixteen as with eight, and hardly less with more."""
 
 CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""
+
+HELPER_IDLE_MS = 60_000
+"""How long the helper stays when nobody needs it: its modules take half a second to import, and 80 MB."""
 
 
 class LoopWorld:
@@ -53,10 +59,21 @@ class LoopWorld:
         self._minders: ThreadPoolExecutor | None = None
         """One thread waits for each child."""
         self._children: set[Child[Any]] = set()
+        self._helper = Helper()
+        self._helper_minder: ThreadPoolExecutor | None = None
+        """Its one thread waits for the helper."""
+        self._helper_timer: Timer | None = None
+        """Runs while the helper is there and has nothing to do."""
+        self._helper_works = 0
         self._is_closed = False
 
     def now_ms(self) -> TimestampMs:
         return time.time_ns() // 1_000_000
+
+    clock_ns = staticmethod(time.perf_counter_ns)  # as it is: a call more for each turn is not nothing
+
+    def process(self) -> ProcessUsage:
+        return process_usage()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self._loop.call_soon(call)
@@ -90,6 +107,29 @@ class LoopWorld:
 
         self._minders.submit(self._run, child.run, finished)
 
+    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        if self._is_closed:
+            return
+        if self._helper_minder is None:
+            self._helper_minder = ThreadPoolExecutor(1, "penstock-helper")
+        if self._helper_timer is not None:
+            self._helper_timer.cancel()
+            self._helper_timer = None
+        minder = self._helper_minder
+        data = pickle.dumps(work)
+        self._helper_works += 1
+        self._unfinished += 1
+
+        def finished(result: T | None, error: Exception | None) -> None:
+            self._helper_works -= 1
+            if not self._helper_works:
+                self._helper_timer = self.call_later(
+                    HELPER_IDLE_MS, lambda: minder.submit(self._helper.let_go)
+                )
+            done(result, error)
+
+        minder.submit(self._run, lambda: self._helper.run(data), finished)
+
     def close(self) -> None:
         """End it: children are killed, what runs on a thread is waited for, what waits for one never runs."""
         self._is_closed = True
@@ -102,6 +142,12 @@ class LoopWorld:
         if self._minders is not None:
             self._minders.shutdown(wait=True, cancel_futures=True)
         self._children.clear()
+        self._helper.stop()
+        if self._helper_timer is not None:
+            self._helper_timer.cancel()
+        if self._helper_minder is not None:
+            self._helper_minder.shutdown(wait=True, cancel_futures=True)
+            self._helper.let_go()
 
     def _serve(self) -> None:
         """The life of a thread. A pool of the standard library's costs half as much again for each piece of work,

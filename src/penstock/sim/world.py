@@ -37,6 +37,12 @@ class SimWorld:
     def now_ms(self) -> int:
         return self._schedule.now_ms
 
+    def clock_ns(self) -> int:
+        return self._schedule.now_us * 1000 + 1
+
+    def process(self) -> None:
+        return None
+
     def call_soon(self, call: Callable[[], None]) -> None:
         self.later(0, call)
 
@@ -73,6 +79,9 @@ class SimWorld:
         self.later(self._thread_us(), do)
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        self.beside(work, done)
+
+    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 
     def _thread_us(self) -> int:

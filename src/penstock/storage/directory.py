@@ -1,6 +1,6 @@
 """A data directory: all partitions of a node, and the small files that tie them together.
 
-    DIR/meta/   broker.id, checkpoint.json, lock            ours
+    DIR/meta/   broker.id, checkpoint.json, lock, ...       ours
     DIR/logs/   a Kafka log directory in every detail       meta.properties, checkpoints, partitions
 
 A directory that has `meta.properties` at its top is a Kafka log directory itself: then `logs/` is that
@@ -48,6 +48,11 @@ class Layout(NamedTuple):
     logs: str
     meta: str
 
+    @property
+    def idempotency(self) -> str:
+        """Idempotency keys that were saved; there from the first one on."""
+        return f"{self.meta}/idempotency"
+
 
 def is_log(entry: Entry) -> bool:
     """Whether it is a segment's file of records."""
@@ -87,6 +92,10 @@ class DirectoryRemoval(NamedTuple):
             raise StorageError(f"cannot remove {self.path}: {error.strerror or error}") from error
 
 
+def _all_of_it(_: Log, end: Offset) -> Offset:
+    return end
+
+
 class LogDirectory:
     """Made by `open_directory`. Implements `Points` for its logs."""
 
@@ -113,6 +122,9 @@ class LogDirectory:
         """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
         self.former_broker_epoch = NO_BROKER_EPOCH
         """What the last clean stop noted; none after a crash."""
+        self.removable: Callable[[Log, Offset], Offset] = _all_of_it
+        """How far retention or compaction may take records from a log; they say how far they would. Less where
+        somebody has yet to keep something of them, which is then seen to for the next time."""
         self._settings_of = settings_of
         self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
         self._log_starts: dict[TopicPartition, Offset] = {}

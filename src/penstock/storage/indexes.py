@@ -150,6 +150,13 @@ class _SparseIndex(Generic[Entry]):
             )
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
 
+    def first(self, count: int) -> list[Entry]:
+        """The first entries, so many at most."""
+        entries, bytes_max = self._entries, count * self._ENTRY.size
+        data = entries[:bytes_max] if entries is not None else self._files.open(self.ref).pread(bytes_max, 0)
+        whole = len(data) // self._ENTRY.size * self._ENTRY.size
+        return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data[:whole])]
+
     def last(self) -> Entry | None:
         entries, width = self._entries, self._ENTRY.size
         if entries is not None:

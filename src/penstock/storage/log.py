@@ -158,6 +158,8 @@ class Log(LogReader):
         """Where checkpoints left a snapshot: an older one counts until the newer point is saved."""
         self.generation = 0
         """Counts truncations: a flush that began before one proves nothing after it."""
+        self.written_bytes = self.written_records = 0
+        """Since the log was opened; in offsets, as Kafka counts records."""
 
     def __repr__(self) -> str:
         return f"<Log {self.partition} {self.log_start}..{self.log_end}>"
@@ -198,6 +200,11 @@ class Log(LogReader):
             if before is not None and before.txn_first_offset is not None:
                 stable = min(stable, before.txn_first_offset)
         return stable
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a write or a sync failed, and nothing has been written since: the disk may be out of order."""
+        return self._has_torn_tail or self._is_suspect
 
     # -- appending -------------------------------------------------------------------------------------
 
@@ -399,6 +406,8 @@ class Log(LogReader):
             self.epochs.assign(epoch, offset)
         for aborted in self._staged_aborts:
             active.txn_index.append(aborted)
+        self.written_bytes += self._staged_bytes
+        self.written_records += self._staged_end - self.log_end
         self.producers.end_offset = self.log_end = self._staged_end
         self._clear_staged()
 

@@ -58,6 +58,22 @@ class LogReader:
 
         return self._with_segments(attempt)
 
+    @property
+    def first_kept(self) -> Offset:
+        """First offset whose file is there; at most the log start."""
+        return self.segments[0].base_offset
+
+    def read_kept(self, offset: Offset, bytes_max: int, *, visible: Offset) -> bytes:
+        """As `read`, for who must see what is hidden from readers too: from `first_kept` on."""
+        return self._with_segments(
+            lambda segments: segments.read(
+                max(offset, segments[0].base_offset),
+                bytes_max,
+                min(visible, self.log_end),
+                whole_first=True,
+            )
+        )
+
     def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
         """The first record whose timestamp is at least this."""
         return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self.log_start))

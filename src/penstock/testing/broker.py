@@ -3,10 +3,10 @@
     start     directory, port, thread; returns when clients are served
     stop      cleanly; everything is on disk
     kill      as a crash would: nothing is flushed, connections break
-    restart   on the same port and directory
+    restart   on the same ports and directory
     close     stop, and remove a directory that was made here
 
-The port stays ours while the broker is down, so that a restart finds it free, whatever else runs beside the test.
+The ports stay ours while the broker is down, so that a restart finds them free, whatever else runs beside the test.
 """
 
 import shutil
@@ -54,6 +54,8 @@ class Broker:
         data: "str | PathLike[str] | None" = None,
         settings: Mapping[str, object] | None = None,
         port: int = 0,
+        http: bool | int = False,
+        line: bool | int = False,
         make_node: MakeNode = new_node,
     ) -> None:
         """Nothing happens before `start`, or `with`.
@@ -61,12 +63,19 @@ class Broker:
         data: a directory that stays; without it one is made and removed again.
         settings: Kafka's broker settings; `False` is `"false"`.
         port: any free one, unless given.
+        http, line: whether JSON over HTTP and the line protocol are served as well, on any free port or on this one.
         """
         self.settings = DEFAULTS | {name: _text(value) for name, value in (settings or {}).items()}
         self.port = port
         self.data = None if data is None else fspath(data)
         self._own_data: str | None = None
-        self._held_port: socket.socket | None = None
+        wanted = {"http": http, "line": line}
+        self._ports = {
+            name: 0 if port is True else port for name, port in wanted.items() if port is not False
+        }
+        """Of the other doors; 0 until they have one."""
+        self._held: dict[str, socket.socket] = {}
+        """What keeps the ports ours: by door, Kafka's too."""
         self._make_node = make_node
         self._running: _Running | None = None
 
@@ -86,27 +95,48 @@ class Broker:
         """What clients are given as `bootstrap.servers`."""
         return f"{HOST}:{self.port}"
 
+    @property
+    def http_url(self) -> str:
+        """Where JSON over HTTP is served, such as http://127.0.0.1:41234; without a slash at its end."""
+        return f"http://{HOST}:{self._port_of('http')}"
+
+    @property
+    def line_port(self) -> int:
+        """Where the line protocol is served."""
+        return self._port_of("line")
+
+    def _port_of(self, door: str) -> int:
+        if door not in self._ports:
+            raise BrokerFailed(f"this broker has no such door: it is made with Broker({door}=True)")
+        return self._ports[door]
+
     # -- life ------------------------------------------------------------------------------------------
 
     def start(self) -> "Broker":
         """Start, and return when clients are served."""
         if self._running is not None:
             raise BrokerFailed("the broker runs already")
-        is_first = self._held_port is None
+        is_first = not self._held
         if self.data is None:
             self.data = self._own_data = tempfile.mkdtemp(prefix="penstock-")
-        if self._held_port is None:
-            self._held_port = _hold(self.port)
-        port = self._held_port.getsockname()[1] if self._held_port is not None else self.port
+        wanted = {"kafka": self.port, **self._ports}
+        for door, port in wanted.items():
+            held = self._held.get(door) or _hold(port)
+            if held is not None:
+                self._held[door] = held
+                wanted[door] = held.getsockname()[1]
         try:
-            config = config_from(self.data, self.settings, kafka=f"{HOST}:{port}")
+            config = config_from(
+                self.data, self.settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
+            )
             config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
             self._running = _Running(config, self._make_node)
         except (KafkaError, BrokerFailed) as error:
             if is_first:
                 self.close()
             raise BrokerFailed(str(error)) from error
-        self.port = self._running.port
+        self.port = self._running.ports.pop("kafka")
+        self._ports = self._running.ports
         return self
 
     def stop(self) -> None:
@@ -131,9 +161,9 @@ class Broker:
         try:
             self.stop()
         finally:
-            if self._held_port is not None:
-                self._held_port.close()
-                self._held_port = None
+            for held in self._held.values():
+                held.close()
+            self._held.clear()
             self._remove_data()
 
     def _remove_data(self) -> None:
@@ -165,7 +195,7 @@ class _Running:
     def __init__(self, config: NodeConfig, make_node: MakeNode) -> None:
         self._config = config
         self._make_node = make_node
-        self._ready: Future[int] = Future()
+        self._ready: Future[dict[str, int]] = Future()
         self._failure: str | None = None
         self._loop = uvloop.new_event_loop()
         self._host: Host | None = None
@@ -173,7 +203,7 @@ class _Running:
         self._thread = threading.Thread(target=self._main, name="penstock-broker", daemon=True)
         self._thread.start()
         try:
-            self.port = self._ready.result(WAIT_S_MAX)
+            self.ports = self._ready.result(WAIT_S_MAX)
         except BrokerFailed:
             self._thread.join()
             raise
@@ -226,8 +256,9 @@ class _Running:
 
     def _is_ready(self) -> None:
         assert self._host is not None
-        [listening] = list(self._host.listening.values())[:1]
-        self._ready.set_result(listening.endpoint.port)
+        [kafka] = list(self._host.listening.values())[:1]
+        ports = {name: each.endpoint.port for name, each in self._host.doors.items()}
+        self._ready.set_result({"kafka": kafka.endpoint.port, **ports})
 
     def _failed(self, reason: str) -> None:
         assert self._host is not None

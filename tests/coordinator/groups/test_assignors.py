@@ -10,6 +10,7 @@ from tests.coordinator.groups.world import ATopic
 from penstock.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
     AssignedMember,
+    assign_dealt,
     assign_range,
     assign_uniform,
 )
@@ -174,3 +175,95 @@ def test_the_order_in_which_topics_are_named_makes_no_difference(
     rng.shuffle(shuffled)
     for assign in ASSIGNORS.values():
         assert assign(members, dict(shuffled)) == assign(members, SOME)
+
+
+# Dealt, to groups with members of the HTTP door.
+
+
+def after(members: dict[str, AssignedMember], result: Mapping[str, Target]) -> dict[str, AssignedMember]:
+    """The members when they have what they were assigned."""
+    return {
+        member_id: AssignedMember(each.topics, result.get(member_id, {}), each.instance_id, each.rack_id)
+        for member_id, each in members.items()
+    }
+
+
+def test_dealt_partitions_are_those_of_the_design() -> None:
+    """DESIGN section 2: alice [0, 2] and bob [1]; charlie joins: [0], [1], [2]."""
+    topics = by_id(a_topic("a", 3))
+    members = {"alice": member(topics)}
+    result = assign_dealt(members, topics)
+    assert result == {"alice": {A: (0, 1, 2)}}
+    members = after({**members, "bob": member(topics)}, result)
+    result = assign_dealt(members, topics)
+    assert result == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
+    members = after({**members, "charlie": member(topics)}, result)
+    result = assign_dealt(members, topics)
+    assert result == {"alice": {A: (0,)}, "bob": {A: (1,)}, "charlie": {A: (2,)}}
+    del members["charlie"]
+    assert assign_dealt(after(members, result), topics) == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
+
+
+def test_dealt_partitions_do_not_depend_on_names_but_on_who_came_first() -> None:
+    topics = by_id(a_topic("a", 3))
+    members = {"zoe": member(topics, {A: (0, 1, 2)}), "adam": member(topics)}
+    assert assign_dealt(members, topics) == {"zoe": {A: (0, 2)}, "adam": {A: (1,)}}
+
+
+def test_dealing_goes_on_from_topic_to_topic() -> None:
+    """So that who has more of one has less of the next."""
+    topics = by_id(a_topic("a", 3), a_topic("b", 3))
+    result = assign_dealt({"x": member(topics), "y": member(topics)}, topics)
+    assert result == {"x": {A: (0, 2), B: (1,)}, "y": {A: (1,), B: (0, 2)}}
+
+
+def test_dealing_leaves_a_topic_to_those_who_want_it() -> None:
+    one, both = by_id(a_topic("a", 3)), by_id(a_topic("a", 3), a_topic("b", 3))
+    result = assign_dealt({"x": member(both), "y": member(one)}, both)
+    assert result == {"x": {A: (0, 2), B: (0, 1, 2)}, "y": {A: (1,)}}
+
+
+@given(st.booleans().flatmap(groups))
+def test_every_partition_is_dealt_once_to_somebody_who_wants_it(members: dict[str, AssignedMember]) -> None:
+    result = assign_dealt(members, SOME)
+    dealt = [place for target in result.values() for place in places(target)]
+    wanted = {
+        (topic_id, partition)
+        for each in members.values()
+        for topic_id in each.topics
+        for partition in range(SOME[topic_id].partitions)
+    }
+    assert len(dealt) == len(set(dealt))
+    assert set(dealt) == wanted
+    for member_id, target in result.items():
+        assert set(target) <= members[member_id].topics
+        assert all(partitions == tuple(sorted(partitions)) and partitions for partitions in target.values())
+
+
+@given(groups(alike=True))
+def test_dealing_is_balanced_keeps_all_that_balance_allows_and_is_done_when_asked_again(
+    members: dict[str, AssignedMember],
+) -> None:
+    result = assign_dealt(members, SOME)
+    loads = {member_id: len(places(target)) for member_id, target in result.items()}
+    assert max(loads.values()) - min(loads.values()) <= 1
+    taken: set[tuple[bytes, int]] = set()
+    for member_id in sorted(members):  # a place that two were to have counts for one
+        there = {
+            place
+            for place in places(members[member_id].target)
+            if place[0] in members[member_id].topics and place[1] < SOME[place[0]].partitions
+        } - taken
+        taken |= there
+        kept = there & places(result[member_id])
+        assert len(kept) == min(len(there), loads[member_id])
+    assert assign_dealt(after(members, result), SOME) == result
+
+
+@given(groups(alike=False), st.randoms(use_true_random=False))
+def test_dealing_does_not_depend_on_the_order_in_which_topics_are_named(
+    members: dict[str, AssignedMember], rng: Random
+) -> None:
+    shuffled = [*SOME.items()]
+    rng.shuffle(shuffled)
+    assert assign_dealt(members, dict(shuffled)) == assign_dealt(members, SOME)

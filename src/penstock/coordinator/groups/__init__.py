@@ -10,7 +10,7 @@ committing         commits, fetches, expiry           group, member    epochs, a
 overview           groups as others see them          heartbeats       joining, moving, leaving
 consumer_protocol  what consumers put into bytes      planning         what a member's change means
 timers             deadlines without a clock          reconcile        from what it has to what it is to have
-settings           settings, and the topics           assignors        uniform, range
+settings           settings, and the topics           assignors        uniform, range, dealt
 shard              what the parts share               sessions         the time that members have
                                                       regex(_syntax)   subscriptions by expression
                                                       classic_members  the classic protocol, translated

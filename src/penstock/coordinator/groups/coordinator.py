@@ -25,7 +25,7 @@ before the next is asked for. A coordinator starts empty, is given every record 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -42,7 +42,7 @@ from .committing import Committing
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.heartbeats import Heartbeats
-from .offsets import CommittedOffset
+from .offsets import CommittedOffset, Place
 from .outcome import NOTHING, Change, Outcome
 from .replay import replay
 from .requests import (
@@ -239,6 +239,20 @@ class GroupCoordinator:
 
     def topics_changed(self, topics: Topics) -> None:
         self._shard.topics = topics
+
+    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        """A group as it is now, to be looked at."""
+        return self._shard.groups.get(group_id)
+
+    @property
+    def groups(self) -> Iterable[ClassicGroup | ConsumerGroup]:
+        return self._shard.groups.values()
+
+    @property
+    def positions(self) -> Iterable[tuple[str, Mapping[Place, CommittedOffset]]]:
+        """What each group has committed, to be looked at."""
+        offsets = self._shard.offsets
+        return ((group_id, offsets.of_group(group_id)) for group_id in offsets.groups())
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member that may read the partition in the group's name now."""

@@ -1,7 +1,8 @@
 """Requests and responses, as routes see them.
 
-A route is a plain function: it returns the response, or is written as `steps` where something must happen first. What
-it raises as an `HttpError`, or as a `KafkaError`, is answered as JSON with a code and a sentence.
+A route is a plain function: it returns the response, or is written as `steps` where something must happen first; one
+that is asked for very often may return a `Later` instead, which costs less. What it raises as an `HttpError`, or as a
+`KafkaError` (or has the `Later` answered with), is answered as JSON with a code and a sentence.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from penstock.base.later import Later
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Session
 
@@ -56,19 +58,21 @@ class Stream(NamedTuple):
     headers: Sequence[tuple[str, str]] = ()
 
 
-Answer: TypeAlias = Response | Stream
-Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer]]
-"""Called with the `Gateway` and the request."""
-
-
 class HttpError(Exception):
     """What is wrong, for the client: `{"error": {"code": "not_assigned", "message": "...", ...more}}`."""
+
+    headers: Sequence[tuple[str, str]] = ()
 
     def __init__(self, status: int, code: str, message: str, **more: Any) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.more = more
+
+
+Answer: TypeAlias = Response | Stream
+Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer] | Later[Any]]
+"""Called with the `Gateway` and the request. A `Later` is answered with an `Answer`, or with what is wrong."""
 
 
 class Query(NamedTuple):

@@ -4,10 +4,17 @@
 in a rack that has a replica. `range` gives each member a run of neighbouring partitions of every topic, so that
 topics with as many partitions are split alike, and their records with the same keys meet; it looks at names and
 not at what was. The same group and topics give the same answer, wherever it is asked.
+
+A group with members of the HTTP door has its partitions dealt, where it would be `uniform`. That keeps the promises of
+`uniform` but for racks, and differs in what a member gives up: `uniform` takes its last ones, as Kafka does, and so
+leaves alice 0 and 1 when bob comes; dealt like cards, they are 0 and 2 for her and 1 for him. It has no name that a
+client could ask for, and none is written: Kafka, on the same directory, would look for it in vain.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from typing import TypeAlias
 
 from penstock.base.ids import Uuid
@@ -63,6 +70,18 @@ def assign_uniform(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
         if any(topic_id in member.topics for member in members.values())
         for partition in range(topics[topic_id].partitions)
     }
+    kept = _take_what_they_have(order, members, free)
+    if len({member.topics for member in members.values()}) <= 1:
+        _even(kept, free, members, topics)
+    else:
+        _uneven(kept, free, members, topics)
+    return {member_id: _as_target(kept[member_id]) for member_id in members}
+
+
+def _take_what_they_have(
+    order: list[str], members: Members, free: dict[Place, None]
+) -> dict[str, dict[Place, None]]:
+    """By member, what its target has of the free places, which are free no more."""
     kept: dict[str, dict[Place, None]] = {}
     for member_id in order:
         member = members[member_id]
@@ -75,11 +94,7 @@ def assign_uniform(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
         }
         for place in kept[member_id]:
             del free[place]  # each is kept once, whatever the targets say
-    if len({member.topics for member in members.values()}) <= 1:
-        _even(kept, free, members, topics)
-    else:
-        _uneven(kept, free, members, topics)
-    return {member_id: _as_target(kept[member_id]) for member_id in members}
+    return kept
 
 
 def _as_target(places: Mapping[Place, None]) -> Target:
@@ -168,6 +183,66 @@ def _uneven(
                     del kept[most][place]
                     kept[least][place] = None
                     moved = True
+
+
+def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
+    """As cards are dealt, one after the other; but who has partitions keeps them as far as its share goes.
+
+    alice 0 1 2                          alone
+    alice 0   2    bob 1                 bob comes, and gets what a new deal would give him
+    alice 0        bob 1    charlie 2    charlie comes
+
+    Who has most is dealt to first: the shares that are one larger go to those who have that much already.
+    """
+    places = {
+        (topic_id, partition): None
+        for topic_id in sorted(topics, key=lambda each: (topics[each].name, each))
+        if any(topic_id in member.topics for member in members.values())
+        for partition in range(topics[topic_id].partitions)
+    }
+    has = _take_what_they_have(sorted(members), members, dict(places))
+    order = sorted(members, key=lambda each: (-len(has[each]), each))
+    dealt = _deal(order, members, places)
+    shares = Counter(dealt.values())
+    kept: dict[str, dict[Place, None]] = {}
+    for member_id in order:
+        # What the deal gives it goes last.
+        wanted = sorted(has[member_id], key=lambda place: dealt[place] != member_id)
+        kept[member_id] = dict.fromkeys(wanted[: shares[member_id]])
+    held = {place for each in kept.values() for place in each}
+    wanting = {each: shares[each] - len(kept[each]) for each in order if shares[each] > len(kept[each])}
+    for place in places:
+        if place in held:
+            continue
+        taker = dealt[place]
+        if taker not in wanting:
+            able = (each for each in wanting if place[0] in members[each].topics)
+            taker = next(able, taker)  # nobody has room for it: then one has more than its share
+        kept[taker][place] = None
+        if taker in wanting:
+            wanting[taker] -= 1
+            if not wanting[taker]:
+                del wanting[taker]
+    return {member_id: _as_target(kept[member_id]) for member_id in members}
+
+
+def _deal(order: list[str], members: Members, places: Mapping[Place, None]) -> dict[Place, str]:
+    """Each place to whoever may have it and was dealt least, the first in the order among equals."""
+    dealt: dict[Place, str] = {}
+    loads = dict.fromkeys(order, 0)
+    topic_id, least = None, [(0, 0)]
+    for place in places:
+        if place[0] != topic_id:
+            topic_id = place[0]
+            least = [
+                (loads[each], rank) for rank, each in enumerate(order) if topic_id in members[each].topics
+            ]
+            heapify(least)
+        load, rank = least[0]
+        heapreplace(least, (load + 1, rank))
+        dealt[place] = order[rank]
+        loads[order[rank]] = load + 1
+    return dealt
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

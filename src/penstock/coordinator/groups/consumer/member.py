@@ -29,6 +29,9 @@ LEAVING_EPOCH = -1
 AWAY_EPOCH = -2
 """A static member that said it will be back."""
 
+HTTP_CLIENT_ID = "http"
+"""What members that came through the HTTP door are called in place of a client id."""
+
 Target: TypeAlias = Mapping[Uuid, tuple[int, ...]]
 """Partitions by topic, in order. No topic without any."""
 Held: TypeAlias = Mapping[Uuid, Mapping[int, int]]
@@ -73,6 +76,14 @@ class ConsumerMember:
     @property
     def is_classic(self) -> bool:
         return self.classic is not None
+
+    @property
+    def is_of_http(self) -> bool:
+        """Whether it came through the HTTP door, and a broker speaks for it. A Kafka client may call itself what it
+        likes, but its address is written with a slash, as Kafka does; the door writes it without."""
+        return (
+            self.client_id == HTTP_CLIENT_ID and self.classic is None and not self.client_host.startswith("/")
+        )
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch

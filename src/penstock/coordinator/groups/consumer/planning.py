@@ -4,12 +4,13 @@ Nothing is changed here. What is to change becomes records, in an order in which
 group changes when they are replayed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..requests import Partitions
 from ..schemas import GroupRecord
 from ..shard import Shard
-from .assignors import ASSIGNORS, AssignedMember
+from .assignors import ASSIGNORS, AssignedMember, assign_dealt
 from .group import ConsumerGroup, Resolved, metadata_hash
 from .member import ConsumerMember, Target, target_record
 from .reconcile import reconciled
@@ -118,6 +119,8 @@ class Planning:
         }
         topics = {topic.topic_id: topic for each in wanted.values() for topic in each}
         name = group.preferred_assignor(members.values()) or self._shard.settings.consumer_assignors[0]
+        if name == "uniform" and _is_dealt_to(members.values()):
+            return assign_dealt(specs, topics)
         return ASSIGNORS[name](specs, topics)
 
     def _regexes(self, step: Step, regex_changed: bool) -> tuple[dict[str, Resolved], bool]:
@@ -156,3 +159,8 @@ class Planning:
         if due and not changed:
             group.regexes_checked = (topics.version, now_ms)
         return regexes, changed
+
+
+def _is_dealt_to(members: Collection[ConsumerMember]) -> bool:
+    """Whether some came through the HTTP door, and nobody wants what is near."""
+    return any(member.is_of_http for member in members) and not any(member.rack_id for member in members)

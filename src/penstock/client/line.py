@@ -1,0 +1,335 @@
+"""A small client of the line protocol, for scripts and tests; `docs/line.md` describes what it speaks.
+
+    with LineClient("127.0.0.1", 9090) as client:
+        offset = client.produce("orders", b"paid", key=b"customer-7")
+        with client.consume("orders", "billing", to_offset=offset) as messages:
+            for message in messages:
+                message.ack()
+
+It blocks. Each stream of messages has a connection of its own: what a client sends meanwhile is not mixed up with it.
+"""
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+
+from penstock.base.ids import Offset
+
+from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
+from .line_text import decode_key, encode_group, encode_key
+
+PORT = 9090
+ALL_PARTITIONS = -1
+
+TIMEOUT_S = 30.0
+"""Longer than a broker lets a write wait."""
+
+LINE_BYTES_MAX = 4 * 2**20
+"""A broker's line is a few words and a key, which other clients may have made as long as a message may be; encoded,
+it is three times as long."""
+
+IN_FLIGHT_MAX = 500
+"""Messages that are sent ahead of their replies. The replies to so many fit into any socket's buffers: two who only
+send would wait for each other forever."""
+
+SEND_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
+
+
+class LineError(ClientError):
+    """The broker said `-ERR`; the message is its sentence. Or it said what nobody expects."""
+
+
+class Message:
+    """One that was streamed. The next one comes when it is acknowledged."""
+
+    __slots__ = ("_stream", "key", "offset", "partition", "value")
+
+    def __init__(
+        self, stream: "MessageStream", partition: int, offset: Offset, key: bytes | None, value: bytes
+    ) -> None:
+        self._stream = stream
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.value = value
+        """Of no bytes for a tombstone too."""
+
+    def __repr__(self) -> str:
+        return f"<Message {self.partition}:{self.offset} {self.key!r} {self.value!r}>"
+
+    def ack(self) -> None:
+        """Have the group go on behind it; when this returns, it does, whatever happens to the broker."""
+        self._stream.acknowledge(self)
+
+
+class LineClient:
+    """Not for several threads at once."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = PORT, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Nothing is dialled before the first command; after a failure of the connection, the next one dials anew.
+
+        timeout_s: the longest that a reply is waited for; a stream that is at its end waits for messages forever.
+        """
+        self._host, self._port = host, port
+        self._timeout_s = timeout_s
+        self._connection: _Connection | None = None
+
+    def __enter__(self) -> "LineClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    def produce(self, topic: str, value: bytes, key: bytes | None = None) -> Offset:
+        """Send a message; its offset, once it is durable."""
+        [offset] = self.produce_many(topic, [(key, value)])
+        return offset
+
+    def produce_many(
+        self, topic: str, messages: Iterable[bytes | tuple[bytes | None, bytes]]
+    ) -> list[Offset]:
+        """Send messages, values alone or with keys, many ahead of their replies; their offsets.
+
+        Where the broker refuses some, the others are written all the same, and the first refusal is raised in the end.
+        """
+        connection = self._open()
+        offsets: list[Offset] = []
+        refusal: LineError | None = None
+        in_flight = 0
+
+        def settle(leave: int) -> None:
+            nonlocal in_flight, refusal
+            while in_flight > leave:
+                in_flight -= 1
+                try:
+                    offsets.append(int(connection.reply(b"+OFFSET")))
+                except LineError as error:
+                    refusal = refusal or error
+                except ClientError as error:
+                    # The broker says why before it closes a connection.
+                    raise refusal or error from error
+
+        head = b"TOPIC %b " % _word(topic)
+        for each in messages:
+            key, value = (None, each) if isinstance(each, bytes) else each
+            connection.write(b"%b%b %d\n%b" % (head, encode_key(key), len(value), value))
+            in_flight += 1
+            if in_flight >= IN_FLIGHT_MAX:
+                connection.flush()
+                settle(IN_FLIGHT_MAX // 2)
+        connection.flush()
+        settle(0)
+        if refusal is not None:
+            raise refusal
+        return offsets
+
+    def set_offset(self, topic: str, group: str, offset: Offset | None) -> None:
+        """Have a group go on from an offset, the same in all partitions; None for the beginning of each."""
+        connection = self._open()
+        to = b"BEGIN" if offset is None else b"%d" % offset
+        connection.write(b"SET_OFFSET %b:%b %b\n" % (_word(topic), encode_group(group), to))
+        connection.flush()
+        connection.reply(b"+OK")
+
+    def consume(
+        self,
+        topic: str,
+        group: str,
+        partition: int = ALL_PARTITIONS,
+        to_offset: Offset | None = None,
+        *,
+        until_empty: bool = False,
+    ) -> "MessageStream":
+        """Messages from where the group is, forever; to an offset in each partition; or until there is none now."""
+        request = b"%b:%b:%d" % (_word(topic), encode_group(group), partition)
+        if to_offset is not None:
+            request += b":%d" % to_offset
+        return MessageStream(self._dial(), request, until_empty=until_empty)
+
+    def _open(self) -> "_Connection":
+        if self._connection is None or not self._connection.is_open:
+            self._connection = self._dial()
+        return self._connection
+
+    def _dial(self) -> "_Connection":
+        return _Connection(self._host, self._port, self._timeout_s)
+
+
+class MessageStream(Iterator[Message]):
+    """What `consume` gives. Closing it, or the end of its `with`, leaves what is not acknowledged to the next one."""
+
+    def __init__(self, connection: "_Connection", request: bytes, *, until_empty: bool) -> None:
+        self._connection = connection
+        self._until_empty = until_empty
+        self._waiting: Message | None = None
+        """Not acknowledged."""
+        self.end_offset: Offset | None = None
+        """Where to go on, after one that had an end."""
+        self._say(request)
+
+    def __enter__(self) -> "MessageStream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __next__(self) -> Message:
+        connection = self._connection
+        if self._waiting is not None:
+            raise LineError(
+                f"message {self._waiting.offset} of partition {self._waiting.partition} is not acknowledged"
+            )
+        if not connection.is_open:
+            raise StopIteration
+        # The broker gives a sign of life once a second, as long as there is no message.
+        word, rest = connection.line()
+        while word == b"+EMPTY" and not self._until_empty:
+            word, rest = connection.line()
+        if word == b"+MSG":
+            return self._message(rest)
+        if word == b"+END":
+            self.end_offset = int(rest)
+        self.close()
+        if word in (b"+END", b"+EMPTY"):
+            raise StopIteration
+        raise _unexpected(word, rest)
+
+    def _message(self, rest: bytes) -> Message:
+        try:
+            offset, length, partition, key = rest.split(b" ")
+            value = self._connection.take(int(length))
+            message = Message(self, int(partition), int(offset), decode_key(key), value)
+        except ValueError:
+            self.close()
+            raise _unexpected(b"+MSG", rest) from None
+        self._waiting = message
+        return message
+
+    def acknowledge(self, message: Message) -> None:
+        if message is not self._waiting:
+            raise LineError(f"message {message.offset} of partition {message.partition} waits for no ACK")
+        self._say(b"ACK")
+        self._connection.reply(b"+OK")
+        self._waiting = None
+
+    def _say(self, line: bytes) -> None:
+        self._connection.write(line + b"\n")
+        self._connection.flush()
+
+
+class _Connection:
+    """Lines and counted bytes on a socket. Whatever fails closes it: what would come next could not be told apart."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._address = f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise Unreachable(f"{self._address} cannot be reached: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._received = bytearray()
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+        with suppress(OSError):
+            self._socket.close()
+
+    def write(self, data: bytes) -> None:
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > SEND_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        out, self._out, self._out_bytes = self._out, [], 0
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self._address} is closed")
+        try:
+            self._socket.sendall(b"".join(out))
+        except TimeoutError as error:
+            self.close()
+            raise TimedOut(f"{self._address} takes nothing more") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self._address} is lost: {error}") from error
+
+    def reply(self, word: bytes) -> bytes:
+        """What follows the word that is expected; LineError for the broker's own words if it is another."""
+        found, rest = self.line()
+        if found == word:
+            return rest
+        error = _unexpected(found, rest)
+        if found != b"-ERR":
+            self.close()
+        raise error
+
+    def line(self) -> tuple[bytes, bytes]:
+        """The next line: its first word, and the rest."""
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if searched > LINE_BYTES_MAX:
+                self.close()
+                raise LineError(f"{self._address} says a line without an end")
+            self._receive()
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        word, _, rest = line.partition(b" ")
+        return word, rest
+
+    def take(self, count: int) -> bytes:
+        while len(self._received) < count:
+            self._receive()
+        data = bytes(self._received[:count])
+        del self._received[:count]
+        return data
+
+    def _receive(self) -> None:
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self._address} is closed")
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError as error:
+            self.close()
+            raise TimedOut(f"{self._address} says nothing") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self._address} is lost: {error}") from error
+        if not data:
+            self.close()
+            raise ConnectionLost(f"{self._address} has closed the connection")
+        self._received += data
+
+
+def _word(topic: str) -> bytes:
+    if any(each.isspace() or each == ":" for each in topic) or not topic:
+        raise LineError(f"{topic!r} is no name of a topic")
+    return topic.encode()
+
+
+def _unexpected(word: bytes, rest: bytes) -> LineError:
+    text = rest.decode("utf-8", "backslashreplace")
+    if word == b"-ERR":
+        return LineError(text)
+    return LineError(
+        f"the broker said what was not expected: {word.decode('utf-8', 'backslashreplace')} {text}"
+    )

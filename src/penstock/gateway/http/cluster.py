@@ -1,0 +1,68 @@
+"""The cluster: its brokers, and which of them lead what is decided."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.gateway.asking import allow
+from penstock.gateway.http.messages import Request, Response, Route, json
+from penstock.handlers.context import Context, On, Operation
+
+
+class EndpointShown(msgspec.Struct):
+    listener: str
+    host: str
+    port: int
+
+
+class BrokerShown(msgspec.Struct):
+    id: int
+    rack: str | None
+    fenced: bool
+    """It leads nothing, and clients are not sent to it: it stopped, or has not said for too long that it lives."""
+    endpoints: list[EndpointShown]
+    """Where Kafka clients reach it."""
+
+
+class ClusterShown(msgspec.Struct):
+    cluster_id: str
+    node_id: int
+    """Of the broker that answers."""
+    controller: int | None
+    """The node that leads the quorum; null while there is none."""
+    brokers: list[BrokerShown]
+    topics: int
+    partitions: int
+    """Led by the broker that answers."""
+
+
+def _describe(gateway: Any, request: Request) -> Response:
+    context: Context = gateway.context
+    allow(context, request.session, Operation.DESCRIBE, On.CLUSTER)
+    leader = context.quorum.leader_id
+    brokers = []
+    for broker_id, broker in sorted(context.image.brokers.items()):
+        endpoints = [EndpointShown(each.name, each.host, each.port) for each in broker.endpoints]
+        brokers.append(BrokerShown(broker_id, broker.rack, broker.fenced, endpoints))
+    return json(
+        ClusterShown(
+            context.cluster_id,
+            context.node_id,
+            leader if leader >= 0 else None,
+            brokers,
+            len(context.image.topics),
+            len(context.replicas.by_key) // 2,  # by name and by id
+        )
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/cluster",
+        _describe,
+        "cluster",
+        "The cluster's id, its brokers and its controller.",
+        answer=ClusterShown,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Settings of topics and of the brokers: read, and changed one by one."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.gateway.asking import allow, check, decide
+from penstock.gateway.http.messages import Request, Response, Route, json
+from penstock.gateway.http.paths import topic_in
+from penstock.gateway.http.topics import CONFIGS_MAX, SettingValue, setting_text
+from penstock.gateway.steps import Steps
+from penstock.handlers.context import Context, On, Operation
+from penstock.metadata import ALL_BROKERS, Resource, ResourceType, describe
+from penstock.metadata.configs import Described, Source
+from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
+
+_SOURCES = {
+    Source.TOPIC: "topic",
+    Source.DYNAMIC_BROKER: "broker",
+    Source.DYNAMIC_DEFAULT_BROKER: "all_brokers",
+    Source.STATIC_BROKER: "file",
+    Source.DEFAULT: "default",
+}
+
+
+class SettingShown(msgspec.Struct):
+    name: str
+    value: str | None
+    """As text; null where nothing is set, or where it is a secret."""
+    source: str
+    """Who said so: `topic`, `broker` and `all_brokers` (set at run time), `file` (when the node was started),
+    `default`."""
+    is_default: bool
+    read_only: bool
+    """It cannot be changed while the node runs."""
+    type: str
+    documentation: str
+
+
+class SettingList(msgspec.Struct):
+    configs: list[SettingShown]
+
+
+class SettingChanges(msgspec.Struct, forbid_unknown_fields=True):
+    configs: Annotated[dict[str, SettingValue | None], Meta(min_length=1, max_length=CONFIGS_MAX)]
+    """By name, what each is to be; null takes back what was set. Others stay as they are."""
+
+
+def _shown(setting: Described) -> SettingShown:
+    return SettingShown(
+        setting.name,
+        None if setting.sensitive else setting.value,
+        _SOURCES.get(setting.source, "unknown"),
+        setting.source is Source.DEFAULT,
+        setting.read_only,
+        setting.type.name.lower(),
+        setting.documentation,
+    )
+
+
+def _settings(context: Context, resource: Resource) -> Response:
+    return json(SettingList([_shown(each) for each in describe(resource, context.image, context.settings)]))
+
+
+def _change(context: Context, resource: Resource, changes: SettingChanges) -> Steps[None]:
+    wanted = tuple(
+        ConfigChange(name, ConfigOp.DELETE)
+        if value is None
+        else ConfigChange(name, ConfigOp.SET, setting_text(value))
+        for name, value in changes.configs.items()
+    )
+    results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}))
+    check(results[resource], "the settings could not be changed")
+
+
+def _of_topic(gateway: Any, request: Request) -> Response:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.DESCRIBE_CONFIGS)
+    return _settings(context, Resource(ResourceType.TOPIC, topic.name))
+
+
+def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.ALTER_CONFIGS)
+    resource = Resource(ResourceType.TOPIC, topic.name)
+    yield from _change(context, resource, request.body)
+    return _settings(context, resource)
+
+
+def _of_broker(gateway: Any, request: Request) -> Response:
+    context: Context = gateway.context
+    allow(context, request.session, Operation.DESCRIBE_CONFIGS, On.CLUSTER)
+    return _settings(context, Resource(ResourceType.BROKER, str(context.node_id)))
+
+
+def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    allow(context, request.session, Operation.ALTER_CONFIGS, On.CLUSTER)
+    yield from _change(context, ALL_BROKERS, request.body)
+    return _of_broker(gateway, request)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/topics/{topic}/configs",
+        _of_topic,
+        "configs",
+        "All settings of a topic: what is in force, and who said so.",
+        answer=SettingList,
+        errors=(404,),
+    ),
+    Route(
+        "PATCH",
+        "/topics/{topic}/configs",
+        _change_topic,
+        "configs",
+        "Change settings of a topic.",
+        body=SettingChanges,
+        answer=SettingList,
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/cluster/configs",
+        _of_broker,
+        "configs",
+        "All settings of this broker: what is in force, and who said so.",
+        answer=SettingList,
+    ),
+    Route(
+        "PATCH",
+        "/cluster/configs",
+        _change_brokers,
+        "configs",
+        "Change settings of all brokers, while they run.",
+        body=SettingChanges,
+        answer=SettingList,
+    ),
+)

@@ -1,0 +1,242 @@
+"""`/join`, `/leave`, `/consume` and `/commit`: a group's members without a connection of their own."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+
+from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.membership import Conflict
+from penstock.gateway.membership.seats import SESSION_MS
+from penstock.gateway.steps import Steps
+from penstock.records import Record
+
+NAME_CHARS_MAX = 249
+"""As long as the name of a topic may be; Kafka has no such bound for groups and members, only one on bytes."""
+TOPICS_MAX = 100
+MESSAGES_MAX = 10_000
+WAIT_MS_MAX = 60_000
+"""Proxies and clients give up on an answer that takes longer."""
+SESSION_MS_MIN = 1_000
+SESSION_MS_MAX = 86_400_000
+PARTITION_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
+"""What the protocol has room for."""
+
+
+class Joined(msgspec.Struct):
+    assignments: dict[str, list[int]]
+    """By topic, the partitions that are the consumer's now."""
+    status: str = "joined"
+
+
+class Left(msgspec.Struct):
+    status: str = "left"
+
+
+class Header(msgspec.Struct):
+    key: str
+    value: str | None
+    """In base64."""
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    key: str | None
+    """In base64, as is the value; null where there is none."""
+    value: str | None
+    headers: list[Header] = msgspec.field(default_factory=list)
+    """Left out where it has none."""
+
+
+class Consumed(msgspec.Struct):
+    messages: list[Message]
+    next_offset: int
+    """What to commit once the messages are dealt with."""
+
+
+class Committed(msgspec.Struct):
+    status: str = "committed"
+
+
+def _refusing(handle: Callable[[Any, Request], Steps[Response]]) -> Callable[[Any, Request], Steps[Response]]:
+    """A conflict with the group is a 409, with what the consumer has, where it is known."""
+
+    @wraps(handle)
+    def steps(gateway: Any, request: Request) -> Steps[Response]:
+        try:
+            return (yield from handle(gateway, request))
+        except Conflict as conflict:
+            more = {} if conflict.assignments is None else {"assignments": conflict.assignments}
+            raise HttpError(409, conflict.code, str(conflict), **more) from None
+
+    return steps
+
+
+@_refusing
+def _join(gateway: Any, request: Request) -> Steps[Response]:
+    query = request.query
+    topics = list(dict.fromkeys(query["topic"].split(",")))
+    if len(topics) > TOPICS_MAX:
+        raise HttpError(400, "too_many_topics", f"{len(topics)} topics are more than {TOPICS_MAX}")
+    assignments = yield from gateway.members.join(
+        request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
+    )
+    return json({"status": "joined", "assignments": assignments})
+
+
+@_refusing
+def _leave(gateway: Any, request: Request) -> Steps[Response]:
+    yield from gateway.members.leave(request.session, request.query["group"], request.query["consumer"])
+    return json(Left())
+
+
+@_refusing
+def _consume(gateway: Any, request: Request) -> Steps[Response]:
+    query = request.query
+    consumed = yield from gateway.members.consume(
+        request.session,
+        query["group"],
+        query["consumer"],
+        query["topic"],
+        query["partition"],
+        query["max_messages"],
+        query["wait_ms"],
+    )
+    return json(Consumed([_message(each) for each in consumed.records], consumed.next_offset))
+
+
+def _message(record: Record) -> Message:
+    message = Message(record.offset, record.timestamp, _base64(record.key), _base64(record.value))
+    if record.headers:
+        message.headers = [Header(_text(key), _base64(value)) for key, value in record.headers]
+    return message
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _text(key: str) -> str:
+    """JSON has no room for bytes that are no UTF-8."""
+    return key.encode(errors="surrogateescape").decode(errors="replace")
+
+
+@_refusing
+def _commit(gateway: Any, request: Request) -> Steps[Response]:
+    query = request.query
+    yield from gateway.members.commit(
+        request.session,
+        query["group"],
+        query["consumer"],
+        query["topic"],
+        query["partition"],
+        query["offset"],
+    )
+    return json(Committed())
+
+
+def _name(name: str, what: str, *, is_required: bool = True) -> Query:
+    return Query(name, str, what, is_required=is_required, min=1, max=NAME_CHARS_MAX)
+
+
+_GROUP = _name("group", "The group's name.")
+_CONSUMER = _name("consumer", "The consumer's name, which makes it the same member whenever it comes.")
+_TOPIC = _name("topic", "The topic's name.")
+_PARTITION = Query("partition", int, "The partition's number.", is_required=True, min=0, max=PARTITION_MAX)
+
+ROUTES = (
+    Route(
+        "POST",
+        "/join",
+        _join,
+        "groups",
+        "Become a member of a group, and be told which partitions to read.",
+        query=(
+            _GROUP,
+            _CONSUMER,
+            Query(
+                "topic",
+                str,
+                f"The topic to read, or up to {TOPICS_MAX} with commas in between, in place of those named before. "
+                "A topic that is not there is made.",
+                is_required=True,
+                min=1,
+                max=TOPICS_MAX * (NAME_CHARS_MAX + 1),
+            ),
+            Query(
+                "session_timeout_ms",
+                int,
+                "After how long without a call the consumer is taken out of the group.",
+                default=SESSION_MS,
+                min=SESSION_MS_MIN,
+                max=SESSION_MS_MAX,
+            ),
+        ),
+        answer=Joined,
+        errors=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/leave",
+        _leave,
+        "groups",
+        "Leave a group; others get what the consumer had.",
+        query=(_GROUP, _CONSUMER),
+        answer=Left,
+        errors=(404, 409),
+    ),
+    Route(
+        "GET",
+        "/consume",
+        _consume,
+        "groups",
+        "Read a partition from where the group has committed to, or from the earliest record.",
+        query=(
+            _GROUP,
+            _name(
+                "consumer",
+                "The consumer's name. A group that has members is read by them alone, each what it was assigned.",
+                is_required=False,
+            ),
+            _TOPIC,
+            _PARTITION,
+            Query("max_messages", int, "How many messages at most.", default=100, min=1, max=MESSAGES_MAX),
+            Query(
+                "wait_ms",
+                int,
+                "How long to wait for a message, if there is none now.",
+                default=0,
+                min=0,
+                max=WAIT_MS_MAX,
+            ),
+        ),
+        answer=Consumed,
+        errors=(404, 409),
+    ),
+    Route(
+        "POST",
+        "/commit",
+        _commit,
+        "groups",
+        "Note how far a group has come in a partition: the offset of the next message to read.",
+        query=(
+            _GROUP,
+            _TOPIC,
+            _PARTITION,
+            Query("offset", int, "The next offset to read.", is_required=True, min=0, max=OFFSET_MAX),
+            _name(
+                "consumer",
+                "Who commits; refused where the partition is no longer assigned to it. Without it, whoever "
+                "has joined over HTTP and has the partition is taken to.",
+                is_required=False,
+            ),
+        ),
+        answer=Committed,
+        errors=(404, 409),
+    ),
+)

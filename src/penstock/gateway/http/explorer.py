@@ -1,0 +1,99 @@
+"""The explorer: a log looked at while it works. `docs/internals.md` is the chapter that goes with it."""
+
+from typing import TYPE_CHECKING
+
+from penstock.gateway.anatomy import ClusterView, TopicView, Wanted, view_cluster, view_topic
+from penstock.gateway.asking import allow
+from penstock.gateway.explorer import RECORDS_MAX, Produced, SetUp
+from penstock.gateway.http.messages import Answer, Query, Request, Response, Route, json
+from penstock.gateway.steps import Steps
+from penstock.handlers.context import On, Operation
+
+if TYPE_CHECKING:
+    from penstock.gateway.gateway import Gateway
+
+TAG = "explorer"
+
+
+def setup(gateway: "Gateway", request: Request) -> Steps[Answer]:
+    return json((yield from gateway.explorer.setup(request.session)))
+
+
+def cluster_info(gateway: "Gateway", request: Request) -> Response:
+    context = gateway.context
+    allow(context, request.session, Operation.DESCRIBE, On.CLUSTER)
+    return json(view_cluster(context))
+
+
+def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
+    context, name = gateway.context, request.path["name"]
+    allow(context, request.session, Operation.DESCRIBE, On.TOPIC, name)
+    query = request.query
+    wanted = Wanted(query["segments"], query["entries"], query["partition"])
+    return json((yield from view_topic(context, name, wanted)))
+
+
+def produce(gateway: "Gateway", request: Request) -> Steps[Answer]:
+    return json((yield from gateway.explorer.produce(request.session, request.query["count"])))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/architecture/setup",
+        setup,
+        TAG,
+        "Make the topic `architecture.demo`, with small segments, and write to it; done before, it is left as it is.",
+        answer=SetUp,
+    ),
+    Route(
+        "GET",
+        "/api/architecture/cluster-info",
+        cluster_info,
+        TAG,
+        "The cluster: its id, its controller, its nodes, and where this one's logs lie.",
+        answer=ClusterView,
+    ),
+    Route(
+        "GET",
+        "/api/architecture/topics/{name}",
+        topic,
+        TAG,
+        "A topic opened up: leaders, replicas in sync, segments, index entries, and the settings that shape them.",
+        query=(
+            Query("partition", int, "Show this partition alone.", min=0, max=2**31 - 1),
+            Query(
+                "segments",
+                int,
+                "Show so many segments of each partition, the newest.",
+                default=100,
+                min=0,
+                max=10_000,
+            ),
+            Query(
+                "entries", int, "Show so many entries of each index, the first.", default=3, min=0, max=1_000
+            ),
+        ),
+        answer=TopicView,
+        errors=(404,),
+    ),
+    Route(
+        "POST",
+        "/api/architecture/produce",
+        produce,
+        TAG,
+        "Write more records to `architecture.demo`; 10,000 roll its segments.",
+        query=(
+            Query(
+                "count",
+                int,
+                "How many records.",
+                default=1_000,
+                min=1,
+                max=RECORDS_MAX,
+            ),
+        ),
+        answer=Produced,
+        errors=(404,),
+    ),
+)

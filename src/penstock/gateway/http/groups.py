@@ -1,0 +1,373 @@
+"""Consumer groups: listed, described, how far they lag, moved to other offsets, deleted.
+
+Members that come through any door are shown: Kafka clients of both protocols, and those of `/join`.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TopicPartition
+from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
+from penstock.coordinator.groups.requests import (
+    ConsumerGroupDescribe,
+    DeleteGroups,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroups,
+    ListGroups,
+    OffsetFetch,
+)
+from penstock.gateway.asking import allow, others_first
+from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.line.offsets import commit
+from penstock.gateway.moments import parse_moment
+from penstock.gateway.ranges import Ends, resolve
+from penstock.gateway.steps import Steps
+from penstock.gateway.topics import find_partition, find_topic
+from penstock.handlers.consumer_groups import is_enabled
+from penstock.handlers.context import Context, On, Operation
+from penstock.handlers.internal_topics import OFFSETS_TOPIC
+from penstock.records.structs import CorruptStruct
+
+LISTED: Final = 1_000
+LISTED_MAX: Final = 10_000
+NAME_MAX: Final = 2**15 - 1
+PARTITIONS_A_TURN: Final = 500
+
+_DEAD: Final = "Dead"
+"""The state of a group that is not there."""
+
+_NOT_A_MEMBER: Final = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+"""What is said to who commits for a group that has members, and is none of them."""
+
+
+class GroupListed(msgspec.Struct):
+    group: str
+    state: str
+    type: str
+    """`classic` or `consumer`: which of Kafka's two protocols it speaks."""
+    protocol_type: str
+
+
+class GroupList(msgspec.Struct):
+    groups: list[GroupListed]
+    """By name."""
+    next: str | None
+    """For `after`: where to go on; null when this is all."""
+
+
+class MemberShown(msgspec.Struct):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    subscribed: list[str]
+    assignments: dict[str, list[int]]
+    """By topic, the partitions that it reads."""
+
+
+class GroupDescribed(msgspec.Struct):
+    group: str
+    state: str
+    type: str
+    protocol: str
+    """How partitions are shared out: the assignor's name, empty where there is none yet."""
+    epoch: int | None
+    """Of a group of the consumer protocol."""
+    members: list[MemberShown]
+
+
+class PartitionLag(msgspec.Struct):
+    topic: str
+    partition: int
+    committed: int | None
+    """Where the group goes on; null where it has committed nothing."""
+    end: int | None
+    """Behind the last record that consumers see; null where another node leads the partition, or it is gone."""
+    lag: int | None
+    """How many offsets lie between; where nothing is committed, all that there are."""
+    member_id: str | None
+    """Who reads it now."""
+
+
+class GroupLag(msgspec.Struct):
+    group: str
+    state: str
+    lag: int
+    """Of all partitions together."""
+    partitions: list[PartitionLag]
+
+
+class OffsetsWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group shall go on."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=249)]
+    to: Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64)]
+    """`earliest`, `latest`, an offset, or a time as ISO 8601."""
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    """All of the topic's unless given."""
+
+
+class OffsetMoved(msgspec.Struct):
+    partition: int
+    offset: int
+
+
+class OffsetsMoved(msgspec.Struct):
+    group: str
+    topic: str
+    partitions: list[OffsetMoved]
+
+
+class GroupDeleted(msgspec.Struct):
+    status: str = "deleted"
+
+
+def _check(code: ErrorCode, message: str) -> None:
+    if code is not ErrorCode.NONE:
+        raise KafkaError(message, code)
+
+
+def _absent(group: str) -> KafkaError:
+    return KafkaError(f"there is no group {group!r}", ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+# -- listing and describing ------------------------------------------------------------------------------------
+
+
+def _list(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    after, limit = request.query["after"], request.query["limit"]
+    state, kind = request.query["state"], request.query["type"]
+    asked = ListGroups(
+        frozenset() if state is None else frozenset({state.lower()}),
+        frozenset() if kind is None else frozenset({kind}),
+    )
+    sees_all = context.authorize(request.session, Operation.DESCRIBE, On.CLUSTER, "kafka-cluster")
+    reply = yield context.groups.list_groups(asked)
+    _check(reply.code, "groups cannot be listed now")
+    shown = (
+        each
+        for each in reply.groups
+        if (after is None or each.group > after)
+        and (sees_all or context.authorize(request.session, Operation.DESCRIBE, On.GROUP, each.group))
+    )
+    found = nsmallest(limit + 1, shown, key=lambda each: each.group)
+    rows = [GroupListed(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
+    return json(GroupList(rows, rows[-1].group if len(found) > limit else None))
+
+
+def _describe(gateway: Any, request: Request) -> Steps[Response]:
+    group = _allowed(gateway.context, request, Operation.DESCRIBE)
+    described = yield from _find(gateway.context, group)
+    return json(described)
+
+
+def _allowed(context: Context, request: Request, operation: Operation) -> str:
+    group = request.path["group"]
+    if not group or len(group.encode()) > NAME_MAX:
+        raise KafkaError("the group's name is too long", ErrorCode.INVALID_GROUP_ID)
+    allow(context, request.session, operation, On.GROUP, group)
+    return group
+
+
+def _find(context: Context, group: str) -> Steps[GroupDescribed]:
+    """The group, whichever protocol it speaks."""
+    if OFFSETS_TOPIC not in context.image.topics:
+        raise _absent(group)  # nobody has ever used one here
+    if is_enabled(context):
+        reply = yield context.groups.handle(group, ConsumerGroupDescribe((group,)))
+        found: DescribedConsumerGroup = (
+            reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code)
+        )
+        if found.code is ErrorCode.NONE:
+            return _consumer_group(found)
+        if found.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise KafkaError(found.message or f"group {group!r} cannot be described now", found.code)
+    reply = yield context.groups.handle(group, DescribeGroups((group,)))
+    classic: DescribedGroup = reply.groups[0] if reply.groups else DescribedGroup(group, reply.code)
+    if classic.code is ErrorCode.GROUP_ID_NOT_FOUND or classic.state == _DEAD:
+        raise _absent(group)
+    _check(classic.code, classic.message or f"group {group!r} cannot be described now")
+    members = [_classic_member(each, classic.protocol_type) for each in classic.members]
+    return GroupDescribed(group, classic.state, "classic", classic.protocol, None, members)
+
+
+def _consumer_group(found: DescribedConsumerGroup) -> GroupDescribed:
+    members = [
+        MemberShown(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            list(each.subscribed_names),
+            {topic.topic: list(topic.partitions) for topic in each.assignment},
+        )
+        for each in found.members
+    ]
+    return GroupDescribed(found.group, found.state, "consumer", found.assignor, found.group_epoch, members)
+
+
+def _classic_member(member: DescribedMember, protocol_type: str) -> MemberShown:
+    topics: list[str] = []
+    assignments: dict[str, list[int]] = {}
+    if protocol_type == PROTOCOL_TYPE:  # members of Connect, say, put something else into these bytes
+        try:
+            topics = list(read_topics(member.metadata)) if member.metadata else []
+            assigned = read_assignment(member.assignment).assigned_partitions if member.assignment else ()
+            assignments = {each.topic: sorted(each.partitions) for each in assigned}
+        except CorruptStruct:
+            pass  # a client's own mistake; the rest of the group is shown all the same
+    return MemberShown(
+        member.member_id, member.instance_id, member.client_id, member.client_host, topics, assignments
+    )
+
+
+# -- lag -------------------------------------------------------------------------------------------------------
+
+
+def _lag(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    group = _allowed(context, request, Operation.DESCRIBE)
+    described = yield from _find(context, group)
+    reply = yield context.groups.handle(group, OffsetFetch(group, None))
+    _check(reply.code, f"the offsets of group {group!r} cannot be read now")
+    committed = {
+        TopicPartition(each.topic, each.partition): each.offset for each in reply.offsets if each.offset >= 0
+    }
+    members = dict(_assigned(described.members))
+    rows = []
+    for count, name in enumerate(sorted({*committed, *members}), 1):
+        if context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, name.topic):
+            rows.append(_row(context, name, committed.get(name), members.get(name)))
+        if count % PARTITIONS_A_TURN == 0:
+            yield others_first(context.world)
+    return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
+
+
+def _assigned(members: Iterable[MemberShown]) -> Iterator[tuple[TopicPartition, str]]:
+    for member in members:
+        for topic, partitions in member.assignments.items():
+            for number in partitions:
+                yield TopicPartition(topic, number), member.member_id
+
+
+def _row(
+    context: Context, name: TopicPartition, committed: Offset | None, member: str | None
+) -> PartitionLag:
+    partition = context.replicas.led(name.topic, name.partition)
+    end = None if partition is None else partition.high_watermark
+    lag = None
+    if partition is not None and end is not None:
+        lag = max(end - (partition.log.log_start if committed is None else committed), 0)
+    return PartitionLag(name.topic, name.partition, committed, end, lag, member)
+
+
+# -- changing --------------------------------------------------------------------------------------------------
+
+
+def _move(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    group = _allowed(context, request, Operation.READ)
+    wanted: OffsetsWanted = request.body
+    allow(context, request.session, Operation.READ, On.TOPIC, wanted.topic)
+    topic = find_topic(context, wanted.topic)
+    numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
+    partitions = [find_partition(context, topic.name, number) for number in numbers]
+    match wanted.to:
+        case int(offset):
+            ends = Ends(offset=offset)
+        case "earliest":
+            ends = Ends()
+        case "latest":
+            ends = Ends(from_end=0)
+        case text:
+            ends = Ends(since_ms=parse_moment("to", text))
+    ranges = yield from resolve(context, partitions, ends)
+    moved = {each.partition.number: each.start for each in ranges}
+    try:
+        yield from commit(context, group, topic, moved)
+    except KafkaError as error:
+        if error.code in _NOT_A_MEMBER:
+            raise HttpError(409, "non_empty_group", str(error)) from error
+        raise
+    return json(OffsetsMoved(group, topic.name, [OffsetMoved(*each) for each in moved.items()]))
+
+
+def _delete(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    group = _allowed(context, request, Operation.DELETE)
+    reply = yield context.groups.handle(group, DeleteGroups((group,)))
+    code = reply.groups[0].code if reply.groups else reply.code
+    if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
+        raise _absent(group)
+    if code is ErrorCode.NON_EMPTY_GROUP:
+        raise KafkaError(f"group {group!r} has members: it can be deleted when they have left", code)
+    _check(code, f"group {group!r} could not be deleted")
+    return json(GroupDeleted())
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/groups",
+        _list,
+        "groups",
+        "Groups whose coordinator is this node, by name.",
+        query=(
+            Query("after", str, "Begin behind this name.", max=NAME_MAX),
+            Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
+            Query("state", str, "Only those in this state: Stable, Empty, ...", max=64),
+            Query("type", str, "Only those that speak this protocol.", one_of=("classic", "consumer")),
+        ),
+        answer=GroupList,
+    ),
+    Route(
+        "GET",
+        "/groups/{group}",
+        _describe,
+        "groups",
+        "A group and its members.",
+        answer=GroupDescribed,
+        errors=(404,),
+    ),
+    Route(
+        "DELETE",
+        "/groups/{group}",
+        _delete,
+        "groups",
+        "Delete a group without members, with its offsets.",
+        answer=GroupDeleted,
+        errors=(404, 409),
+    ),
+    Route(
+        "GET",
+        "/groups/{group}/lag",
+        _lag,
+        "groups",
+        "How far a group is behind, partition by partition.",
+        answer=GroupLag,
+        errors=(404,),
+    ),
+    Route(
+        "POST",
+        "/groups/{group}/offsets",
+        _move,
+        "groups",
+        "Have a group without members go on elsewhere: at an offset, a time, or an end.",
+        body=OffsetsWanted,
+        answer=OffsetsMoved,
+        errors=(404, 409),
+    ),
+)

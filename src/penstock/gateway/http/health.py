@@ -1,0 +1,78 @@
+"""GET /health and its two halves, for people, load balancers and whoever restarts what does not live."""
+
+import msgspec
+
+from penstock import __version__
+from penstock.gateway.gateway import Gateway
+from penstock.gateway.health import Problem, problems
+from penstock.gateway.http.messages import Answer, Request, Route, json
+from penstock.gateway.steps import Steps
+
+OK, UNAVAILABLE = "ok", "unavailable"
+
+
+class Live(msgspec.Struct):
+    status: str
+
+
+class Ready(msgspec.Struct):
+    status: str
+    """`ok` or `unavailable`."""
+    problems: list[Problem]
+
+
+class Health(msgspec.Struct):
+    status: str
+    """`ok` or `unavailable`."""
+    cluster_id: str
+    node_id: int
+    version: str
+    uptime_ms: int
+    problems: list[Problem]
+
+
+def health(gateway: Gateway, _: Request) -> Steps[Answer]:
+    context = gateway.context
+    found = yield from problems(context, gateway.directory)
+    up_ns = context.world.clock_ns() - context.metrics.started_ns
+    answer = Health(
+        UNAVAILABLE if found else OK,
+        context.cluster_id,
+        context.node_id,
+        __version__,
+        up_ns // 1_000_000,
+        found,
+    )
+    return json(answer, 503 if found else 200)
+
+
+def live(_gateway: Gateway, _: Request) -> Answer:
+    return json(Live(OK))
+
+
+def ready(gateway: Gateway, _: Request) -> Steps[Answer]:
+    found = yield from problems(gateway.context, gateway.directory)
+    return json(Ready(UNAVAILABLE if found else OK, found), 503 if found else 200)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/health",
+        health,
+        "operations",
+        "Who this node is, and what is wrong with it; 503 if anything is.",
+        answer=Health,
+        errors=(503,),
+    ),
+    Route("GET", "/health/live", live, "operations", "Whether the node lives.", answer=Live),
+    Route(
+        "GET",
+        "/health/ready",
+        ready,
+        "operations",
+        "Whether the node can do all of its work; 503 with the reasons if not.",
+        answer=Ready,
+        errors=(503,),
+    ),
+)

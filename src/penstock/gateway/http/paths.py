@@ -1,0 +1,30 @@
+"""What stands in paths: names of topics, and numbers of partitions."""
+
+from penstock.gateway.asking import allow
+from penstock.gateway.http.messages import HttpError, Request
+from penstock.gateway.topics import find_partition, find_topic
+from penstock.handlers.context import Context, On, Operation
+from penstock.metadata import Topic
+from penstock.replica import Partition
+
+_DIGITS_MAX = 9
+
+
+def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
+    """The topic that the path names, for a client that may do that with it."""
+    name = request.path["topic"]
+    allow(context, request.session, operation, On.TOPIC, name)
+    return find_topic(context, name)
+
+
+def partition_in(context: Context, request: Request, operation: Operation) -> Partition:
+    """The same for a partition, which this node must lead."""
+    topic = topic_in(context, request, operation)
+    return find_partition(context, topic.name, number_in(request))
+
+
+def number_in(request: Request) -> int:
+    text = request.path["partition"]
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise HttpError(400, "bad_parameter", f"the partition is {text[:20]!r}, expected a number such as 0")
+    return int(text)

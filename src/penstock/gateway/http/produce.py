@@ -1,0 +1,157 @@
+"""`POST /produce`: one record, or a list of them.
+
+A record is answered with where it is, when it is durable. A list has a result for each record, in its order; it is
+refused whole where its form is wrong, and where not one of its records could be written.
+"""
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.json import Encoder
+
+from penstock.base.errors import KafkaError
+from penstock.base.later import Later
+from penstock.gateway.http.errors import ErrorInfo
+from penstock.gateway.http.messages import Answer, HttpError, Request, Response, Route
+from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
+from penstock.gateway.producing import NewRecord, Outcome
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX
+from penstock.records.builder import Headers
+
+if TYPE_CHECKING:
+    from penstock.gateway.gateway import Gateway
+
+RECORDS_MAX = 10_000
+"""Of a list: what is decoded, and answered, in one go."""
+
+HEADERS_MAX = 1_000
+PARTITION_MAX = 2**31 - 1
+
+_encode = Encoder().encode
+
+
+class ProduceHeader(Struct, forbid_unknown_fields=True):
+    """A record's header. There may be several with one key, and their order is kept."""
+
+    key: str
+    value: bytes | None = None
+
+
+class ProduceRecord(Struct, forbid_unknown_fields=True):
+    """A record to be written. Key, value and header values are base64."""
+
+    topic: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=NAME_LENGTH_MAX,
+            description="Made on first use, with `num.partitions` partitions.",
+        ),
+    ]
+    value: Annotated[
+        bytes | None, Meta(description="null is a tombstone: it deletes the key where a topic is compacted.")
+    ]
+    key: Annotated[bytes | None, Meta(description="Records with the same key go to the same partition.")] = (
+        None
+    )
+    idempotency_key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=IDEMPOTENCY_KEY_BYTES_MAX)] | None,
+        Meta(
+            description="Sent again on the same topic, it gets the first record's place; nothing is written twice."
+        ),
+    ] = None
+    partition: Annotated[
+        Annotated[int, Meta(ge=0, le=PARTITION_MAX)] | None,
+        Meta(description="Where the record goes, whatever its key."),
+    ] = None
+    headers: Annotated[
+        Annotated[list[ProduceHeader], Meta(max_length=HEADERS_MAX)]
+        | Annotated[dict[str, bytes | None], Meta(max_length=HEADERS_MAX)],
+        Meta(description="A list of headers, or an object where each key comes once."),
+    ] = []
+
+
+class Produced(Struct):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class ProduceResult(Struct):
+    """Of one record of a list: where it is, or what is wrong."""
+
+    topic: str
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    error: ErrorInfo | UnsetType = UNSET
+
+
+Body: TypeAlias = ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
+
+
+def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | KafkaError]:
+    body: ProduceRecord | list[ProduceRecord] = request.body
+    answer: Later[Answer | HttpError | KafkaError] = Later()
+    if not isinstance(body, list):
+        topic = body.topic
+
+        def placed(outcome: Outcome) -> None:
+            if isinstance(outcome, KafkaError):
+                answer.answer(outcome)
+            else:
+                answer.answer(Response(200, _encode(Produced(topic, outcome.partition, outcome.offset))))
+
+        gateway.producing.produce(
+            request.session,
+            topic,
+            body.key,
+            body.value,
+            headers=_headers(body) if body.headers else (),
+            partition=body.partition,
+            idempotency_key=body.idempotency_key,
+        ).then(placed)
+        return answer
+
+    def all_placed(outcomes: list[Outcome]) -> None:
+        if all(isinstance(each, KafkaError) for each in outcomes):
+            [first, *_] = outcomes
+            assert isinstance(first, KafkaError)
+            answer.answer(first)
+            return
+        results = [_result(each.topic, outcome) for each, outcome in zip(body, outcomes, strict=True)]
+        answer.answer(Response(200, _encode(results)))
+
+    records = [
+        NewRecord(each.topic, each.key, each.value, _headers(each), each.partition, each.idempotency_key)
+        for each in body
+    ]
+    gateway.producing.produce_all(request.session, records).then(all_placed)
+    return answer
+
+
+def _headers(record: ProduceRecord) -> Headers:
+    if isinstance(record.headers, dict):
+        return list(record.headers.items())
+    return [(each.key, each.value) for each in record.headers]
+
+
+def _result(topic: str, outcome: Outcome) -> ProduceResult:
+    if isinstance(outcome, KafkaError):
+        return ProduceResult(topic, error=ErrorInfo(outcome.code.name.lower(), str(outcome)))
+    return ProduceResult(topic, outcome.partition, outcome.offset)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/produce",
+        produce,
+        "records",
+        "Write a record, or a list of records; answered when they are durable.",
+        body=Body,
+        answer=Produced | list[ProduceResult],
+        errors=(404,),
+    ),
+)

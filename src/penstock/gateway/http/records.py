@@ -1,0 +1,467 @@
+"""Records of a topic or of a partition: a page of JSON, lines of JSON, or a file for data frames.
+
+    /topics/{topic}/records                              all partitions, one after the other
+    /topics/{topic}/partitions/{partition}/records       one of them
+
+The form is chosen with `Accept`, with `format`, or by what the path ends with (`records.parquet`): pandas, Polars and
+DuckDB take a URL and send no header of their own. Committed records alone are shown.
+
+JSON comes in pages, and says where the next one begins. Lines are sent as they are read, for as long as the range goes
+on. Files are made by a child process (`exports`); what is too long for one is refused, unless the client said how much
+it wants: nobody should take a part for the whole.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
+from penstock.gateway.asking import others_first
+from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Span, Wanted
+from penstock.gateway.http.messages import (
+    JSON,
+    Answer,
+    HttpError,
+    Out,
+    Query,
+    Request,
+    Response,
+    Route,
+    Stream,
+    json,
+)
+from penstock.gateway.http.negotiation import preferred
+from penstock.gateway.http.paths import partition_in, topic_in
+from penstock.gateway.http.ranged import whole_or_part
+from penstock.gateway.moments import parse_moment
+from penstock.gateway.ranges import Ends, Range, resolve
+from penstock.gateway.reading import read
+from penstock.gateway.shown import DECODINGS, RecordShown, show
+from penstock.gateway.steps import Steps
+from penstock.gateway.topics import find_partition
+from penstock.handlers.context import Context, Operation
+from penstock.handlers.log_admin import new_start
+from penstock.records import Record
+from penstock.replica import Partition
+
+NDJSON: Final = "application/x-ndjson"
+
+FORMATS: Final = {
+    "json": JSON,
+    "ndjson": NDJSON,
+    "arrow": ARROW_STREAM,
+    "feather": ARROW_FILE,
+    "parquet": PARQUET,
+}
+"""By their names in `format`, and behind the dot of a path."""
+
+CONTENT_TYPES: Final = tuple(FORMATS.values())
+
+TURN_BYTES: Final = 1 << 17
+"""Of the log, decoded before others get their turn: a millisecond or two for small records."""
+
+PAGE_RECORDS: Final = 1_000
+PAGE_RECORDS_MAX: Final = 10_000
+PAGE_BYTES: Final = 4 << 20
+PAGE_BYTES_MAX: Final = 16 << 20
+"""A page of JSON is made in memory, and a third larger than its keys and values."""
+
+FILE_BYTES: Final = 1 << 28
+FILE_BYTES_MAX: Final = 1 << 31
+"""Of the columns of a file; it lies on disk, compressed if it is Parquet."""
+
+RECORD_COST: Final = 64
+"""Bytes that a record counts beside its key and value."""
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class PartitionPage(msgspec.Struct):
+    """Records of a partition."""
+
+    topic: str
+    partition: int
+    records: list[RecordShown]
+    next_offset: int
+    """Where to go on."""
+    end_offset: int
+    """Behind the last record that can be read now."""
+
+
+class TopicPage(msgspec.Struct):
+    """Records of a topic, by partition and offset."""
+
+    topic: str
+    records: list[RecordShown]
+    next: str | None
+    """For `start`, where to go on; null when this is all."""
+
+
+# -- which records ---------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What the parameters say."""
+
+    ends: Ends
+    limit: int | None
+    bytes_max: int | None
+    decoding: str
+    columns: tuple[str, ...]
+
+
+def _asked(request: Request) -> Asked:
+    query = request.query
+    since, before = query["from"], query["to"]
+    ends = Ends(
+        query.get("offset"),
+        query.get("until"),
+        None if since is None else parse_moment("from", since),
+        None if before is None else parse_moment("to", before),
+        query["from_end"],
+    )
+    return Asked(ends, query["limit"], query["max_bytes"], query["decode"], _columns(query["columns"]))
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS
+    names = tuple(each.strip() for each in text.split(","))
+    unknown = [each for each in names if each not in COLUMNS]
+    if unknown or len(set(names)) < len(names):
+        raise HttpError(
+            400,
+            "bad_parameter",
+            f"columns is {text[:64]!r}, expected some of {', '.join(COLUMNS)}, each once",
+        )
+    return names
+
+
+def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
+    context: Context = gateway.context
+    partition = partition_in(context, request, Operation.READ)
+    asked = _asked(request)
+    ranges = yield from resolve(context, [partition], asked.ends)
+    if content_type == JSON:
+        page = yield from _page(context, ranges, asked)
+        place = page.next or (partition.number, ranges[-1].stop)
+        return json(
+            PartitionPage(partition.topic, partition.number, page.records, place[1], partition.last_stable)
+        )
+    return (yield from _other_forms(gateway, request, content_type, ranges, asked))
+
+
+def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.READ)
+    asked = _asked(request)
+    start = _start(request.query["start"])
+    partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
+    ranges = yield from resolve(context, partitions, asked.ends)
+    if start is not None:
+        ranges = _from_start(ranges, *start)
+    if content_type == JSON:
+        page = yield from _page(context, ranges, asked)
+        following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
+        return json(TopicPage(topic.name, page.records, following))
+    return (yield from _other_forms(gateway, request, content_type, ranges, asked))
+
+
+def _start(text: str | None) -> tuple[int, Offset] | None:
+    if text is None:
+        return None
+    partition, colon, offset = text.partition(":")
+    if not (
+        colon and all(each.isascii() and each.isdigit() and len(each) < 19 for each in (partition, offset))
+    ):
+        raise HttpError(
+            400, "bad_parameter", f"start is {text!r}, expected a partition and an offset such as 0:42"
+        )
+    return int(partition), int(offset)
+
+
+def _from_start(ranges: list[Range], partition: int, offset: Offset) -> list[Range]:
+    """What is left from a place on."""
+    left = [each for each in ranges if each.partition.number >= partition]
+    if left and left[0].partition.number == partition:
+        first = left[0]
+        if offset < first.partition.log.log_start:
+            raise KafkaError(
+                f"{first.partition.name} begins at {first.partition.log.log_start}, and start is {offset}",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        start = max(first.start, offset)
+        left[0] = Range(first.partition, start, max(start, first.stop))
+    return left
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    records: list[RecordShown]
+    next: tuple[int, Offset] | None
+    """Partition and offset of the first record that did not fit."""
+
+
+def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
+    left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
+    bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
+    shown: list[RecordShown] = []
+    for partition, start, stop in ranges:
+        offset = start
+        while offset < stop:
+            if left <= 0 or bytes_left <= 0:
+                return Page(shown, (partition.number, offset))
+            records, offset = _portion(partition, offset, stop, left)
+            fitting = 0
+            for record in records:
+                cost = RECORD_COST + len(record.key or b"") + len(record.value or b"")
+                if cost > bytes_left and (shown or fitting):
+                    break
+                bytes_left -= cost
+                fitting += 1
+            shown += show(partition.number, records[:fitting], asked.decoding)
+            left -= fitting
+            if fitting < len(records):
+                return Page(shown, (partition.number, records[fitting].offset))
+            yield others_first(context.world)
+    return Page(shown, None)
+
+
+def _portion(
+    partition: Partition, offset: Offset, stop: Offset, records_max: int
+) -> tuple[list[Record], Offset]:
+    """Some records of a range, and where to go on."""
+    portion = read(partition, offset, records_max=records_max, bytes_max=TURN_BYTES)
+    records = portion.records
+    if records and records[-1].offset >= stop:
+        records = [each for each in records if each.offset < stop]
+        return records, stop
+    if portion.next_offset <= offset:
+        # What can be read never shrinks while a partition is led here.
+        raise KafkaError(f"{partition.name} cannot be read at {offset} now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return records, min(portion.next_offset, stop)
+
+
+# -- lines and files ---------------------------------------------------------------------------------------------
+
+
+def _other_forms(
+    gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
+) -> Steps[Answer]:
+    if content_type == NDJSON:
+        return Stream(partial(_lines, gateway.context, ranges, asked), NDJSON)
+    return (yield from _file(gateway, request, content_type, ranges, asked))
+
+
+def _lines(context: Context, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
+    left = asked.limit if asked.limit is not None else 1 << 62
+    bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
+    for partition, start, stop in ranges:
+        offset = start
+        while offset < stop and left > 0 and bytes_left > 0:
+            records, offset = _portion(partition, offset, stop, left)
+            if records:
+                lines = _encode_lines(show(partition.number, records, asked.decoding))
+                left -= len(records)
+                bytes_left -= len(lines)
+                out.write(lines)
+            yield out.ready()
+            yield others_first(context.world)
+
+
+def _file(
+    gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
+) -> Steps[Answer]:
+    """A part is of the file that the reader was last given for the same words; a whole one is of what is there now."""
+    peer = request.session.peer.rpartition(":")[0]
+    words = (tuple(request.path.items()), tuple(request.query.items()))
+    reader = (peer, request.headers.get("user-agent"), content_type, *words)
+    wanted = gateway.exports.pinned(reader) if "range" in request.headers else None
+    if wanted is None:
+        wanted = Wanted(
+            content_type,
+            tuple(map(_span, ranges)),
+            asked.columns,
+            asked.decoding != "base64",
+            asked.limit,
+            min(asked.bytes_max or FILE_BYTES, FILE_BYTES_MAX),
+            may_be_cut=asked.limit is not None or asked.bytes_max is not None,
+        )
+    export = yield from gateway.exports.get(reader, wanted)
+    headers = [("X-Records", str(export.made.rows))]
+    if export.made.next is not None:
+        partition, offset = export.made.next
+        headers.append(("X-Next", f"{partition}:{offset}"))
+    file = gateway.exports.open(export)
+    return whole_or_part(file, export.made.size, export.tag, content_type, request.headers, tuple(headers))
+
+
+def _span(each: Range) -> Span:
+    partition, start, stop = each
+    log = partition.log
+    aborted = log.aborted(start, stop) if start < stop else []
+    return Span(
+        partition.topic,
+        partition.topic_id,
+        partition.number,
+        log.directory,
+        log.log_start,
+        start,
+        stop,
+        tuple((one.producer_id, one.first_offset, one.last_offset) for one in aborted),
+    )
+
+
+# -- deleting --------------------------------------------------------------------------------------------------
+
+
+class Shortened(msgspec.Struct):
+    topic: str
+    partition: int
+    log_start: int
+    """Where it begins now."""
+
+
+def _delete(gateway: Any, request: Request) -> Response:
+    context: Context = gateway.context
+    partition = partition_in(context, request, Operation.DELETE)
+    name = partition.name
+    start = new_start(context, name, request.query["before"], is_allowed=True)
+    context.replicas.directory.save_log_starts({name: start})
+    return json(Shortened(name.topic, name.partition, partition.delete_records(start)))
+
+
+# -- routes ----------------------------------------------------------------------------------------------------
+
+_TEXT_MAX = 64
+
+_TIMES = (
+    Query(
+        "from",
+        str,
+        "The first record that is as late as this: ISO 8601, or milliseconds since 1970.",
+        max=_TEXT_MAX,
+    ),
+    Query("to", str, "End before the first record that is as late as this.", max=_TEXT_MAX),
+    Query("from_end", int, "So many offsets at the end of the range.", min=0, max=2**62),
+)
+_LIMITS = (
+    Query(
+        "limit",
+        int,
+        f"How many records at most. A page of JSON has {PAGE_RECORDS} unless told otherwise, and {PAGE_RECORDS_MAX} "
+        "at most; other forms have all.",
+        min=1,
+        max=2**62,
+    ),
+    Query(
+        "max_bytes",
+        int,
+        f"How many bytes, about: of JSON {PAGE_BYTES} unless told otherwise, and {PAGE_BYTES_MAX} at most; of Arrow's "
+        f"columns {FILE_BYTES} and {FILE_BYTES_MAX}.",
+        min=1,
+        max=2**62,
+    ),
+    Query(
+        "decode",
+        str,
+        "How bytes are shown: in base64, as text, or values as the JSON that they are. In files text makes text of "
+        "keys and values, as json does.",
+        default="base64",
+        one_of=DECODINGS,
+    ),
+    Query("columns", str, f"Of files: some of {','.join(COLUMNS)}.", max=256),
+)
+_FORMAT = Query("format", str, "In place of an Accept header.", one_of=tuple(FORMATS))
+_OFFSETS = (
+    Query("offset", int, "The first offset.", min=0),
+    Query("until", int, "The first offset that is not wanted.", min=0),
+)
+_START = Query("start", str, "Partition and offset to go on at, as `next` said: 1:250.", max=_TEXT_MAX)
+
+_TOPIC = "/topics/{topic}/records"
+_PARTITION = "/topics/{topic}/partitions/{partition}/records"
+
+
+def _negotiated(of: Callable[[Any, Request, str], Steps[Answer]]) -> Callable[[Any, Request], Steps[Answer]]:
+    def handle(gateway: Any, request: Request) -> Steps[Answer]:
+        named = request.query["format"]
+        if named is not None:
+            return of(gateway, request, FORMATS[named])
+        return of(gateway, request, preferred(request.headers.get("accept", ""), CONTENT_TYPES) or JSON)
+
+    return handle
+
+
+def _named(
+    of: Callable[[Any, Request, str], Steps[Answer]], content_type: str
+) -> Callable[[Any, Request], Steps[Answer]]:
+    return lambda gateway, request: of(gateway, request, content_type)
+
+
+_ERRORS = (404, 416, 501)
+_WORDS = {
+    "ndjson": "lines of JSON",
+    "arrow": "Arrow's stream",
+    "feather": "Arrow's file",
+    "parquet": "Parquet",
+}
+
+ROUTES = (
+    Route(
+        "GET",
+        _PARTITION,
+        _negotiated(_of_partition),
+        "records",
+        "Committed records of a partition, by offset or by time.",
+        query=(*_OFFSETS, *_TIMES, *_LIMITS, _FORMAT),
+        answer=PartitionPage,
+        errors=_ERRORS,
+        content_types=CONTENT_TYPES,
+    ),
+    Route(
+        "GET",
+        _TOPIC,
+        _negotiated(_of_topic),
+        "records",
+        "Committed records of all partitions, one partition after the other.",
+        query=(_START, *_TIMES, *_LIMITS, _FORMAT),
+        answer=TopicPage,
+        errors=_ERRORS,
+        content_types=CONTENT_TYPES,
+    ),
+    *(
+        Route(
+            "GET",
+            f"{path}.{suffix}",
+            _named(of, content_type),
+            "records",
+            f"The same as {_WORDS[suffix]}, for tools that take a URL.",
+            query=(*extra, *_TIMES, *_LIMITS),
+            errors=_ERRORS,
+            content_types=(content_type,),
+        )
+        for path, of, extra in ((_PARTITION, _of_partition, _OFFSETS), (_TOPIC, _of_topic, (_START,)))
+        for suffix, content_type in FORMATS.items()
+        if content_type != JSON
+    ),
+    Route(
+        "DELETE",
+        _PARTITION,
+        _delete,
+        "records",
+        "Delete a partition's records before an offset.",
+        query=(
+            Query(
+                "before", int, "The offset that it is to begin at; -1 for its end.", is_required=True, min=-1
+            ),
+        ),
+        answer=Shortened,
+        errors=(404,),
+    ),
+)

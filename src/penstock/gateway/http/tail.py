@@ -1,0 +1,202 @@
+"""A topic as it grows: server-sent events, one for each record.
+
+    id: 0:41,1:7          the last offset of each partition that the client has
+    data: {"partition":0,"offset":41,...}
+
+A browser's `EventSource`, or any other reader, that loses the connection sends the last id as `Last-Event-ID`, and
+goes on behind it: no record is missed and none comes twice. A comment every 15 seconds keeps proxies from hanging up.
+When the topic is deleted, an event `end` says so; when the node stops, the stream just ends, to be picked up again.
+Partitions that the topic is given meanwhile are followed too, from their beginning.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, Uuid
+from penstock.gateway.asking import others_first
+from penstock.gateway.http.messages import Answer, HttpError, Out, Query, Request, Route, Stream
+from penstock.gateway.http.paths import topic_in
+from penstock.gateway.shown import DECODINGS, show
+from penstock.gateway.steps import Steps
+from penstock.gateway.tailing import Following
+from penstock.gateway.topics import find_partition
+from penstock.handlers.context import Context, Operation
+from penstock.records import Record
+from penstock.replica import Partition
+
+EVENTS: Final = "text/event-stream"
+
+KEEP_ALIVE_MS: Final = 15_000
+"""What the standard recommends: proxies hang up after 20 seconds of silence, some of them."""
+
+RETRY_MS: Final = 1_000
+"""After which a client that lost the connection comes back."""
+
+PARTITIONS_MAX: Final = 256
+"""Of one stream: each event's id names them all."""
+
+_DIGITS_MAX = 18
+_encode = msgspec.json.Encoder().encode
+
+
+def _tail(gateway: Any, request: Request) -> Answer:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.READ)
+    number = request.query["partition"]
+    numbers = sorted(topic.partitions) if number is None else [number]
+    if len(numbers) > PARTITIONS_MAX:
+        raise HttpError(
+            400,
+            "too_many_partitions",
+            f"topic {topic.name!r} has {len(numbers)} partitions, and a stream {PARTITIONS_MAX} at most: "
+            "name one with partition",
+        )
+    partitions = [find_partition(context, topic.name, each) for each in numbers]
+    tail = Tail(context, topic.id, partitions, _positions(request, partitions), request.query["decode"])
+    tail.takes_new = number is None
+    return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
+
+
+def _positions(request: Request, partitions: Sequence[Partition]) -> dict[int, Offset]:
+    origin: str = request.query["from"]
+    last_id = request.headers.get("last-event-id", "").strip()
+    first = {each.number: each.log.log_start for each in partitions}
+    end = {each.number: each.last_stable for each in partitions}
+    if last_id:
+        seen = _after(last_id)
+        # What the id does not name, or is ahead of, was made after it: nothing of it has been seen.
+        return {
+            number: seen[number] if number in seen and seen[number] <= end[number] else start
+            for number, start in first.items()
+        }
+    if origin in ("beginning", "end"):
+        return first if origin == "beginning" else end
+    if not (origin.isascii() and origin.isdigit() and len(origin) <= _DIGITS_MAX):
+        raise HttpError(400, "bad_parameter", f"from is {origin!r}, expected beginning, end or an offset")
+    if request.query["partition"] is None:
+        raise HttpError(
+            400, "bad_parameter", "from is an offset, which is of one partition: name it with partition"
+        )
+    [(number, start)] = first.items()
+    if not start <= int(origin) <= end[number]:
+        raise KafkaError(
+            f"partition {number} has offsets {start} to {end[number]}, asked for {origin}",
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+    return {number: int(origin)}
+
+
+def _after(last_id: str) -> dict[int, Offset]:
+    """Where to go on behind an id."""
+    found = {}
+    for word in last_id.split(",", PARTITIONS_MAX):
+        number, _, offset = word.strip().partition(":")
+        digits = offset.removeprefix("-")
+        if not all(
+            each.isascii() and each.isdigit() and len(each) <= _DIGITS_MAX for each in (number, digits)
+        ):
+            raise HttpError(
+                400,
+                "bad_event_id",
+                f"Last-Event-ID is {last_id[:64]!r}, expected one of this stream's, as 0:41,1:7",
+            )
+        found[int(number)] = max(int(offset) + 1, 0)
+    return found
+
+
+class Tail:
+    """One client's stream."""
+
+    def __init__(
+        self,
+        context: Context,
+        topic_id: Uuid,
+        partitions: Sequence[Partition],
+        positions: dict[int, Offset],
+        decoding: str,
+    ) -> None:
+        self._context = context
+        self._topic_id = topic_id
+        self._partitions = partitions
+        self._positions = positions
+        self._decoding = decoding
+        self.takes_new = True
+        """Whether partitions that the topic is given are followed too."""
+        self._ids = {number: b"%d:%d" % (number, offset - 1) for number, offset in positions.items()}
+        """The last offset that was sent of each partition, as it stands in ids."""
+
+    def events(self, out: Out) -> Steps[None]:
+        world = self._context.world
+        following = Following(world, self._partitions, self._positions)
+        try:
+            # The first id is that of the beginning: who comes back before the first record misses none.
+            out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
+            while not following.is_over:
+                found = following.read()
+                if found is not None:
+                    out.write(self._written(*found))
+                    yield out.ready()
+                    yield others_first(world)
+                elif not self._find_new(following) and not (yield following.more(KEEP_ALIVE_MS)):
+                    out.write(b": keep-alive\n\n")
+                    yield out.ready()
+            if self._is_deleted:
+                out.write(b'event: end\ndata: {"reason":"the topic was deleted"}\n\n')
+        finally:
+            following.close()
+
+    def _find_new(self, following: Following) -> bool:
+        """Follow what the topic was given; whether there was anything."""
+        topic = self._context.image.topic_by_id(self._topic_id) if self.takes_new else None
+        if topic is None or not len(self._ids) < len(topic.partitions) <= PARTITIONS_MAX:
+            return False
+        new = [
+            partition
+            for number in sorted(topic.partitions)
+            if number not in self._ids
+            and (partition := self._context.replicas.led(self._topic_id, number)) is not None
+        ]
+        for partition in new:
+            following.add(partition, partition.log.log_start)
+            self._ids[partition.number] = b"%d:%d" % (partition.number, partition.log.log_start - 1)
+        return bool(new)
+
+    @property
+    def _is_deleted(self) -> bool:
+        try:
+            self._context.replicas.find(self._topic_id, self._partitions[0].number)
+        except KafkaError as error:
+            return error.code is ErrorCode.UNKNOWN_TOPIC_ID
+        return False
+
+    @property
+    def _id(self) -> bytes:
+        return b",".join(self._ids.values())
+
+    def _written(self, number: int, records: list[Record]) -> bytes:
+        parts = []
+        for shown in show(number, records, self._decoding):
+            self._ids[number] = b"%d:%d" % (number, shown.offset)
+            parts.append(b"id: %s\ndata: %s\n\n" % (self._id, _encode(shown)))
+        return b"".join(parts)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/topics/{topic}/tail",
+        _tail,
+        "records",
+        "Records as they come, as server-sent events; Last-Event-ID goes on where a stream broke off.",
+        query=(
+            Query("from", str, "beginning, end, or with partition an offset.", default="end", max=20),
+            Query("partition", int, "One partition; all of them unless given.", min=0, max=2**31 - 1),
+            Query("decode", str, "How bytes are shown.", default="base64", one_of=DECODINGS),
+        ),
+        errors=(404,),
+        content_types=(EVENTS,),
+    ),
+)

@@ -1,0 +1,270 @@
+"""Topics: listed, created, described, given more partitions, deleted."""
+
+from heapq import nsmallest
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import uuid_text
+from penstock.gateway.asking import allow, check, decide, others_first
+from penstock.gateway.http.messages import Query, Request, Response, Route, json
+from penstock.gateway.http.paths import topic_in
+from penstock.gateway.steps import Steps
+from penstock.gateway.topics import find_topic
+from penstock.handlers.context import Context, On, Operation
+from penstock.handlers.internal_topics import INTERNAL_TOPICS
+from penstock.metadata import Topic
+from penstock.metadata.controller.requests import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+)
+
+LISTED: Final = 1_000
+LISTED_MAX: Final = 10_000
+
+PARTITIONS_A_TURN: Final = 500
+"""Described before others get their turn: a millisecond or two."""
+
+CONFIGS_MAX: Final = 1_000
+"""Kafka has not a tenth of it."""
+
+PARTITIONS_MAX: Final = 2**31 - 1
+REPLICAS_MAX: Final = 2**15 - 1
+"""As the protocol counts them; the controller has bounds of its own."""
+
+SettingValue = str | int | float | bool
+"""Settings are text to Kafka; numbers and truth values are taken as they are written."""
+
+
+class TopicListed(msgspec.Struct):
+    name: str
+    id: str
+    partitions: int
+    """How many there are."""
+    replication_factor: int
+    internal: bool
+    """The cluster keeps it for itself."""
+
+
+class TopicList(msgspec.Struct):
+    topics: list[TopicListed]
+    """By name."""
+    next: str | None
+    """For `after`: where to go on; null when this is all."""
+
+
+class PartitionDescribed(msgspec.Struct):
+    """What its leader alone knows (`log_start` and below) is null where another node leads it."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    log_start: int | None = None
+    """The first offset that there is."""
+    end: int | None = None
+    """Behind the last record that is written."""
+    high_watermark: int | None = None
+    """Behind the last record that consumers see."""
+    last_stable: int | None = None
+    """Behind the last record that readers of committed records see."""
+    size_bytes: int | None = None
+
+
+class TopicDescribed(msgspec.Struct):
+    name: str
+    id: str
+    internal: bool
+    partitions: list[PartitionDescribed]
+
+
+class TopicWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic to create."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=249)]
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
+    """`num.partitions` unless given."""
+    replication_factor: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None = None
+    configs: Annotated[dict[str, SettingValue], Meta(max_length=CONFIGS_MAX)] = {}
+    """Settings of the topic, by Kafka's names."""
+
+
+class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+    """How many there are to be; more than now."""
+
+
+class TopicDeleted(msgspec.Struct):
+    status: str = "deleted"
+
+
+def setting_text(value: SettingValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _list(gateway: Any, request: Request) -> Response:
+    context: Context = gateway.context
+    after, limit, internal = request.query["after"], request.query["limit"], request.query["internal"]
+    names = (
+        name
+        for name in context.image.topics
+        if (after is None or name > after)
+        and (internal or name not in INTERNAL_TOPICS)
+        and context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, name)
+    )
+    found = nsmallest(limit + 1, names)
+    rows = [_listed(context.image.topics[name]) for name in found[:limit]]
+    return json(TopicList(rows, found[limit - 1] if len(found) > limit else None))
+
+
+def _listed(topic: Topic) -> TopicListed:
+    first = topic.partitions[0]
+    return TopicListed(
+        topic.name,
+        uuid_text(topic.id),
+        len(topic.partitions),
+        len(first.replicas),
+        topic.name in INTERNAL_TOPICS,
+    )
+
+
+def _create(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    wanted: TopicWanted = request.body
+    if not context.authorize(request.session, Operation.CREATE, On.TOPIC, wanted.name):
+        allow(context, request.session, Operation.CREATE, On.CLUSTER)
+    topic = NewTopic(
+        wanted.name,
+        wanted.partitions or -1,
+        wanted.replication_factor or -1,
+        configs={name: setting_text(value) for name, value in wanted.configs.items()},
+    )
+    [created] = yield from decide(context, CreateTopics((topic,)))
+    check(created.result, f"topic {wanted.name!r} could not be created")
+    made = TopicListed(
+        wanted.name,
+        uuid_text(created.topic_id),
+        created.partitions,
+        created.replication_factor,
+        wanted.name in INTERNAL_TOPICS,
+    )
+    return json(made, 201)._replace(headers=(("Location", f"/topics/{wanted.name}"),))
+
+
+def _describe(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.DESCRIBE)
+    return (yield from _described(context, topic))
+
+
+def _described(context: Context, topic: Topic) -> Steps[Response]:
+    rows = []
+    for count, number in enumerate(sorted(topic.partitions), 1):
+        rows.append(_partition(context, topic, number))
+        if count % PARTITIONS_A_TURN == 0:
+            yield others_first(context.world)
+    return json(TopicDescribed(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
+
+
+def _partition(context: Context, topic: Topic, number: int) -> PartitionDescribed:
+    known = topic.partitions[number]
+    row = PartitionDescribed(
+        number,
+        known.leader if known.leader >= 0 else None,
+        known.leader_epoch,
+        list(known.replicas),
+        list(known.isr),
+    )
+    led = context.replicas.led(topic.id, number)
+    if led is not None:
+        row.log_start, row.end = led.log.log_start, led.log.log_end
+        row.high_watermark, row.last_stable = led.high_watermark, led.last_stable
+        row.size_bytes = led.log.size_bytes
+    return row
+
+
+def _change(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.ALTER)
+    total = request.body.partitions
+    if total != len(topic.partitions):  # asked for again, it is done already
+        [changed] = yield from decide(context, CreatePartitions((MorePartitions(topic.name, total),)))
+        check(changed.result, f"topic {topic.name!r} could not be given {total} partitions")
+    return (yield from _described(context, find_topic(context, topic.name)))
+
+
+def _delete(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    topic = topic_in(context, request, Operation.DELETE)
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            f"{topic.name} is the cluster's own: it is not deleted over HTTP",
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        )
+    [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
+    check(deleted.result, f"topic {topic.name!r} could not be deleted")
+    return json(TopicDeleted())
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/topics",
+        _list,
+        "topics",
+        "Topics, by name.",
+        query=(
+            Query("after", str, "Begin behind this name.", max=249),
+            Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
+            Query("internal", bool, "Also those that the cluster keeps for itself.", default=False),
+        ),
+        answer=TopicList,
+    ),
+    Route(
+        "POST",
+        "/topics",
+        _create,
+        "topics",
+        "Create a topic.",
+        body=TopicWanted,
+        answer=TopicListed,
+        status=201,
+        errors=(409,),
+    ),
+    Route(
+        "GET",
+        "/topics/{topic}",
+        _describe,
+        "topics",
+        "A topic and its partitions: who leads them, what they hold.",
+        answer=TopicDescribed,
+        errors=(404,),
+    ),
+    Route(
+        "PATCH",
+        "/topics/{topic}",
+        _change,
+        "topics",
+        "Give a topic more partitions.",
+        body=TopicChange,
+        answer=TopicDescribed,
+        errors=(404, 409),
+    ),
+    Route(
+        "DELETE",
+        "/topics/{topic}",
+        _delete,
+        "topics",
+        "Delete a topic and all of its records.",
+        answer=TopicDeleted,
+        errors=(404, 409),
+    ),
+)

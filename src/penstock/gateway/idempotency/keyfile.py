@@ -1,0 +1,293 @@
+"""Keys on disk: a sorted file that is written once and never changed.
+
+    page 0        what the file has, see `_HEAD`                   } each page is 4096 bytes
+    page 1..n     113 entries each, by digest; the last may be     } and ends with a CRC-32C
+                  short; zeros; CRC
+    fences        the first eight bytes of every n-th page's first digest, 8 bytes each
+    bloom         bits by which most keys are known not to be here
+
+A look-up asks the bloom filter, finds the page by the fences, and reads that one page, whose CRC it checks: damage is
+noticed where it is met. Fences and filter have a CRC of their own; they are read when the file is first asked, and
+kept in a cache that all files share (`Filters`), so that memory stays bounded whatever there is on disk. In a file of
+more than `FENCES_MAX` pages a fence stands for several, and a search reads a few pages more; a filter that reached
+`BLOOM_BYTES_MAX` lets more through.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from struct import error as struct_error
+from sys import byteorder
+from typing import NamedTuple
+
+from penstock.base.ids import TimestampMs
+from penstock.gateway.idempotency.entries import DIGEST_BYTES, ENTRY_BYTES, KeyPlace, unpack_place
+from penstock.records.checksum import crc32c
+from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.vfs import File, Vfs
+from penstock.vfs.files import DRAFT
+
+PAGE_BYTES = 4096
+CRC_AT = PAGE_BYTES - 4
+ENTRIES_A_PAGE = CRC_AT // ENTRY_BYTES
+FENCES_MAX = 1 << 16
+BLOOM_BYTES_MAX = 1 << 20
+BLOOM_BITS_A_KEY = 10
+"""With four probes, one key in a hundred that is not there is looked for all the same."""
+
+FILTER_BYTES_MAX = 16 << 20
+"""What `Filters` keep in memory: those of some ten million keys."""
+
+WRITE_PAGES = 64
+"""Pages that are written at once."""
+
+_HEAD = Struct(">8sIQIIIIqq")
+"""Magic, version, then what `_Head` has."""
+_MAGIC = b"PENSKEYS"
+_VERSION = 1
+_PROBES = Struct(">4I")
+_CRC = Struct(">I")
+
+
+class CorruptKeyFile(Exception):
+    """A key file is not what was written: it must be made anew from the log."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+    def __reduce__(self) -> tuple[type["CorruptKeyFile"], tuple[str, str]]:
+        return CorruptKeyFile, (self.path, str(self).removeprefix(f"{self.path}: "))
+
+
+class Written(NamedTuple):
+    """What a new file has."""
+
+    entries: int
+    oldest_ms: TimestampMs
+    newest_ms: TimestampMs
+
+
+class _Filter(NamedTuple):
+    head: "_Head"
+    fences: "array[int]"
+    bloom: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.fences) * 8 + len(self.bloom)
+
+
+class _Head(NamedTuple):
+    entries: int
+    pages: int
+    pages_a_fence: int
+    bloom_bytes: int
+    tail_crc: int
+    oldest_ms: TimestampMs
+    newest_ms: TimestampMs
+
+
+def write_key_file(vfs: Vfs, path: str, entries: Iterable[bytes], count: int) -> Written:
+    """Write entries, which come sorted and are at most `count`, durably under a name of their own; `sync_dir` of the
+    directory is left to the caller."""
+    file = vfs.open(path + DRAFT, write=True, create=True)
+    try:
+        file.truncate(0)
+        written = _write(file, entries, count)
+        file.sync()
+    finally:
+        file.close()
+    vfs.rename(path + DRAFT, path)
+    return written
+
+
+def _write(file: File, entries: Iterable[bytes], count: int) -> Written:
+    pages_max = -(-count // ENTRIES_A_PAGE)
+    pages_a_fence = max(1, -(-pages_max // FENCES_MAX))
+    bloom = bytearray(_bloom_bytes(count))
+    mask = len(bloom) * 8 - 1
+    fences = array("Q")
+    pending: list[bytes] = []
+    page: list[bytes] = []
+    pages = total = 0
+    oldest, newest = 2**63 - 1, -1
+
+    def end_page() -> None:
+        nonlocal pages
+        if pages % pages_a_fence == 0:
+            fences.append(int.from_bytes(page[0][:8], "big"))
+        body = b"".join(page).ljust(CRC_AT, b"\0")
+        pending.append(body + _CRC.pack(crc32c(body)))
+        page.clear()
+        pages += 1
+
+    def write() -> None:
+        file.pwrite(pending, (1 + pages - len(pending)) * PAGE_BYTES)
+        pending.clear()
+
+    for entry in entries:
+        for probe in _PROBES.unpack_from(entry):
+            bit = probe & mask
+            bloom[bit >> 3] |= 1 << (bit & 7)
+        timestamp = int.from_bytes(entry[-8:], "big", signed=True)
+        oldest, newest = min(oldest, timestamp), max(newest, timestamp)
+        page.append(entry)
+        total += 1
+        if len(page) == ENTRIES_A_PAGE:
+            end_page()
+            if len(pending) == WRITE_PAGES:
+                write()
+    if page:
+        end_page()
+    if pending:
+        write()
+    if byteorder == "little":
+        fences.byteswap()
+    tail = fences.tobytes() + bloom
+    file.pwrite([tail], (1 + pages) * PAGE_BYTES)
+    head = _HEAD.pack(
+        _MAGIC, _VERSION, total, pages, pages_a_fence, len(bloom), crc32c(tail), oldest, newest
+    ).ljust(CRC_AT, b"\0")
+    file.pwrite([head, _CRC.pack(crc32c(head))], 0)
+    return Written(total, oldest, newest)
+
+
+def _bloom_bytes(count: int) -> int:
+    """A power of two, so that a bit is found with a mask."""
+    size = 128
+    while size < BLOOM_BYTES_MAX and size * 8 < count * BLOOM_BITS_A_KEY:
+        size *= 2
+    return size
+
+
+class Filters:
+    """The filters and fences of the files that were asked last."""
+
+    def __init__(self, files: OpenFiles, bytes_max: int = FILTER_BYTES_MAX) -> None:
+        self.files = files
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._filters: OrderedDict[FileRef, _Filter] = OrderedDict()
+
+    def of(self, ref: FileRef) -> _Filter:
+        found = self._filters.get(ref)
+        if found is not None:
+            self._filters.move_to_end(ref)
+            return found
+        found = _read_filter(self.files.open(ref))
+        self._filters[ref] = found
+        self._bytes += found.size
+        while self._bytes > self._bytes_max and len(self._filters) > 1:
+            _, oldest = self._filters.popitem(last=False)
+            self._bytes -= oldest.size
+        return found
+
+    def forget(self, ref: FileRef) -> None:
+        self.files.forget(ref)
+        found = self._filters.pop(ref, None)
+        if found is not None:
+            self._bytes -= found.size
+
+
+def _read_head(file: File) -> _Head:
+    data = file.pread(PAGE_BYTES, 0)
+    if len(data) < PAGE_BYTES or _CRC.unpack_from(data, CRC_AT)[0] != crc32c(data[:CRC_AT]):
+        raise CorruptKeyFile(file.path, "its first page does not have the CRC that its bytes give")
+    try:
+        magic, version, *rest = _HEAD.unpack_from(data)
+    except struct_error as error:
+        raise CorruptKeyFile(file.path, str(error)) from error
+    if magic != _MAGIC or version != _VERSION:
+        raise CorruptKeyFile(file.path, f"version {version}, expected {_VERSION}")
+    return _Head(*rest)
+
+
+def _read_filter(file: File) -> _Filter:
+    head = _read_head(file)
+    fence_bytes = 8 * -(-head.pages // head.pages_a_fence)
+    tail = file.pread(fence_bytes + head.bloom_bytes, (1 + head.pages) * PAGE_BYTES)
+    if len(tail) != fence_bytes + head.bloom_bytes or crc32c(tail) != head.tail_crc:
+        raise CorruptKeyFile(file.path, "its fences do not have the CRC that its first page says")
+    fences = array("Q", tail[:fence_bytes])
+    if byteorder == "little":
+        fences.byteswap()
+    return _Filter(head, fences, tail[fence_bytes:])
+
+
+class KeyFile:
+    """One that is asked for keys."""
+
+    def __init__(self, path: str, filters: Filters) -> None:
+        self.ref = FileRef(path)
+        self._filters = filters
+
+    def find(self, digest: bytes) -> KeyPlace | None:
+        """The place of the key, if it is here. Damage that is met raises `CorruptKeyFile`."""
+        head, fences, bloom = self._filters.of(self.ref)
+        mask = len(bloom) * 8 - 1
+        for probe in _PROBES.unpack_from(digest):
+            bit = probe & mask
+            if not bloom[bit >> 3] >> (bit & 7) & 1:
+                return None
+        prefix = int.from_bytes(digest[:8], "big")
+        group = bisect_right(fences, prefix) - 1
+        file = self._filters.files.open(self.ref)
+        while group >= 0:
+            found = self._find_in_group(file, head, group, digest)
+            if found is not None or fences[group] != prefix:
+                return found
+            group -= 1  # digests that begin alike lie on both sides of the fence
+        return None
+
+    def _find_in_group(self, file: File, head: _Head, group: int, digest: bytes) -> KeyPlace | None:
+        low = group * head.pages_a_fence
+        high = min(low + head.pages_a_fence, head.pages) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if read_page(file, middle)[:DIGEST_BYTES] <= digest:
+                low = middle
+            else:
+                high = middle - 1
+        page = read_page(file, low)
+        at = page.find(digest)
+        while at >= 0 and at % ENTRY_BYTES:
+            at = page.find(digest, at + 1)
+        count = min(ENTRIES_A_PAGE, head.entries - low * ENTRIES_A_PAGE)
+        if not 0 <= at < count * ENTRY_BYTES:
+            return None
+        return unpack_place(page, at + DIGEST_BYTES)
+
+    def forget(self) -> None:
+        self._filters.forget(self.ref)
+
+
+def read_page(file: File, number: int) -> bytes:
+    """One page of entries, counted from 0; its CRC is right."""
+    page = file.pread(PAGE_BYTES, (1 + number) * PAGE_BYTES)
+    if len(page) < PAGE_BYTES or _CRC.unpack_from(page, CRC_AT)[0] != crc32c(page[:CRC_AT]):
+        raise CorruptKeyFile(file.path, f"page {number + 1} does not have the CRC that its bytes give")
+    return page
+
+
+def read_entries(file: File) -> Iterator[bytes]:
+    """All entries in their order."""
+    head = _read_head(file)
+    left = head.entries
+    for number in range(head.pages):
+        page = read_page(file, number)
+        for at in range(0, min(left, ENTRIES_A_PAGE) * ENTRY_BYTES, ENTRY_BYTES):
+            yield page[at : at + ENTRY_BYTES]
+        left -= ENTRIES_A_PAGE
+
+
+def read_written(vfs: Vfs, path: str) -> Written:
+    """What a file says that it has."""
+    file = vfs.open(path)
+    try:
+        head = _read_head(file)
+    finally:
+        file.close()
+    return Written(head.entries, head.oldest_ms, head.newest_ms)

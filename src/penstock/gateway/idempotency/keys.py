@@ -1,0 +1,209 @@
+"""The idempotency keys of all topics of a node.
+
+    meta/idempotency/<topic id>/keys.json          which files count, how far they cover each log
+                                0000000007.keys    keys that are no longer in memory
+
+A topic is here from its first key on. Its id names the directory: a topic that is deleted and made again has no keys.
+"""
+
+import logging
+from functools import partial
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
+from penstock.base.later import Later
+from penstock.base.world import Timer
+from penstock.gateway.idempotency import saving
+from penstock.gateway.idempotency.keyfile import Filters
+from penstock.gateway.idempotency.manifest import MANIFEST, BadManifest, FileNote, Manifest
+from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
+from penstock.handlers.context import Context
+from penstock.metadata import Topic
+from penstock.metadata.configs import broker_setting
+from penstock.storage import Log
+from penstock.vfs import read_file, remove_tree, replace_file
+
+logger = logging.getLogger(__name__)
+
+SAVE_INTERVAL_MS = 60_000
+"""As often as logs are checkpointed: a start reads what a minute wrote."""
+
+RECENT_TOTAL_MAX = 1 << 16
+"""Keys of all topics in memory: some 12 MB. Beyond, the topic that has most of them saves its own."""
+
+TOTAL_CHECK = 1024
+"""Keys that come between two looks at that."""
+
+
+class IdempotencyKeys:
+    def __init__(self, context: Context) -> None:
+        """Made before anything is written to the logs: what they lost since the keys were saved shows only then."""
+        directory = context.replicas.directory
+        self.world = context.world
+        self.vfs = directory.vfs
+        self.replicas = context.replicas
+        self.filters = Filters(directory.files)
+        self.is_stopped = False
+        self._context = context
+        self._path = directory.layout.idempotency
+        self._recent_total = 0
+        self._checked_at = 0
+        self._timer: Timer | None = None
+        self._retention: tuple[object, int] = (None, 0)
+        """With the image that it was looked up in."""
+        self._topics: dict[Uuid, TopicKeys] = self._load()
+        directory.removable = self.removable
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def of(self, topic: Topic) -> TopicKeys | None:
+        """The topic's keys, if all of them are known now."""
+        keys = self._topics.get(topic.id)
+        return keys if keys is not None and keys.is_ready(topic) else None
+
+    def ready(self, topic: Topic) -> TopicKeys:
+        keys = self.of(topic)
+        if keys is None:
+            raise KafkaError(
+                f"idempotency keys of {topic.name} are being read from its log",
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            )
+        return keys
+
+    def open(self, topic: Topic) -> Later[KafkaError | None]:
+        """Have the topic's keys read; from here on it has some."""
+        keys = self._topics.get(topic.id)
+        if keys is None:
+            path = f"{self._path}/{uuid_text(topic.id)}"
+            keys = TopicKeys(self, topic.id, path, Manifest(topic.name), is_new=True)
+            self._topics[topic.id] = keys
+        return keys.open(topic)
+
+    def retention_ms(self) -> int:
+        image = self._context.image
+        if self._retention[0] is not image:
+            text = broker_setting("idempotency.retention.ms", image, self._context.settings)
+            self._retention = image, int(text or 0)
+        return self._retention[1]
+
+    def noted(self, count: int) -> None:
+        self._recent_total += count
+        if self._recent_total > RECENT_TOTAL_MAX and self._recent_total >= self._checked_at + TOTAL_CHECK:
+            self._checked_at = self._recent_total
+            max(self._topics.values(), key=lambda each: each.recent_count).save()
+        elif count < 0:
+            self._checked_at = min(self._checked_at, self._recent_total)
+
+    # -- what the log may let go -----------------------------------------------------------------------
+
+    def removable(self, log: Log, end: Offset) -> Offset:
+        """How far records may be taken from a log; see `LogDirectory.removable`. What is not saved yet is, now."""
+        keys = None if log.topic_id is None else self._topics.get(log.topic_id)
+        if keys is None:
+            return end
+        covered = keys.covered(log.partition.partition)
+        topic = self._context.image.topic_by_id(keys.topic_id)
+        if covered >= end or topic is None:
+            return end
+        if self.is_stopped:
+            return covered
+        if keys.failures >= FAILURES_MAX:
+            logger.error(
+                "%s lets records below %d go, although their idempotency keys could not be saved",
+                log.partition,
+                end,
+            )
+            return end
+        if keys.is_ready(topic):
+            keys.save()
+        elif not keys.is_opening:
+            keys.open(topic).then(lambda error: keys.save() if error is None else keys.failed())
+        return covered
+
+    # -- what the clock brings -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._later()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _later(self) -> None:
+        self._timer = self.world.call_later(SAVE_INTERVAL_MS, self._look)
+
+    def _look(self) -> None:
+        """Forget topics that are gone, and save what is new of the others, one after the other."""
+        for topic_id in [each for each in self._topics if self._context.image.topic_by_id(each) is None]:
+            keys = self._topics.pop(topic_id)
+            self.world.beside(partial(remove_tree, self.vfs, keys.directory), partial(self._removed, keys))
+        self._save_next(list(self._topics.values()))
+
+    def _removed(self, keys: TopicKeys, _: None, error: Exception | None) -> None:
+        if error is not None:
+            logger.error("cannot remove %s: %s", keys.directory, error)
+
+    def _save_next(self, topics: list[TopicKeys]) -> None:
+        if self.is_stopped:
+            return
+        if topics:
+            topics.pop().save(lambda: self._save_next(topics))
+        else:
+            self._later()
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def _load(self) -> dict[Uuid, TopicKeys]:
+        """Read the manifests alone: the keys themselves are read when a topic's are first asked for."""
+        if self.vfs.stat(self._path) is None:
+            return {}
+        topics = {}
+        for entry in self.vfs.list_dir(self._path):
+            try:
+                topic_id = uuid_from_text(entry.name)
+            except ValueError:
+                continue
+            path = f"{self._path}/{entry.name}"
+            manifest = self._as_logs_are(topic_id, path, self._read_manifest(topic_id, path))
+            topics[topic_id] = TopicKeys(self, topic_id, path, manifest)
+        return topics
+
+    def _read_manifest(self, topic_id: Uuid, path: str) -> Manifest:
+        try:
+            return Manifest.decode(read_file(self.vfs, f"{path}/{MANIFEST}"), f"{path}/{MANIFEST}")
+        except (BadManifest, FileNotFoundError) as error:
+            logger.warning("%s; the log is read for idempotency keys, all of it", error)
+        names = [log.partition.topic for log in self._logs() if log.topic_id == topic_id]
+        return saving.salvage(self.vfs, path, names[0] if names else "")
+
+    def _logs(self) -> list[Log]:
+        return list(self.replicas.directory.logs.values())
+
+    def _as_logs_are(self, topic_id: Uuid, path: str, manifest: Manifest) -> Manifest:
+        """What lies behind the end of a log is void: it lost records that it had, with a disk or by hand."""
+        ends = {
+            str(log.partition.partition): log.log_end
+            for log in self._logs()
+            if log.partition.topic == manifest.topic and log.topic_id in (None, topic_id)
+        }
+        covered, cuts = dict(manifest.covered), {}
+        for number, offset in manifest.covered.items():
+            if offset > ends.get(number, 0):
+                covered[number] = cuts[number] = ends.get(number, 0)
+        if not ends or not cuts:
+            return manifest  # or the topic is gone altogether
+        logger.warning(
+            "%s lost records that had idempotency keys: those from %s on do not count",
+            manifest.topic,
+            ", ".join(f"partition {number}, offset {end}" for number, end in cuts.items()),
+        )
+        files = tuple(_cut(note, cuts) for note in manifest.files)
+        changed = Manifest(manifest.topic, covered, files, manifest.next_file)
+        replace_file(self.vfs, f"{path}/{MANIFEST}", changed.encode())
+        return changed
+
+
+def _cut(note: FileNote, cuts: dict[str, Offset]) -> FileNote:
+    lower = {number: min(end, note.cuts.get(number, end)) for number, end in cuts.items()}
+    return FileNote(note.name, note.entries, note.oldest_ms, note.newest_ms, {**note.cuts, **lower})

@@ -1,0 +1,9 @@
+"""The line protocol: for people with `nc`, and for small devices. `docs/line.md` has all that it promises.
+
+framing       bytes cut into lines and counted payloads
+commands      what a line says
+offsets       how far a group has come, by way of its coordinator
+stream        one request for messages: where it is, what comes next
+conversation  commands carried out in order, messages streamed in between
+door          the port
+"""

@@ -1,0 +1,172 @@
+"""What a line says.
+
+    TOPIC <topic> <key> <length>                a message; its bytes follow the line
+    <topic>:<group>:<partition>[:<toOffset>]    messages from where the group is, -1 for all partitions
+    ACK                                         the message that came last is done with
+    SET_OFFSET <topic>:<group> <offset|BEGIN>   the group goes on from there
+
+Fields are separated by one space. A topic's name is taken as it is, a group's and a key may be percent-encoded.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.ids import Offset
+from penstock.client.line_text import decode_group, decode_key
+
+ALL_PARTITIONS = -1
+
+_DIGITS_MAX = 19
+_NUMBER_MAX = 2**63 - 1
+_PARTITION_MAX = 2**31 - 1
+
+_USAGE = {
+    "TOPIC": "TOPIC <topic> <key> <length>",
+    "SET_OFFSET": "SET_OFFSET <topic>:<group> <offset|BEGIN>",
+    "read": "<topic>:<group>:<partition>[:<toOffset>]",
+}
+
+
+class Produce(NamedTuple):
+    topic: str
+    key: bytes | None
+    length: int
+
+
+class Read(NamedTuple):
+    topic: str
+    group: str
+    partition: int
+    """Or `ALL_PARTITIONS`."""
+    to_offset: Offset | None
+    """The last one that is wanted, in each partition; None for whatever comes."""
+
+
+class SetOffset(NamedTuple):
+    topic: str
+    group: str
+    offset: Offset | None
+    """None for where each partition begins."""
+
+
+class Ack(NamedTuple):
+    pass
+
+
+Command: TypeAlias = Produce | Read | SetOffset | Ack
+
+_ACK = Ack()
+
+
+class BadCommand(Exception):
+    """A line that says nothing that can be done; the message is for the client."""
+
+    def __init__(self, message: str, payload_bytes: int | None = 0) -> None:
+        super().__init__(message)
+        self.payload_bytes = payload_bytes
+        """What follows the line and is no command; None where that cannot be known."""
+
+
+def parse(line: bytes) -> Command:
+    line = line.rstrip(b" ")
+    if line.startswith(b"TOPIC "):
+        return _produce(line)
+    if line == b"ACK":
+        return _ACK
+    word = line.split(b" ", 1)[0]
+    if word == b"SET_OFFSET":
+        return _set_offset(line)
+    if word == b"TOPIC":
+        raise BadCommand(f"a message is sent as {_USAGE['TOPIC']}", None)
+    if word == b"ACK":
+        raise BadCommand("ACK stands alone: it is for the message that came last")
+    if b":" not in line:
+        raise BadCommand(
+            f"{_shown(line)!r} is no command; there are TOPIC, ACK, SET_OFFSET and {_USAGE['read']}"
+        )
+    return _read(line)
+
+
+def _produce(line: bytes) -> Produce:
+    try:
+        _, topic, key, length_text = line.split(b" ")
+    except ValueError:
+        raise BadCommand(f"a message is sent as {_USAGE['TOPIC']}", None) from None
+    length = _number(length_text)
+    if length is None:
+        # What follows may be a message or commands, and a message must never be taken for commands.
+        raise BadCommand(f"a length is a number of bytes, not {_shown(length_text)!r}", None)
+    try:
+        return Produce(_topic(topic), decode_key(key), length)
+    except ValueError as error:
+        raise BadCommand(f"that is no key: {error}", length) from None
+    except BadCommand as error:
+        error.payload_bytes = length
+        raise
+
+
+def _read(line: bytes) -> Read:
+    fields = line.split(b":")
+    if not 3 <= len(fields) <= 4:
+        raise BadCommand(f"messages are asked for as {_USAGE['read']}")
+    topic, group, partition_text, *rest = fields
+    partition = ALL_PARTITIONS if partition_text == b"-1" else _number(partition_text, _PARTITION_MAX)
+    if partition is None:
+        raise BadCommand(f"a partition is a number, or -1 for all, not {_shown(partition_text)!r}")
+    to_offset: int | None = None
+    if rest:
+        to_offset = _number(rest[0])
+        if to_offset is None:
+            raise BadCommand(f"an offset is a number from 0 on, not {_shown(rest[0])!r}")
+    return Read(_topic(topic), _group(group), partition, to_offset)
+
+
+def _set_offset(line: bytes) -> SetOffset:
+    fields = line.split(b" ")
+    names = fields[1].split(b":") if len(fields) == 3 else []
+    if len(names) != 2:
+        raise BadCommand(f"a group is moved with {_USAGE['SET_OFFSET']}")
+    offset: int | None = None
+    if fields[2] != b"BEGIN":
+        offset = _number(fields[2])
+        if offset is None:
+            raise BadCommand(f"an offset is a number from 0 on, or BEGIN, not {_shown(fields[2])!r}")
+    return SetOffset(_topic(names[0]), _group(names[1]), offset)
+
+
+def _topic(word: bytes) -> str:
+    """As text; whether it is a name is seen to where topics are made and found."""
+    try:
+        return word.decode("ascii")
+    except UnicodeDecodeError:
+        raise BadCommand(f"{_shown(word)!r} is no name of a topic") from None
+
+
+def _group(word: bytes) -> str:
+    try:
+        group = decode_group(word)
+    except UnicodeDecodeError:
+        raise BadCommand(f"{_shown(word)!r} is no name of a group: it is not UTF-8") from None
+    except ValueError as error:
+        raise BadCommand(f"{_shown(word)!r} is no name of a group: {error}") from None
+    if not group:
+        raise BadCommand("a group needs a name")
+    if any(each.isspace() for each in word.decode()):
+        raise BadCommand("a space in a group's name is written as %20")
+    return group
+
+
+def _number(word: bytes, most: int = _NUMBER_MAX) -> int | None:
+    """None for what is no number, or none of 64 bits; thousands of digits are not even looked at."""
+    if not word.isdigit() or len(word) > _DIGITS_MAX:
+        return None
+    number = int(word)
+    return number if number <= most else None
+
+
+SHOWN_MAX = 60
+"""Of what a client sent, in an error about it."""
+
+
+def _shown(word: bytes) -> str:
+    text = word[: SHOWN_MAX + 1].decode("utf-8", "backslashreplace")
+    return text if len(word) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."

@@ -1,0 +1,115 @@
+"""How far a group has come, asked of its coordinator and told to it as a Kafka client would: by somebody who is not a
+member. The coordinator takes that as long as the group has none.
+
+The topic that keeps offsets is created when it is first needed, and a coordinator that is just being loaded is waited
+for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
+from penstock.coordinator.groups.requests import (
+    CommittedPartition,
+    ConsumerGroupDescribe,
+    DescribeGroups,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetFetch,
+    Request,
+    WantedOffset,
+)
+from penstock.gateway.asking import decide
+from penstock.gateway.steps import Steps, passed
+from penstock.handlers.context import Context
+from penstock.handlers.internal_topics import OFFSETS_TOPIC, automatic_topic
+from penstock.metadata import Topic
+from penstock.metadata.controller.requests import CreateTopics
+
+WAIT_MS_MAX = 10_000
+"""How long a coordinator is waited for that is not there yet."""
+
+RETRY_MS = 20
+
+MEMBERS_SHOWN_MAX = 3
+
+_NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+_IN_USE = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+"""Refusals of somebody who is not a member of a group that has some."""
+
+
+def committed(
+    context: Context, group: str, topic: Topic, numbers: Sequence[int]
+) -> Steps[dict[int, Offset | None]]:
+    """Where the group goes on in these partitions; None where it has not begun."""
+    wanted = tuple(WantedOffset(topic.name, number, topic.id) for number in numbers)
+    reply = yield from _ask(context, group, OffsetFetch(group, wanted))
+    rows: tuple[FetchedOffset, ...] = reply.offsets
+    for each in rows:
+        _check(each.code, group)
+    return {each.partition: each.offset if each.offset >= 0 else None for each in rows}
+
+
+def commit(context: Context, group: str, topic: Topic, offsets: Mapping[int, Offset]) -> Steps[None]:
+    """Have the group go on there. Over when that is as durable as anything that is committed."""
+    rows = tuple(
+        CommittedPartition(topic.name, number, offset, topic_id=topic.id)
+        for number, offset in offsets.items()
+    )
+    reply = yield from _ask(context, group, OffsetCommit(group, rows))
+    for each in reply.partitions:
+        _check(each.code, group)
+
+
+def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
+    if OFFSETS_TOPIC not in context.image.topics:
+        yield from _create_offsets_topic(context)
+    reply = yield context.groups.handle(group, request)
+    waited_ms = 0
+    while reply.code in _NOT_YET and waited_ms < WAIT_MS_MAX:
+        yield passed(context.world, RETRY_MS)
+        waited_ms += RETRY_MS
+        reply = yield context.groups.handle(group, request)
+    if reply.code in _IN_USE:
+        members = yield from _members(context, group)
+        raise KafkaError(
+            f"group {group!r} is in use by {members}: only its members may commit its offsets", reply.code
+        )
+    _check(reply.code, group)
+    return reply
+
+
+def _create_offsets_topic(context: Context) -> Steps[None]:
+    new = automatic_topic(OFFSETS_TOPIC, context.image, context.settings)
+    assert new is not None, f"{OFFSETS_TOPIC} is one that is created"
+    [created] = yield from decide(context, CreateTopics((new,)))
+    code, why = created.result
+    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        raise KafkaError(why or f"{OFFSETS_TOPIC} could not be created", code)
+
+
+def _members(context: Context, group: str) -> Steps[str]:
+    """Who they are, in words."""
+    found = yield context.groups.handle(group, DescribeGroups((group,)))
+    members = [each for row in found.groups for each in row.members]
+    if not members:
+        found = yield context.groups.handle(group, ConsumerGroupDescribe((group,)))
+        members = [each for row in found.groups for each in row.members]
+    if not members:
+        return "members that joined it"
+    shown = ", ".join(f"{each.client_id!r} at {each.client_host}" for each in members[:MEMBERS_SHOWN_MAX])
+    return shown + (f" and {more} more" if (more := len(members) - MEMBERS_SHOWN_MAX) > 0 else "")
+
+
+def _check(code: ErrorCode, group: str) -> None:
+    if code in _NOT_YET or code is ErrorCode.NOT_COORDINATOR:
+        raise KafkaError(f"the coordinator of group {group!r} is not here at the moment", code)
+    if code is not ErrorCode.NONE:
+        raise KafkaError(f"the offsets of group {group!r} are refused: {code.name}", code)

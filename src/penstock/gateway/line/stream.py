@@ -1,0 +1,231 @@
+"""One request for messages: where it is in each partition, and what comes next.
+
+    partition 0   [....committed|########]     a portion of one partition is read and given out message by message,
+    partition 1   [..committed|####]           then it is the next partition's turn
+    partition 2   [....committed|]             nothing in any of them: watch them all
+
+Positions are the stream's own from the beginning on: what another client of the group commits, it does not see.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
+from penstock.gateway.line.commands import ALL_PARTITIONS, Read
+from penstock.gateway.line.offsets import commit, committed
+from penstock.gateway.reading import read
+from penstock.gateway.steps import Steps
+from penstock.gateway.topics import ensure_topic, find_partition, find_topic
+from penstock.handlers.context import Context
+from penstock.metadata import Topic
+from penstock.records import Record
+from penstock.replica import Partition
+
+PORTION_BYTES = 64 * 1024
+PORTION_RECORDS_MAX = 1000
+"""Of a large batch so much is kept, and the rest decoded again: a stream holds one portion, and there may be many."""
+
+READS_MAX = 16
+"""Portions without a message, of transactions that were taken back say, that are read before others have a turn."""
+
+
+class Nothing(Enum):
+    """Why there is no message."""
+
+    NOW = "at the end"
+    YET = "it takes longer to look"
+    EVER = "all that was wanted has been acknowledged"
+
+
+class Message:
+    """A record that was sent, or is about to be."""
+
+    __slots__ = ("partition", "record")
+
+    def __init__(self, partition: int, record: Record) -> None:
+        self.partition = partition
+        self.record = record
+
+
+class _Place:
+    """Where the stream is in one partition."""
+
+    __slots__ = ("begin", "partition", "position")
+
+    def __init__(self, partition: Partition, begin: Offset) -> None:
+        self.partition = partition
+        self.begin = begin
+        self.position = begin
+        """Everything below has been read. It may be past the log's end: then the log has to get there first."""
+
+
+def open_stream(context: Context, request: Read) -> Steps["Stream"]:
+    """The stream of a request, from where its group is. The topic is made if it is not there, as for a consumer."""
+    topic = yield from ensure_topic(context, request.topic)
+    numbers = sorted(topic.partitions) if request.partition == ALL_PARTITIONS else [request.partition]
+    places = yield from _places(context, request.group, topic, numbers)
+    return Stream(context, request, topic, places)
+
+
+def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) -> Steps[list[_Place]]:
+    partitions = [find_partition(context, topic.name, number) for number in numbers]
+    offsets = yield from committed(context, group, topic, numbers)
+    places = []
+    for partition in partitions:
+        begin = offsets[partition.number]
+        places.append(_Place(partition, partition.log.log_start if begin is None else begin))
+    return places
+
+
+class Stream:
+    """A `Watcher` of its partitions while it waits for more."""
+
+    __slots__ = (
+        "_context",
+        "_places",
+        "_portion",
+        "_portion_of",
+        "_topic",
+        "_turn",
+        "_woken",
+        "request",
+        "sent",
+    )
+
+    def __init__(self, context: Context, request: Read, topic: Topic, places: list[_Place]) -> None:
+        self.request = request
+        self.sent: Message | None = None
+        """The message that waits for its ACK."""
+        self._context = context
+        self._topic = topic
+        self._places = places
+        self._turn = 0
+        """Whose portion is next."""
+        self._portion: deque[Record] = deque()
+        self._portion_of = 0
+        self._woken: Callable[[], None] | None = None
+
+    # -- messages --------------------------------------------------------------------------------------
+
+    def next(self) -> Message | Nothing:
+        """The message to send now, which then waits for its ACK. Raises what ends the stream."""
+        if not self._portion:
+            found = self._read_on()
+            if found is not None:
+                return found
+        self.sent = Message(self._portion_of, self._portion.popleft())
+        return self.sent
+
+    def _read_on(self) -> Nothing | None:
+        reads_left = READS_MAX
+        places = self._places
+        for _ in places:
+            place = places[self._turn]
+            while self._readable(place) > place.position:
+                if not reads_left:
+                    return Nothing.YET
+                reads_left -= 1
+                if self._read(place):
+                    self._turn = (self._turn + 1) % len(places)
+                    return None
+            self._turn = (self._turn + 1) % len(places)
+        to_offset = self.request.to_offset
+        if to_offset is not None and all(each.position > to_offset for each in places):
+            return Nothing.EVER
+        return Nothing.NOW
+
+    def _readable(self, place: _Place) -> Offset:
+        """First offset that cannot be read now, or is not wanted. Moves the place over what is deleted."""
+        partition = place.partition
+        if not partition.is_leader:
+            raise KafkaError(
+                f"{partition.name} is not served here any more", ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        place.position = max(place.position, partition.log.log_start)
+        to_offset = self.request.to_offset
+        visible = partition.last_stable
+        return visible if to_offset is None else min(visible, to_offset + 1)
+
+    def _read(self, place: _Place) -> bool:
+        """Whether there are messages in the next portion."""
+        portion = read(
+            place.partition, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
+        )
+        if portion.next_offset <= place.position:
+            raise KafkaError(
+                f"{place.partition.name} cannot be read at offset {place.position}", ErrorCode.CORRUPT_MESSAGE
+            )
+        place.position = portion.next_offset
+        to_offset = self.request.to_offset
+        records = portion.records
+        if to_offset is not None and records and records[-1].offset > to_offset:
+            records = [each for each in records if each.offset <= to_offset]
+        self._portion.extend(records)
+        self._portion_of = place.partition.number
+        return bool(records)
+
+    def acknowledge(self) -> Steps[None]:
+        """Commit the offset after the message that waits. Where that fails, it waits still."""
+        message = self.sent
+        if message is None:
+            raise KafkaError("no message waits for ACK", ErrorCode.INVALID_REQUEST)
+        offsets = {message.partition: message.record.offset + 1}
+        yield from commit(self._context, self.request.group, self._topic, offsets)
+        self.sent = None
+
+    @property
+    def end_offset(self) -> Offset:
+        """Where a request goes on that takes up where this one ends: after the last offset wanted, or where the group
+        was already, whichever is later; of several partitions, the one that is behind."""
+        assert self.request.to_offset is not None
+        after = self.request.to_offset + 1
+        return min(max(each.begin, after) for each in self._places)
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether the topic has got partitions that belong to the request, and are not in the stream."""
+        if self.request.partition != ALL_PARTITIONS:
+            return False
+        topic = self._context.image.topics.get(self._topic.name)
+        return topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._places)
+
+    def widen(self) -> Steps[None]:
+        """Take the topic's new partitions in."""
+        known = {each.partition.number for each in self._places}
+        topic = find_topic(self._context, self._topic.name)
+        numbers = [number for number in sorted(topic.partitions) if number not in known]
+        self._places += yield from _places(self._context, self.request.group, topic, numbers)
+
+    # -- waiting for more ------------------------------------------------------------------------------
+
+    @property
+    def is_watching(self) -> bool:
+        return self._woken is not None
+
+    def watch(self, woken: Callable[[], None]) -> None:
+        """Have somebody called, once, when there may be something to send."""
+        if self._woken is None:
+            for each in self._places:
+                each.partition.watch(self)
+        self._woken = woken
+
+    def unwatch(self) -> None:
+        if self._woken is not None:
+            self._woken = None
+            for each in self._places:
+                each.partition.unwatch(self)
+
+    def grew(self, bytes_more: int) -> None:
+        woken = self._woken
+        if woken is not None:
+            self.unwatch()
+            # Whoever writes is not kept waiting while this reads.
+            self._context.world.call_soon(woken)
+
+    def decided(self) -> None:
+        self.grew(0)
+
+    def changed(self) -> None:
+        self.grew(0)

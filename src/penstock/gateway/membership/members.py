@@ -1,0 +1,311 @@
+"""What is asked of groups through the HTTP door."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.groups.consumer.member import ConsumerMember
+from penstock.coordinator.groups.requests import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetFetch,
+    WantedOffset,
+)
+from penstock.gateway.membership.rights import (
+    Assignments,
+    Conflict,
+    assignments_of,
+    check_reader,
+    committer,
+    is_live,
+    member_of,
+)
+from penstock.gateway.membership.seats import Reply, Seats
+from penstock.gateway.reading import PORTION_BYTES, Growth, read
+from penstock.gateway.steps import Steps, passed
+from penstock.gateway.topics import ensure_topic, find_partition, find_topic
+from penstock.handlers.consumer_groups import is_enabled
+from penstock.handlers.context import Context, On, Operation, Session
+from penstock.handlers.words import client_host
+from penstock.records import Record
+from penstock.replica import Partition
+
+MEMBERS_MAX: Final = 1000
+"""Of this door, on this node: their heartbeats are the node's work, and a call that moves a whole group is done in
+one go."""
+
+BYTES_MAX: Final = 4 << 20
+"""Of keys, values and headers in an answer, unless its first record alone has more."""
+
+HIDDEN_PORTIONS_MAX: Final = 64
+"""How many portions of the log a call that does not wait goes through without finding a record that is to be seen:
+a transaction of so much may have been aborted. Its answer says where to go on."""
+
+
+class Consumed(NamedTuple):
+    records: Sequence[Record]
+    next_offset: Offset
+    """What to commit when they are dealt with."""
+
+
+class Members:
+    """A `Part` of the gateway."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._seats = Seats(context)
+
+    def start(self) -> None:
+        self._seats.start()
+
+    def stop(self) -> None:
+        self._seats.stop()
+
+    # -- coming and going ------------------------------------------------------------------------------
+
+    def join(
+        self, session: Session, group: str, consumer: str, topics: Sequence[str], session_ms: int
+    ) -> Steps[Assignments]:
+        """Become a member, or say anew what one is subscribed to; what it has then. Members of this door that have to
+        give something up for it do so at once; what a Kafka client has to give up comes when it has."""
+        context = self._context
+        self._check(session, group, topics)
+        if not is_enabled(context):
+            raise Conflict("unsupported_version", "group.version is 0: this cluster has no consumer protocol")
+        for topic in topics:
+            yield from ensure_topic(context, topic)
+        coordinator = yield from self._seats.coordinator(group)
+        member = self._joining(coordinator, group, consumer)
+        reply = self._seats.say(
+            group,
+            member,
+            client_host=client_host(session).removeprefix("/"),
+            rebalance_timeout_ms=session_ms,
+            subscribed_names=tuple(topics),
+        )
+        self._seats.follow(group)
+        self._seats.renew(group, consumer)
+        replies = [reply, *(yield from self._seats.settled(group))]
+        joined = member_of(coordinator.find(group), consumer)
+        assignments = {} if joined is None else assignments_of(joined, context.image)
+        yield from self._committed(replies)
+        return assignments
+
+    def _joining(self, coordinator: GroupCoordinator, group_id: str, consumer: str) -> ConsumerMember:
+        group = coordinator.find(group_id)
+        member = member_of(group, consumer)
+        if member is not None:
+            return member
+        if group is not None and consumer in group.members:
+            raise Conflict(
+                "name_taken", f"{consumer!r} is a Kafka client in group {group_id!r}: take another name"
+            )
+        if self._seats.count >= MEMBERS_MAX:
+            raise KafkaError(
+                f"{MEMBERS_MAX} consumers have joined groups over HTTP here, and no more may",
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+        return ConsumerMember(consumer)
+
+    def leave(self, session: Session, group: str, consumer: str) -> Steps[None]:
+        """Give up everything; others have it when this is over."""
+        self._check(session, group)
+        coordinator = yield from self._seats.coordinator(group)
+        member = member_of(coordinator.find(group), consumer)
+        if member is None:
+            raise KafkaError(
+                f"there is no consumer {consumer!r} in group {group!r} that joined over HTTP",
+                ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        reply = self._seats.leave(group, member)
+        replies = [reply, *(yield from self._seats.settled(group))]
+        yield from self._committed(replies)
+
+    @staticmethod
+    def _committed(replies: list[Reply]) -> Steps[None]:
+        """Wait until everything that was decided is so. The first was asked by the caller, who is told why not."""
+        for index, later in enumerate(replies):
+            reply = yield later
+            if not index and reply.code is not ErrorCode.NONE:
+                why = reply.message or f"the group's coordinator says {reply.code.name}"
+                if reply.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise Conflict("group_of_another_kind", why)
+                raise KafkaError(why, reply.code)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        session: Session,
+        group: str,
+        consumer: str | None,
+        topic: str,
+        number: int,
+        records_max: int,
+        wait_ms: int,
+    ) -> Steps[Consumed]:
+        """Records from the group's committed offset on, as soon as there are any, or the time is up."""
+        self._check(session, group, (topic,))
+        self._seats.renew(group, consumer)
+        find_partition(self._context, topic, number)
+        coordinator = yield from self._seats.coordinator(group)
+        with self._seats.heard(group, consumer):
+            yield from self._check_reader(coordinator, group, consumer, topic, number)
+            offset = yield from self._position(group, topic, number)
+            return (yield from self._read(group, consumer, topic, number, offset, records_max, wait_ms))
+
+    def _check_reader(
+        self, coordinator: GroupCoordinator, group: str, consumer: str | None, topic: str, number: int
+    ) -> Steps[None]:
+        """Partitions may have been added since the member's last heartbeat: one more is sent before it is refused."""
+        image = self._context.image
+        try:
+            check_reader(coordinator, image, group, consumer, topic, number)
+        except Conflict:
+            member = member_of(coordinator.find(group), consumer)
+            if member is None:
+                raise
+            reply = self._seats.say(group, member)
+            replies = [reply, *(yield from self._seats.settled(group))]
+            check_reader(coordinator, image, group, consumer, topic, number)
+            yield from self._committed(replies)
+
+    def _position(self, group: str, topic: str, number: int) -> Steps[Offset]:
+        wanted = WantedOffset(topic, number, find_topic(self._context, topic).id)
+        reply = yield self._context.groups.handle(group, OffsetFetch(group, (wanted,), require_stable=True))
+        code = reply.code if reply.code is not ErrorCode.NONE else reply.offsets[0].code
+        if code is not ErrorCode.NONE:
+            raise KafkaError(f"the offset that group {group!r} has committed cannot be told now", code)
+        offset: Offset = reply.offsets[0].offset
+        return offset
+
+    def _read(
+        self,
+        group: str,
+        consumer: str | None,
+        topic: str,
+        number: int,
+        offset: Offset,
+        records_max: int,
+        wait_ms: int,
+    ) -> Steps[Consumed]:
+        context, world = self._context, self._context.world
+        deadline_ms = world.now_ms() + wait_ms
+        hidden = 0
+        while True:
+            partition = find_partition(context, topic, number)
+            before = _in_log(partition, offset)
+            records, offset = _portions(partition, before, records_max)
+            left_ms = deadline_ms - world.now_ms()
+            if records or before == offset < partition.last_stable:
+                return Consumed(
+                    records, offset
+                )  # without any: a log that cannot be read on is not read in vain
+            if before != offset:
+                hidden += 1
+                if left_ms > 0 or hidden < HIDDEN_PORTIONS_MAX:
+                    yield passed(world, 0)
+                    continue
+            if left_ms <= 0:
+                return Consumed((), offset)
+            yield from self._wait(group, consumer, partition, offset, left_ms)
+
+    def _wait(
+        self, group: str, consumer: str | None, partition: Partition, offset: Offset, wait_ms: float
+    ) -> Steps[None]:
+        """Until there is more to read, or the time is up; a `Conflict` once the partition is another's to read."""
+        context = self._context
+        name = partition.name
+
+        def check() -> None:
+            coordinator = self._seats.find(group)
+            if coordinator is not None:
+                check_reader(coordinator, context.image, group, consumer, name.topic, name.partition)
+
+        growth = Growth(context, partition, offset, wait_ms)
+
+        def moved() -> None:
+            try:
+                check()
+            except Conflict:
+                growth.changed()
+
+        with self._seats.watching(group, moved):
+            try:
+                yield growth
+            finally:
+                growth.cancel()
+        check()
+
+    # -- committing ------------------------------------------------------------------------------------
+
+    def commit(
+        self, session: Session, group: str, consumer: str | None, topic: str, number: int, offset: Offset
+    ) -> Steps[None]:
+        """Commit as the owner of the partition does; as anybody may, where the group has no members."""
+        context = self._context
+        self._check(session, group, (topic,))
+        self._seats.renew(group, consumer)
+        partition = find_partition(context, topic, number)
+        coordinator = yield from self._seats.coordinator(group)
+        with self._seats.heard(group, consumer):
+            if consumer is not None and is_live(coordinator.find(group)):
+                yield from self._check_reader(coordinator, group, consumer, topic, number)
+            member = committer(coordinator, group, topic, number)
+            if member is not None:
+                self._seats.renew(group, member.member_id)
+            if offset > partition.log.log_end:
+                raise KafkaError(
+                    f"partition {number} of topic {topic!r} ends at offset {partition.log.log_end}: "
+                    f"{offset} cannot have been read",
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                )
+            committed = CommittedPartition(topic, number, offset, topic_id=find_topic(context, topic).id)
+            asked = OffsetCommit(group, (committed,))
+            if member is not None:
+                asked = asked._replace(member_id=member.member_id, generation=member.epoch)
+            reply = yield context.groups.handle(group, asked)
+            code = reply.code if reply.code is not ErrorCode.NONE else reply.partitions[0].code
+            if code is not ErrorCode.NONE:
+                raise KafkaError(f"offset {offset} could not be committed for group {group!r}", code)
+
+    def _check(self, session: Session, group: str, topics: Sequence[str] = ()) -> None:
+        """Whether who calls may do anything with the group and the topics."""
+        context = self._context
+        if not context.authorize(session, Operation.READ, On.GROUP, group):
+            raise KafkaError("not authorized for this group", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not all(context.authorize(session, Operation.READ, On.TOPIC, topic) for topic in topics):
+            raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _in_log(partition: Partition, offset: Offset) -> Offset:
+    """The offset, or the earliest there is where it is not in the log, or there is none."""
+    log = partition.log
+    return offset if log.log_start <= offset <= log.log_end else log.log_start
+
+
+def _portions(partition: Partition, offset: Offset, records_max: int) -> Consumed:
+    """Records from an offset on, as many as go into an answer."""
+    records: list[Record] = []
+    size = 0
+    while offset < partition.last_stable:
+        portion = read(partition, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES)
+        for record in portion.records:
+            size += _size(record)
+            if size > BYTES_MAX and records:
+                return Consumed(records, record.offset)
+            records.append(record)
+        offset = portion.next_offset
+        if len(records) >= records_max or not portion.records:
+            break
+    return Consumed(records, offset)
+
+
+def _size(record: Record) -> int:
+    return (
+        len(record.key or b"")
+        + len(record.value or b"")
+        + sum(len(key) + len(value or b"") for key, value in record.headers)
+    )

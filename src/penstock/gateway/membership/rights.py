@@ -1,0 +1,95 @@
+"""Who may read and commit what in a group's name.
+
+nobody is in the group      anybody reads and commits
+somebody is                 who owns a partition reads it, and it is committed as its owner does
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.groups.classic.group import ClassicGroup
+from penstock.coordinator.groups.consumer.group import ConsumerGroup
+from penstock.coordinator.groups.consumer.member import ConsumerMember
+from penstock.metadata import ClusterImage
+
+Assignments: TypeAlias = Mapping[str, Sequence[int]]
+"""Partitions by topic; a topic of which the member has none now, too."""
+
+
+class Conflict(Exception):
+    """What is asked does not go with how the group is now."""
+
+    def __init__(self, code: str, message: str, assignments: Assignments | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.assignments = assignments
+        """What the member has now; None where nobody said who asks, or it is no member."""
+
+
+def is_live(group: ClassicGroup | ConsumerGroup | None) -> bool:
+    return group is not None and bool(group.members)
+
+
+def member_of(group: ClassicGroup | ConsumerGroup | None, name: str | None) -> ConsumerMember | None:
+    """The member that came through this door under a name."""
+    if name is None or not isinstance(group, ConsumerGroup):
+        return None
+    member = group.members.get(name)
+    return member if member is not None and member.is_of_http else None
+
+
+def assignments_of(member: ConsumerMember, image: ClusterImage) -> Assignments:
+    found: dict[str, Sequence[int]] = {}
+    for name in member.names:
+        topic = image.topics.get(name)
+        found[name] = sorted(member.assigned.get(topic.id, ())) if topic is not None else ()
+    return found
+
+
+def check_reader(
+    coordinator: GroupCoordinator,
+    image: ClusterImage,
+    group_id: str,
+    name: str | None,
+    topic: str,
+    partition: int,
+) -> None:
+    """Raises a `Conflict` unless the consumer may read the partition in the group's name now."""
+    group = coordinator.find(group_id)
+    if not is_live(group):
+        return
+    if name is None:
+        raise Conflict("unknown_member", f"group {group_id!r} has members: say which consumer reads")
+    member = member_of(group, name)
+    if member is None:
+        raise Conflict(
+            "unknown_member", f"consumer {name!r} is not in group {group_id!r}, which has members: join first"
+        )
+    if coordinator.owner_of(group_id, topic, partition) != name:
+        raise Conflict(
+            "not_assigned",
+            f"partition {partition} of topic {topic!r} is not assigned to consumer {name!r} "
+            f"of group {group_id!r} now",
+            assignments_of(member, image),
+        )
+
+
+def committer(
+    coordinator: GroupCoordinator, group_id: str, topic: str, partition: int
+) -> ConsumerMember | None:
+    """The member as which an offset is committed; None where the group has none. Raises a `Conflict` where nobody
+    here may."""
+    group = coordinator.find(group_id)
+    if not is_live(group):
+        return None
+    owner = coordinator.owner_of(group_id, topic, partition)
+    what = f"partition {partition} of topic {topic!r} in group {group_id!r}"
+    if owner is None:
+        raise Conflict("not_assigned", f"{what} is assigned to nobody now, and its members alone may commit")
+    member = member_of(group, owner)
+    if member is None:
+        raise Conflict(
+            "owned_elsewhere", f"{what} is read by the Kafka client {owner!r}, which commits itself"
+        )
+    return member

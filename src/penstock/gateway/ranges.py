@@ -1,0 +1,92 @@
+"""Which records somebody wants: by offset, by time or from the end, of one partition or of a topic's.
+
+A range is of offsets, and ends where committed records end. A time is looked up as Kafka does it: the first record
+that is as late, in the order of offsets; what comes behind it belongs to the range even if it says that it is older.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TimestampMs
+from penstock.gateway.asking import others_first
+from penstock.gateway.steps import Steps
+from penstock.handlers.context import Context
+from penstock.handlers.offsets import LOOKUPS_A_TURN
+from penstock.replica import Partition
+
+
+class Ends(NamedTuple):
+    """Where a range begins and ends, as it is asked for; None where nothing is said."""
+
+    offset: Offset | None = None
+    until: Offset | None = None
+    """The first offset that is not wanted."""
+    since_ms: TimestampMs | None = None
+    before_ms: TimestampMs | None = None
+    from_end: int | None = None
+    """So many offsets at the end of the range."""
+
+
+class Range(NamedTuple):
+    """Offsets start up to, and without, stop; none where they are the same."""
+
+    partition: Partition
+    start: Offset
+    stop: Offset
+
+
+def check_ends(ends: Ends) -> None:
+    """Refuse what says twice where to begin."""
+    begins = {"offset": ends.offset, "from": ends.since_ms, "from_end": ends.from_end}
+    given = [name for name, value in begins.items() if value is not None]
+    if len(given) > 1:
+        raise KafkaError(
+            f"{' and '.join(given)} both say where to begin: give one of them", ErrorCode.INVALID_REQUEST
+        )
+    if ends.until is not None and ends.before_ms is not None:
+        raise KafkaError("until and to both say where to end: give one of them", ErrorCode.INVALID_REQUEST)
+
+
+def resolve(context: Context, partitions: Sequence[Partition], ends: Ends) -> Steps[list[Range]]:
+    """The ranges of partitions, as they are now."""
+    check_ends(ends)
+    lookups = (ends.since_ms is not None) + (ends.before_ms is not None)
+    done, ranges = 0, []
+    for partition in partitions:
+        ranges.append(_range(partition, ends))
+        done += lookups
+        if done >= LOOKUPS_A_TURN:
+            done = 0
+            yield others_first(context.world)
+    return ranges
+
+
+def _range(partition: Partition, ends: Ends) -> Range:
+    first, visible = partition.log.log_start, partition.last_stable
+    stop = visible
+    if ends.until is not None:
+        stop = min(stop, ends.until)
+    elif ends.before_ms is not None:
+        stop = min(stop, _at(partition, ends.before_ms, visible))
+    if ends.offset is not None:
+        if not first <= ends.offset <= visible:
+            raise KafkaError(
+                f"{partition.name} has offsets {first} to {visible}, asked for {ends.offset}",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        start = ends.offset
+    elif ends.since_ms is not None:
+        start = _at(partition, ends.since_ms, visible)
+    elif ends.from_end is not None:
+        start = stop - ends.from_end
+    else:
+        start = first
+    start = max(start, first)
+    return Range(partition, start, max(start, stop))
+
+
+def _at(partition: Partition, moment_ms: TimestampMs, visible: Offset) -> Offset:
+    """The first record that is as late as a moment, or the end."""
+    found = partition.log.offset_for_timestamp(moment_ms)
+    return visible if found is None else min(found.offset, visible)

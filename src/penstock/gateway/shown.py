@@ -1,0 +1,90 @@
+"""Records as JSON: bytes in base64, or as the text or JSON that they are.
+
+base64   keys, values and headers' values in base64; null is null
+text     the same as text; what is not UTF-8 is {"base64": "..."}
+json     values as the JSON that they are, keys and headers as text; a value that is not JSON is {"text": "..."},
+         and what is not UTF-8 {"base64": "..."}
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from penstock.records import Record
+
+DECODINGS: Final = ("base64", "text", "json")
+
+
+class HeaderShown(msgspec.Struct):
+    key: str
+    value: Any
+
+
+class RecordShown(msgspec.Struct, omit_defaults=True):
+    """A record. `key` and `value` are base64, or as `decode` says, or null."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    key: Any
+    value: Any
+    headers: list[HeaderShown] = []
+    """Left out where there are none."""
+
+
+def _text(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": data}
+
+
+_parse = msgspec.json.Decoder().decode
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def _json(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        _parse(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        text = _text(data)
+        return {"text": text} if isinstance(text, str) else text
+    # Inside of strings line ends are escaped: those that are not mean nothing, and would end an event or a line.
+    return msgspec.Raw(data.translate(_LINE_ENDS))
+
+
+def _name(name: str) -> str:
+    """A header's name; what is not UTF-8 in it comes as surrogates, which JSON has no place for."""
+    return name if name.isprintable() else name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _as_it_is(data: bytes | None) -> Any:
+    return data
+
+
+_KEYS: Final[dict[str, Callable[[bytes | None], Any]]] = {"base64": _as_it_is, "text": _text, "json": _text}
+_VALUES: Final[dict[str, Callable[[bytes | None], Any]]] = {**_KEYS, "json": _json}
+
+
+def show(partition: int, records: list[Record], decoding: str) -> list[RecordShown]:
+    """Records of a partition, for msgspec to encode: it writes bytes in base64."""
+    key, value = _KEYS[decoding], _VALUES[decoding]
+    return [
+        RecordShown(
+            partition,
+            each.offset,
+            each.timestamp,
+            key(each.key),
+            value(each.value),
+            [HeaderShown(_name(name), key(content)) for name, content in each.headers]
+            if each.headers
+            else [],
+        )
+        for each in records
+    ]

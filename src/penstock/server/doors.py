@@ -1,0 +1,256 @@
+"""The doors beside the Kafka port: their clients' connections, for whatever is spoken on them.
+
+A connection is the `Wire` of one `Conversation`. It receives into the turn's chunk and sends once a turn, after the
+turn's logs are written, as Kafka's connections do; how many there may be, and for how long one may be idle, is
+counted together with them.
+
+What is spoken takes longer to load than the node takes to start. So it is loaded beside the loop, when Kafka clients
+are served already; who connects meanwhile waits in the kernel's queue.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from penstock.server.turn import Turn
+
+if TYPE_CHECKING:
+    from penstock.gateway.gateway import Gateway
+    from penstock.gateway.wire import Conversation, Door
+
+logger = logging.getLogger(__name__)
+
+HTTP, LINE = "http", "line"
+
+OUT_BYTES_MAX = 1 << 20
+"""What may be gathered for one client in a turn before it counts as full."""
+
+MakeDoor = Callable[["Gateway"], "Door"]
+
+
+def load(names: Iterable[str]) -> dict[str, MakeDoor]:
+    """Import what is spoken at these doors."""
+    found: dict[str, MakeDoor] = {}
+    for name in names:
+        found[name] = _load_http() if name == HTTP else _load_line()
+    return found
+
+
+def _load_http() -> MakeDoor:
+    from penstock.gateway.http.conversation import HttpDoor  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http.routes import all_routes  # noqa: PLC0415
+    from penstock.gateway.http.routing import Router  # noqa: PLC0415
+
+    router = Router(all_routes())
+    return lambda gateway: HttpDoor(gateway, router)
+
+
+def _load_line() -> MakeDoor:
+    from penstock.gateway.line.door import LineDoor  # noqa: PLC0415
+
+    return LineDoor
+
+
+class Owner(Protocol):
+    """Whoever keeps the connections."""
+
+    def made(self, connection: Any) -> str | None:
+        """Take it in; why not, otherwise."""
+
+    def lost(self, connection: Any) -> None: ...
+
+
+class DoorConnection(asyncio.BufferedProtocol):
+    """A `Wire`."""
+
+    __slots__ = (
+        "_conversation",
+        "_door",
+        "_idle_looks",
+        "_is_closing",
+        "_is_finished",
+        "_is_paused",
+        "_is_sending",
+        "_is_stopped",
+        "_out",
+        "_out_bytes",
+        "_owner",
+        "_transport",
+        "_turn",
+        "door",
+        "peer",
+    )
+
+    def __init__(self, turn: Turn, door: "Door", owner: Owner, name: str = HTTP) -> None:
+        """`name` is what the door's connections are counted under."""
+        self.door = name
+        self._turn = turn
+        self._door = door
+        self._owner = owner
+        self.peer = "?"
+        self._conversation: Conversation | None = None
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_sending = False
+        """It is among those that send at the end of the turn."""
+        self._is_closing = False
+        self._is_finished = False
+        """The client sends nothing more."""
+        self._is_paused = False
+        """The client does not read what it was sent."""
+        self._is_stopped = False
+        """Nothing is received for now."""
+        self._idle_looks = 0
+
+    # -- what asyncio calls ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        refusal = self._owner.made(self)
+        if refusal is not None:
+            logger.warning("connection from %s closed: %s", self.peer, refusal)
+            self.close()
+        else:
+            self._conversation = self._door.converse(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out = []
+        conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            self._guard(conversation.ended)
+        self._owner.lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._turn.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._idle_looks = 0
+        conversation = self._conversation
+        if conversation is None or self._is_closing:
+            return
+        try:
+            conversation.received(self._turn.keep(nbytes))
+        except Exception:
+            self._broken()
+
+    def eof_received(self) -> bool:
+        conversation = self._conversation
+        if conversation is None or self._is_closing:
+            return False
+        self._is_finished = True
+        self._guard(conversation.finished)
+        self._close_if_finished()
+        return True
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._drained()
+
+    # -- what conversations call -----------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_paused or self._out_bytes > OUT_BYTES_MAX
+
+    def send(self, data: bytes) -> None:
+        if self._transport is None or self._is_closing:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._is_sending:
+            self._is_sending = True
+            self._turn.send_later(self)
+
+    def close(self) -> None:
+        """Close it once what is gathered is sent, which is not before this turn's writes are done."""
+        self._is_closing = True
+        if self._transport is not None and not self._is_sending:
+            self._transport.close()
+
+    def stop_reading(self) -> None:
+        if not self._is_stopped:
+            self._is_stopped = True
+            if self._transport is not None and not self._is_finished:
+                self._transport.pause_reading()
+
+    def go_on_reading(self) -> None:
+        if self._is_stopped:
+            self._is_stopped = False
+            transport = self._transport
+            if transport is not None and not self._is_finished and not transport.is_closing():
+                transport.resume_reading()
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    def send_now(self) -> None:
+        self._is_sending = False
+        was_full = self._out_bytes > OUT_BYTES_MAX
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        transport = self._transport
+        if transport is None:
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        if self._is_closing:
+            transport.close()
+            return
+        if was_full:
+            self._drained()
+        self._close_if_finished()
+
+    def _drained(self) -> None:
+        if self._conversation is not None and not self.is_full:
+            self._guard(self._conversation.drained)
+
+    def _close_if_finished(self) -> None:
+        """A client that sends nothing more is done when it has all its answers."""
+        if (
+            self._is_finished
+            and not self._out
+            and self._conversation is not None
+            and self._conversation.is_idle
+        ):
+            self.close()
+
+    # -- what goes wrong -------------------------------------------------------------------------------
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            self._broken()
+
+    def _broken(self) -> None:
+        """A conversation has a fault, and nobody knows where it stands."""
+        logger.exception("what %s sent could not be handled, in a way that nobody foresaw", self.peer)
+        self.close()
+
+    # -- for its owner ---------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """The client's, without its port."""
+        return self.peer.rpartition(":")[0]
+
+    def idle_looks(self) -> int:
+        """How often it was looked, this time included, since the client last sent something or was answered."""
+        if self._conversation is not None and not self._conversation.is_idle:
+            self._idle_looks = 0
+        self._idle_looks += 1
+        return self._idle_looks
+
+    def abort(self) -> None:
+        """Be gone, as after a crash."""
+        if self._transport is not None:
+            self._transport.abort()

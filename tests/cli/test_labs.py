@@ -1,0 +1,114 @@
+"""`penstock lab segments` and `penstock lab indexes`: what they say is what lies in the directory."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Command
+
+from penstock.cli import lab_indexes, lab_segments
+from penstock.cli.lab_indexes import search
+
+
+def sizes(directory: Path, ending: str) -> dict[str, int]:
+    return {each.name: each.stat().st_size for each in sorted(directory.glob(f"*{ending}"))}
+
+
+def test_segments_are_shown_as_they_lie_on_disk(penstock: Command, tmp_path: Path) -> None:
+    outcome = penstock("lab", "segments", "--keep", tmp_path / "lab", "--json")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    told = outcome.json()
+    small, default = told["topics"]
+    for topic in (small, default):
+        directory = tmp_path / "lab" / "logs" / f"{topic['topic']}-0"
+        assert {each["file"]: each["logBytes"] for each in topic["segments"]} == sizes(directory, ".log")
+        assert [each["indexBytes"] for each in topic["segments"]] == list(sizes(directory, ".index").values())
+        assert topic["files"] == len(list(directory.iterdir()))
+    assert (small["segmentBytes"], default["segmentBytes"]) == (10_000, 2**30)
+    assert len(small["segments"]) > 10
+    assert len(default["segments"]) == 1
+    assert all(each["holds"] for each in told["claims"])
+    assert penstock("log", "check", tmp_path / "lab", "--deep").code == 0
+
+
+def test_a_lookup_is_shown_as_the_index_file_has_it(penstock: Command, tmp_path: Path) -> None:
+    outcome = penstock("lab", "indexes", "--keep", tmp_path / "lab", "--json")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    told = outcome.json()
+    lookup = told["lookup"]
+    index = tmp_path / "lab/logs/lab.indexed-0" / lookup["segment"].replace(".log", ".index")
+    entries = list(struct.iter_unpack(">ii", index.read_bytes()))
+    base = int(lookup["segment"].removesuffix(".log"))
+    last_below = max(number for number, (relative, _) in enumerate(entries) if base + relative <= 777)
+    assert lookup["indexEntries"] == len(entries)
+    assert lookup["foundEntry"] == last_below
+    assert lookup["scanFrom"] == entries[last_below][1]
+    for probe in lookup["probes"]:
+        assert (probe["offset"] - base, probe["position"]) == entries[probe["entry"]]
+    assert lookup["record"]["key"] == "key-777"
+    assert [each["isIt"] for each in lookup["steps"]][-1:] == [True]
+    assert told["sanity"]["afterDamage"]["errors"] == 2
+    assert told["sanity"]["afterRebuild"]["errors"] == 0
+    assert penstock("log", "check", tmp_path / "lab", "--deep").code == 0
+
+
+@pytest.mark.parametrize("offset", [0, 999])
+def test_the_ends_of_the_log_are_found_too(penstock: Command, offset: int) -> None:
+    """Offset 0 lies before all entries of its index; 999 is in the active segment."""
+    outcome = penstock("lab", "indexes", "--offset", offset)
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"offset {offset}, key key-{offset}, 200 bytes" in outcome.out
+    assert "the index is missing" in outcome.out
+    assert outcome.out.count("all is well") == 1
+
+
+def test_an_offset_that_is_not_written_is_refused(penstock: Command) -> None:
+    outcome = penstock("lab", "indexes", "--offset", "1000")
+    assert outcome.code == 2
+    assert "'--offset'" in outcome.err
+    assert "999" in outcome.err
+
+
+@pytest.mark.parametrize("lab", ["segments", "indexes"])
+def test_a_directory_with_other_things_is_refused(penstock: Command, tmp_path: Path, lab: str) -> None:
+    (tmp_path / "mine").write_text("")
+    outcome = penstock("lab", lab, "--keep", tmp_path)
+    assert outcome.code == 2
+    assert "has something in it" in outcome.err
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_claim_that_the_files_do_not_bear_out_fails_the_lab(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = lab_segments.read_files
+
+    def one_missing(data: str, topic: str, segment_bytes: int) -> Any:
+        found = honest(data, topic, segment_bytes)
+        return found._replace(segments=[found.segments[0], *found.segments[2:]])
+
+    monkeypatch.setattr(lab_segments, "read_files", one_missing)
+    outcome = penstock("lab", "segments")
+    assert outcome.code == 1
+    assert "the files do not bear this out: A segment is named for its first offset" in outcome.err
+
+
+def test_damage_that_goes_unseen_fails_the_lab(penstock: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_indexes, "_spoil", lambda *_: None)
+    outcome = penstock("lab", "indexes")
+    assert outcome.code == 1
+    assert "named both files afterwards" in outcome.err
+
+
+def test_the_search_ends_at_the_last_entry_that_is_not_above() -> None:
+    entries = [(number * 10, number) for number in range(1, 50)]
+    for sought in range(500):
+        probes = search(entries, sought)
+        found = max((each.entry for each in probes if not each.is_above), default=None)
+        below = [number for number, (offset, _) in enumerate(entries) if offset <= sought]
+        assert found == (below[-1] if below else None)
+        assert len(probes) <= len(entries).bit_length()
