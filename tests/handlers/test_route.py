@@ -78,10 +78,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def test_the_third_request_of_a_kind_goes_the_short_way(taken: list[bool]) -> None:
+ACKS = pytest.mark.parametrize("acks", [1, -1])
+
+
+@ACKS
+def test_the_third_request_of_a_kind_goes_the_short_way(acks: int, taken: list[bool]) -> None:
     pair = Pair()
     for number in range(4):
-        reply, _ = pair.send(request(batch(), number=number))
+        reply, _ = pair.send(request(batch(), number=number, acks=acks))
         assert reply
     assert taken == [True, True], "the first teaches the prefix, the second the route"
 
@@ -135,32 +139,47 @@ def test_what_is_out_of_the_ordinary_goes_the_ordinary_way(frame: bytes, taken: 
     ],
     ids=lambda configs: next(iter(configs)),
 )
-def test_topics_that_want_more_of_a_batch_get_it(configs: dict[str, str], taken: list[bool]) -> None:
+@ACKS
+def test_topics_that_want_more_of_a_batch_get_it(
+    acks: int, configs: dict[str, str], taken: list[bool]
+) -> None:
     pair = Pair(**configs)
     for _ in range(4):
-        pair.send(request(batch()))
+        pair.send(request(batch(), acks=acks))
     assert True not in taken
 
 
-def test_a_new_segment_begins_where_it_would_have_begun() -> None:
+@ACKS
+def test_a_new_segment_begins_where_it_would_have_begun(acks: int) -> None:
     pair = Pair(segment_bytes="1000")
     for number in range(40):
-        pair.send(request(batch(bytes(100 + number))))
+        pair.send(request(batch(bytes(100 + number)), acks=acks))
+
+
+def test_too_few_replicas_in_sync_are_told(taken: list[bool]) -> None:
+    pair = Pair()
+    for _ in range(3):
+        pair.send(request(batch(), acks=-1))
+    for node in pair.nodes:
+        node.node.context.replicas.find(TOPIC, 0).min_in_sync = 2
+    taken.clear()
+    reply, _ = pair.send(request(batch(), acks=-1))
+    assert (taken, reply.count(b"replicas in sync")) == ([False], 1)
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3)
 
 
-@given(CHANGES, st.booleans(), st.sampled_from([100, 101, 300]))
+@given(CHANGES, st.booleans(), st.sampled_from([100, 101, 300]), st.sampled_from([1, -1]))
 def test_any_change_to_a_request_is_taken_as_the_ordinary_way_takes_it(
-    changes: list[tuple[int, int]], sealed: bool, size: int
+    changes: list[tuple[int, int]], sealed: bool, size: int, acks: int
 ) -> None:
     """The length in front is left alone: how much a connection waits for is another matter."""
     pair = Pair()
     for _ in range(3):
-        pair.send(request(batch()))
+        pair.send(request(batch(), acks=acks))
     records = bytearray(batch(bytes(size)))
-    frame = bytearray(request(bytes(records)))
+    frame = bytearray(request(bytes(records), acks=acks))
     batch_at = bytes(frame).index(records)
     for at, value in changes:
         frame[4 + at % (len(frame) - 4)] = value
@@ -171,7 +190,8 @@ def test_any_change_to_a_request_is_taken_as_the_ordinary_way_takes_it(
         pair.send(request(batch()))
 
 
-def test_a_failed_write_is_told_to_everyone_of_the_turn() -> None:
+@ACKS
+def test_a_failed_write_is_told_to_everyone_of_the_turn(acks: int) -> None:
     disk = FaultyDisk(MemoryDisk())
     node = StillNode(disk)
     node.create_topic(TOPIC, 1)
@@ -179,7 +199,7 @@ def test_a_failed_write_is_told_to_everyone_of_the_turn() -> None:
 
     def produce_all() -> list[int]:
         for client in clients:
-            client.send(Api.PRODUCE, 10, produce_body(10, [(TOPIC, [(0, batch())])], 1, 30_000))
+            client.send(Api.PRODUCE, 10, produce_body(10, [(TOPIC, [(0, batch())])], acks, 30_000))
         node.world.advance(1)
         return [code_of(client) for client in clients]
 
@@ -188,6 +208,22 @@ def test_a_failed_write_is_told_to_everyone_of_the_turn() -> None:
     disk.fail("write", path=f"*/{TOPIC}-0/*.log", times=1)
     assert produce_all() == [56, 56, 56], "KAFKA_STORAGE_ERROR"
     assert produce_all() == [0, 0, 0]
+
+
+def test_a_failed_sync_is_told_to_all_that_waited_for_it() -> None:
+    disk = FaultyDisk(MemoryDisk())
+    node = StillNode(disk)
+    node.create_topic(TOPIC, 1)
+    client = node.client()
+
+    def produce() -> int:
+        client.send(Api.PRODUCE, 10, produce_body(10, [(TOPIC, [(0, batch())])], -1, 30_000))
+        node.world.advance(1)
+        return code_of(client)
+
+    assert [produce() for _ in range(3)] == [0, 0, 0]
+    disk.fail("sync", path=f"*/{TOPIC}-0/*.log", times=1)
+    assert produce() == 56
 
 
 def code_of(client: StillClient) -> int:

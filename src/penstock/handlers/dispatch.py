@@ -17,6 +17,7 @@ from penstock.handlers.error_counts import count_errors
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.replies import NO_REPLY, Reply
+from penstock.handlers.route import RoutedWrite
 from penstock.handlers.shapes import shapes
 from penstock.handlers.table import SERVED, Handler
 from penstock.metadata.versions import FEATURES
@@ -78,7 +79,9 @@ class Dispatcher:
             told = route.take(frame)
             if told is not None:
                 meter = self._produce
-                if meter.in_turn:
+                if isinstance(told, RoutedWrite):
+                    told.asked = Asked(meter, self._metrics.turn_began_ns)
+                elif meter.in_turn:
                     meter.in_turn += 1
                 else:
                     meter.in_turn = 1

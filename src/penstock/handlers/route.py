@@ -5,19 +5,23 @@ partition. What can be known before the next request comes is prepared here: whe
 header lies, the partition, the reply around its offset. Then `take` reads all numbers with one call and
 compares them with what the ordinary way (`produce`, `Log.stage`, `validate_produced`) would ask for.
 
-It takes only what that way would take without a word: flexible versions, acks 1 without a sync, a batch of 128 bytes
-to 16 KB (whose length has two bytes) without producer id and flags. Of anything else, and of all that is wrong, it
-says None, and the ordinary way has a look, and the words.
+It takes only what that way would take without a word: flexible versions, acks 1 or all, a batch of 128 bytes to 16 KB
+(whose length has two bytes) without producer id and flags, for a log without `flush.messages`. Of anything else, and of
+all that is wrong, it says None, and the ordinary way has a look, and the words.
 """
 
 from struct import Struct
 
+from penstock.base.errors import KafkaError
+from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
+from penstock.base.later import Later
 from penstock.handlers.context import Context
-from penstock.handlers.produce_writers import Foretold, Reply
+from penstock.handlers.produce_writers import Foretold, Reply, refusal
 from penstock.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
 from penstock.records.batch import ATTRIBUTES_AT
 from penstock.records.checksum import crc32c
-from penstock.replica import Partition
+from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.storage import Appended
 from penstock.wire import ProducePrefix, ProduceRequest
 from penstock.wire.prefix import NO_TAGS
 from penstock.wire.produce import FLEXIBLE, reply_template
@@ -35,6 +39,7 @@ class Route:
     """A partition that a producer was let to; good for the same request as long as the image is the same."""
 
     __slots__ = (
+        "_acks",
         "_after",
         "_batch_at",
         "_before",
@@ -51,6 +56,7 @@ class Route:
         "_reply_bytes",
         "_request",
         "_same",
+        "_timeout_ms",
         "_topic",
         "_unpack",
         "_version",
@@ -73,7 +79,8 @@ class Route:
         self._batch_at = batch_at = prefix.records_at + 2
         self._crc_from = batch_at + ATTRIBUTES_AT
         self._unpack = Struct(f">4si{len(prefix.same)}siBB{HEADER.format[1:]}").unpack_from
-        is_express = version >= FLEXIBLE and request.acks == 1
+        self._acks, self._timeout_ms = request.acks, request.timeout_ms
+        is_express = version >= FLEXIBLE and request.acks in (1, ALL_IN_SYNC)
         self._bytes_min = batch_at + HEADER_BYTES + len(NO_TAGS) if is_express else _NEVER
         frame, self._reply_bytes, self._before, self._after = reply_template(version, prefix.topic)
         self._pack = frame.pack
@@ -91,8 +98,9 @@ class Route:
     def partition(self) -> Partition:
         return self._partition
 
-    def take(self, frame: memoryview) -> Reply | None:
-        """Stage the batch of a request, if it is one that goes this way; its reply, to be sent after the write."""
+    def take(self, frame: memoryview) -> "Reply | RoutedWrite | None":
+        """Stage the batch of a request, if it is one that goes this way; its reply, to be sent after the write or, if
+        it waits for more than that, later."""
         if len(frame) < self._bytes_min:
             return None
         (
@@ -137,27 +145,23 @@ class Route:
             and log.settings.flush_messages == NEVER_FLUSHED
             and self._image is self._context.image
             and partition.is_leader
+            and (self._acks == 1 or partition.in_sync >= partition.min_in_sync)
             and crc32c(frame[self._crc_from : end]) == crc
         ):
             return None
+        now_ms = self._now_ms()
         base_offset = partition.stage_plain(
-            frame[batch_at:end], length, last_offset_delta, max_timestamp, self._now_ms()
+            frame[batch_at:end], length, last_offset_delta, max_timestamp, now_ms
         )
         if base_offset < 0:
             return None
-        reply = bytearray(
-            self._pack(
-                self._reply_bytes,
-                correlation_id,
-                self._before,
-                number,
-                0,
-                base_offset,
-                -1,
-                log.log_start,
-                self._after,
+        if self._acks != 1:
+            write = RoutedWrite(
+                self, correlation_id, base_offset, base_offset + last_offset_delta, now_ms + self._timeout_ms
             )
-        )
+            partition.wait(write)
+            return write
+        reply = bytearray(self.reply(correlation_id, base_offset))
         partition.foretold.append(
             _new(
                 Foretold,
@@ -173,3 +177,50 @@ class Route:
             )
         )
         return [reply]
+
+    def reply(self, correlation_id: int, base_offset: Offset) -> bytes:
+        return self._pack(
+            self._reply_bytes,
+            correlation_id,
+            self._before,
+            self._number,
+            0,
+            base_offset,
+            -1,
+            self._partition.log.log_start,
+            self._after,
+        )
+
+    def refusal(self, correlation_id: int, error: KafkaError) -> bytes:
+        return refusal(self._meter, self._version, correlation_id, self._topic, self._number, error)
+
+
+class RoutedWrite(Later[Reply]):
+    """A batch that came this way, and waits for all replicas in sync; a `Writer`, and its answer."""
+
+    __slots__ = ("_correlation_id", "_route", "appended", "deadline_ms")
+
+    acks = ALL_IN_SYNC
+
+    def __init__(
+        self,
+        route: Route,
+        correlation_id: int,
+        base_offset: Offset,
+        last_offset: Offset,
+        deadline_ms: TimestampMs,
+    ) -> None:
+        self.is_answered = False
+        self._then = None
+        self.asked = None
+        self._route = route
+        self._correlation_id = correlation_id
+        self.appended = _new(Appended, (base_offset, last_offset, NO_TIMESTAMP, False))
+        self.deadline_ms = deadline_ms
+
+    def settle(self, error: KafkaError | None) -> None:
+        route, correlation_id = self._route, self._correlation_id
+        if error is None:
+            self.answer([route.reply(correlation_id, self.appended.base_offset)])
+        else:
+            self.answer([route.refusal(correlation_id, error)])
