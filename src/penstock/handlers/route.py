@@ -6,8 +6,8 @@ header lies, the partition, the reply around its offset. Then `take` reads all n
 compares them with what the ordinary way (`produce`, `Log.stage`, `validate_produced`) would ask for.
 
 It takes only what that way would take without a word: flexible versions, acks 1 or all, a batch of 128 bytes to 16 KB
-(whose length has two bytes) without producer id and flags, for a log without `flush.messages`. Of anything else, and of
-all that is wrong, it says None, and the ordinary way has a look, and the words.
+(whose length has two bytes) without producer id and flags, for a log without `flush.messages`. Of anything else, and
+of all that is wrong, it says None, and the ordinary way has a look, and the words.
 """
 
 from struct import Struct
