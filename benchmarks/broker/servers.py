@@ -88,7 +88,7 @@ def penstock(data: Path) -> Iterator[Server]:
         "--set",
         "=".join(INITIAL_DELAY),
     ]
-    with _child(command, "penstock ready ") as (process, line, seconds):
+    with child(command, "penstock ready ") as (process, line, seconds):
         address = dict(word.split("=", 1) for word in line.split() if "=" in word)["kafka"]
         yield Server("penstock", process.pid, int(address.rpartition(":")[2]), data, seconds)
 
@@ -110,12 +110,12 @@ def kafka(data: Path) -> Iterator[Server]:
 @contextmanager
 def floor(request_bytes: int, reply_bytes: int) -> Iterator[Server]:
     command = [sys.executable, "-m", "benchmarks.broker.echo", str(request_bytes), str(reply_bytes)]
-    with _child(command, "") as (process, line, seconds):
+    with child(command, "") as (process, line, seconds):
         yield Server("floor", process.pid, int(line), Path(), seconds)
 
 
 @contextmanager
-def _child(command: Sequence[str], ready: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
+def child(command: Sequence[str], ready: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
     """A process, the line with which it says that it is ready, and how long that took."""
     with tempfile.TemporaryFile("w+") as complaints:
         started = time.perf_counter()

@@ -25,6 +25,19 @@ def test_all_requests_that_a_turn_answers_took_as_long_as_the_turn() -> None:
     assert metrics.turn_began_ns == 0
 
 
+@pytest.mark.parametrize("bound_ns", BOUNDS_NS)
+@pytest.mark.parametrize("factor", [0.5, 0.999, 1, 1.001, 2, 1000])
+def test_turns_and_single_requests_fall_into_the_same_buckets(bound_ns: int, factor: float) -> None:
+    took_ns = int(bound_ns * factor)
+    single = Histogram()
+    single.observe(took_ns)
+    metrics = Metrics()
+    metrics.turn_began_ns = 1
+    metrics.answered(metrics.produce)
+    metrics.turn_ended(1 + took_ns)
+    assert metrics.produce.times.counts == single.counts
+
+
 def test_what_one_turn_has_counted_is_not_counted_by_the_next() -> None:
     metrics = Metrics()
     for began_ns in (1_000, 5_000):

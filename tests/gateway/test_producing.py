@@ -9,7 +9,7 @@ from tests.gateway.producing_world import TOPIC, Desk
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.client.partitioner import partition_of_key
 from penstock.gateway.idempotency import HEADER
-from penstock.gateway.producing import NewRecord, Placed
+from penstock.gateway.producing import RECORDS_A_TURN, NewRecord, Placed
 from penstock.vfs import MemoryDisk
 from penstock.vfs.faulty import FaultyDisk
 
@@ -96,6 +96,30 @@ def test_a_call_may_have_more_than_a_batch_may_hold() -> None:
     assert all(batch.size <= 1000 for batch in desk.partition().log.batches())
 
 
+def test_a_long_list_leaves_others_their_turn_and_is_one_batch_all_the_same() -> None:
+    desk = Desk()
+    desk.produce(partition=1)
+    records = [NewRecord(TOPIC, None, b"v", (), 0, f"i{n}") for n in range(3 * RECORDS_A_TURN)]
+    later = desk.producing.produce_all(desk.session, records)
+    between = desk.begin(partition=1)
+    desk.world.run_until(lambda: desk.partition(1).log.log_end == 2)
+    assert desk.partition().log.log_end == 0
+    assert desk.outcome(later) == [Placed(0, n) for n in range(len(records))]
+    assert desk.outcome(between) == (1, 1)
+    assert batches(desk) == [len(records)]
+
+
+def test_a_topic_that_goes_while_a_list_is_read_is_told() -> None:
+    desk = Desk()
+    desk.produce(partition=0)
+    records = [NewRecord(TOPIC, None, b"v", partition=0) for _ in range(RECORDS_A_TURN + 1)]
+    later = desk.producing.produce_all(desk.session, records)
+    partition = desk.partition()
+    partition.step_down(KafkaError("gone", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    outcomes = desk.outcome(later)
+    assert {each.code for each in outcomes} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
 def test_what_is_wrong_with_one_record_does_not_touch_another() -> None:
     desk = Desk()
     desk.node.create_topic(TOPIC, 1, max_message_bytes="1000")
@@ -150,6 +174,15 @@ def test_the_header_of_the_key_cannot_be_given() -> None:
     assert desk.refusal(headers=[(HEADER, b"x")]) is ErrorCode.INVALID_REQUEST
     desk.produce()
     assert desk.refusal(headers=[(HEADER, b"x")]) is ErrorCode.INVALID_REQUEST
+
+
+def test_the_name_of_a_header_is_unicode() -> None:
+    desk = Desk()
+    desk.produce(headers=[("größe", b"1")], idempotency_key="warm")
+    for idempotency_key in (None, "i"):
+        code = desk.refusal(headers=[("\ud800", b"1")], idempotency_key=idempotency_key)
+        assert code is ErrorCode.INVALID_REQUEST
+    assert desk.produce(idempotency_key="i"), "what was refused left no claim"
 
 
 def test_a_compacted_topic_wants_keys() -> None:

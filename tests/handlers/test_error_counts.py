@@ -25,7 +25,9 @@ def test_an_error_at_the_top() -> None:
     make = response_module(Api.HEARTBEAT, 4)
     fine = make.HeartbeatResponse(throttle_time=None, error_code=0)
     assert errors_in(fine) == {}
-    assert errors_in(make.HeartbeatResponse(throttle_time=None, error_code=27)) == {ErrorCode.REBALANCE_IN_PROGRESS: 1}
+    assert errors_in(make.HeartbeatResponse(throttle_time=None, error_code=27)) == {
+        ErrorCode.REBALANCE_IN_PROGRESS: 1
+    }
 
 
 def test_errors_of_each_partition() -> None:

@@ -27,6 +27,12 @@ BOUNDS_NS: Final = tuple(
 """Upper bounds of a histogram's buckets: from a Produce that is answered within its turn (some 0.1 ms) to a fetch that
 waits as long as clients let it; a step is 2 to 2.5 times the one before."""
 
+_LIMITS_NS: Final = (*BOUNDS_NS, 2**64)
+
+_FIRST_BUCKETS: Final = tuple(bisect_left(BOUNDS_NS, 1 << bits >> 1) for bits in range(65))
+"""By a number's bits, the bucket of the smallest such number; the largest is in that one or the next, since bounds are
+twice as far apart or more. Half the price of a bisection, which counts where each turn pays it."""
+
 
 class Histogram:
     """How often something took how long."""
@@ -175,15 +181,18 @@ class Metrics:
         meter.in_turn += 1
 
     def turn_ended(self, now_ns: int, next_began_ns: int = 0) -> None:
-        if self.busy:
+        busy = self.busy
+        if busy:
             took_ns = now_ns - self.turn_began_ns
-            bucket = bisect_left(BOUNDS_NS, took_ns)
-            for meter in self.busy:
-                count, meter.in_turn = meter.in_turn, 0
+            bucket = _FIRST_BUCKETS[took_ns.bit_length()]
+            if took_ns > _LIMITS_NS[bucket]:
+                bucket += 1
+            for meter in busy:
                 times = meter.times
-                times.counts[bucket] += count
-                times.sum_ns += took_ns * count
-            self.busy = []
+                times.counts[bucket] += meter.in_turn
+                times.sum_ns += took_ns * meter.in_turn
+                meter.in_turn = 0
+            busy.clear()
         self.turn_began_ns = next_began_ns
 
     def http_answered(self, method: str, route: str, status: int, took_ns: int) -> None:

@@ -32,16 +32,20 @@ def decode(
     """The records from an offset on; CorruptBatch where bytes are not what their checksum says."""
     records: list[Record] = []
     next_offset, batches = from_offset, 0
-    for shown, after in _batches(data or b"", from_offset, aborted, bytes_max):
+    for shown, after in shown_batches(data or b"", from_offset, aborted, bytes_max):
         records += shown
         next_offset = max(next_offset, after)
         batches += 1
     return Decoded(records, next_offset, batches)
 
 
-def _batches(
-    data: Buffer, from_offset: Offset, aborted: Iterable[AbortedTransaction] | None, bytes_max: int
-) -> Iterator[tuple[list[Record], Offset]]:
+def shown_batches(
+    data: Buffer,
+    from_offset: Offset,
+    aborted: Iterable[AbortedTransaction] | None,
+    bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Iterator[tuple[Iterable[Record], Offset]]:
+    """Batch by batch, the records to show, decoded as they are asked for, and the offset behind the batch."""
     to_come = sorted(aborted or (), key=lambda each: each.first_offset, reverse=True)
     aborting: set[int] = set()
     for batch in iter_batches(data):
@@ -58,7 +62,7 @@ def _batches(
             yield [], batch.next_offset
         else:
             records = batch.records(bytes_max)
-            yield [each for each in records if each.offset >= from_offset], batch.next_offset
+            yield (each for each in records if each.offset >= from_offset), batch.next_offset
 
 
 def _is_abort(markers: list[Record]) -> bool:

@@ -7,7 +7,7 @@ are missing). What is there in thousands is looked at in portions, and clients a
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from penstock import __version__
@@ -15,7 +15,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
 from penstock.base.metrics import Meter, Traffic
 from penstock.base.world import World
-from penstock.gateway.exposition import Labels, Page, Sample
+from penstock.gateway.exposition import Labels, Page, Sample, rendered
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
 from penstock.replica import Partition
@@ -230,43 +230,39 @@ def _logs(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
     )
 
 
+_OF_PARTITIONS: Final[dict[str, tuple[Callable[[Partition], int], str]]] = {
+    "bytes_in_total": (
+        lambda each: each.log.written_bytes,
+        "Bytes of record batches that were written to a partition.",
+    ),
+    "messages_in_total": (lambda each: each.log.written_records, "Records that were written to a partition."),
+    "bytes_out_total": (
+        lambda each: each.bytes_out,
+        "Bytes of record batches that clients were given of a partition.",
+    ),
+    "messages_out_total": (lambda each: each.messages_out, "Records that clients were given of a partition."),
+    "log_bytes": (lambda each: each.log.size_bytes, "Size of a partition's log."),
+    "log_segments": (lambda each: len(each.log.segments), "Segments of a partition's log."),
+    "log_start_offset": (lambda each: each.log.log_start, "First offset of a partition."),
+    "log_end_offset": (lambda each: each.log.log_end, "Next offset of a partition."),
+    "high_watermark": (
+        lambda each: each.high_watermark,
+        "First offset of a partition that consumers do not see yet.",
+    ),
+    "in_sync_replicas": (lambda each: each.in_sync, "Replicas of a partition that are in sync."),
+}
+
+
 def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[None]:
-    fields = {
-        "bytes_in_total": "Bytes of record batches that were written to a partition.",
-        "messages_in_total": "Records that were written to a partition.",
-        "bytes_out_total": "Bytes of record batches that clients were given of a partition.",
-        "messages_out_total": "Records that clients were given of a partition.",
-        "log_bytes": "Size of a partition's log.",
-        "log_segments": "Segments of a partition's log.",
-        "log_start_offset": "First offset of a partition.",
-        "log_end_offset": "Next offset of a partition.",
-        "high_watermark": "First offset of a partition that consumers do not see yet.",
-        "in_sync_replicas": "Replicas of a partition that are in sync.",
-    }
-    samples: list[list[Sample]] = [[] for _ in fields]
-    for number, each in enumerate(partitions, 1):
-        labels = (("topic", each.topic), ("partition", str(each.number)))
-        log = each.log
-        values = (
-            log.written_bytes,
-            log.written_records,
-            each.bytes_out,
-            each.messages_out,
-            log.size_bytes,
-            len(log.segments),
-            log.log_start,
-            log.log_end,
-            each.high_watermark,
-            each.in_sync,
-        )
-        for series, value in zip(samples, values, strict=True):
-            series.append((labels, value))
-        if number % A_TURN == 0:
+    """Family by family, as the format wants it; so the numbers of one partition are not all of the same moment."""
+    labels = [rendered((("topic", each.topic), ("partition", str(each.number)))) for each in partitions]
+    for name, (value_of, what) in _OF_PARTITIONS.items():
+        family = f"penstock_partition_{name}"
+        page.begin(family, what)
+        for at in range(0, len(partitions), A_TURN):
+            some = map(value_of, partitions[at : at + A_TURN])
+            page.add_rendered(family, zip(labels[at : at + A_TURN], some, strict=True))
             yield others_first(world)
-    for (name, what), series in zip(fields.items(), samples, strict=True):
-        add = page.counter if name.endswith("_total") else page.gauge
-        add(f"penstock_partition_{name}", what, series)
-        yield others_first(world)
 
 
 # -- groups --------------------------------------------------------------------------------------------

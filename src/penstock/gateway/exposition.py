@@ -46,12 +46,23 @@ class Page:
         self._head(name, "gauge", what)
         self._add(name, samples)
 
+    def begin(self, name: str, what: str) -> None:
+        """A family whose samples come with `add_rendered`, in portions: a counter if it is named like one."""
+        if name.endswith(_TOTAL):
+            self.counter(name, what, ())
+        else:
+            self.gauge(name, what, ())
+
+    def add_rendered(self, name: str, samples: Iterable[tuple[str, float]]) -> None:
+        """Samples with labels that were `rendered` before, because many families have the same."""
+        self._lines += [f"{name}{{{labels}}} {value!r}" for labels, value in samples]
+
     def histogram(self, name: str, what: str, samples: Iterable[tuple[Labels, Histogram]]) -> None:
         """Of seconds."""
         self._head(name, "histogram", what)
         append = self._lines.append
         for labels, histogram in samples:
-            inner = _inner(labels)
+            inner = rendered(labels)
             comma = "," if inner else ""
             below = 0
             for bound, count in zip(_BOUNDS, histogram.counts, strict=False):
@@ -76,10 +87,11 @@ class Page:
     def _add(self, name: str, samples: Iterable[Sample]) -> None:
         append = self._lines.append
         for labels, value in samples:
-            append(f"{name}{{{_inner(labels)}}} {value!r}" if labels else f"{name} {value!r}")
+            append(f"{name}{{{rendered(labels)}}} {value!r}" if labels else f"{name} {value!r}")
 
 
-def _inner(labels: Labels) -> str:
+def rendered(labels: Labels) -> str:
+    """Labels as they stand between braces."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
 
 

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 TURNS_MAX = 10_000
 """Topics whose turn is remembered; beyond, all begin anew."""
 
+RECORDS_A_TURN = 500
+"""Records of a long list that are looked at before others get their turn: some ten milliseconds of it."""
+
 RECORD_OVERHEAD_BYTES_MAX = 46
 """Lengths, deltas, attributes and count of headers of a record, each as long as it can get."""
 
@@ -204,17 +207,26 @@ class Producing:
         refused: dict[str, KafkaError],
         whole: "_Whole",
     ) -> None:
-        now_ms = self._context.world.now_ms()
         batches: dict[Partition, _Batch] = {}
-        for at, record in enumerate(records):
-            try:
-                if record.topic in refused:
-                    raise refused[record.topic]
-                self._add(session, at, record, batches, whole, now_ms)
-            except KafkaError as error:
-                whole.settled(at, error)
-        for partition, batch in batches.items():
-            batch.write(partition)
+        now_ms = self._context.world.now_ms()
+
+        def write_from(start: int) -> None:
+            end = min(start + RECORDS_A_TURN, len(records))
+            for at in range(start, end):
+                record = records[at]
+                try:
+                    if record.topic in refused:
+                        raise refused[record.topic]
+                    self._add(session, at, record, batches, whole, now_ms)
+                except KafkaError as error:
+                    whole.settled(at, error)
+            if end < len(records):
+                self._context.world.call_soon(lambda: write_from(end))
+                return
+            for partition, batch in batches.items():
+                batch.write(partition)
+
+        write_from(0)
 
     def _add(
         self,
@@ -261,10 +273,7 @@ def _check_not_internal(topic: str) -> None:
 
 
 def _checked(idempotency_key: str) -> bytes:
-    try:
-        key = idempotency_key.encode()
-    except UnicodeEncodeError:
-        key = b""
+    key = idempotency_key.encode() if _is_unicode(idempotency_key) else b""
     if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX:
         raise KafkaError(
             f"an idempotency key is text of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes in UTF-8",
@@ -280,6 +289,16 @@ def _check_headers(headers: Headers) -> None:
                 f"the header {HEADER} is where an idempotency key is kept, and cannot be given otherwise",
                 ErrorCode.INVALID_REQUEST,
             )
+        if not name.isascii() and not _is_unicode(name):
+            raise KafkaError("the name of a header is not valid Unicode", ErrorCode.INVALID_REQUEST)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -368,6 +387,8 @@ class _Batch:
         now_ms = self.deadline_ms - WAIT_MS_MAX
         self._number = partition.number
         try:
+            if not partition.is_leader:  # any more: others may have had their turn since it was chosen
+                raise KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.appended = partition.stage(memoryview(bytearray(self._builder.build())), ALL_IN_SYNC, now_ms)
         except KafkaError as error:
             self._tell(error)

@@ -5,7 +5,7 @@ that is as late, in the order of offsets; what comes behind it belongs to the ra
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
@@ -14,6 +14,9 @@ from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
 from penstock.handlers.offsets import LOOKUPS_A_TURN
 from penstock.replica import Partition
+
+PARTITIONS_A_TURN: Final = 500
+"""Looked at, where nothing is looked up, before others get their turn."""
 
 
 class Ends(NamedTuple):
@@ -52,12 +55,11 @@ def resolve(context: Context, partitions: Sequence[Partition], ends: Ends) -> St
     """The ranges of partitions, as they are now."""
     check_ends(ends)
     lookups = (ends.since_ms is not None) + (ends.before_ms is not None)
-    done, ranges = 0, []
-    for partition in partitions:
+    a_turn = LOOKUPS_A_TURN // lookups if lookups else PARTITIONS_A_TURN
+    ranges = []
+    for count, partition in enumerate(partitions, 1):
         ranges.append(_range(partition, ends))
-        done += lookups
-        if done >= LOOKUPS_A_TURN:
-            done = 0
+        if count % a_turn == 0:
             yield others_first(context.world)
     return ranges
 

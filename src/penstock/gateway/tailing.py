@@ -13,12 +13,9 @@ from collections.abc import Iterable, Mapping
 from penstock.base.ids import Offset
 from penstock.base.later import Later
 from penstock.base.world import Timer, World
-from penstock.gateway.reading import read
+from penstock.gateway.walking import Walk
 from penstock.records import Record
 from penstock.replica import Partition
-
-TURN_BYTES = 1 << 16
-"""Of the log, decoded before others get their turn."""
 
 
 class Following:
@@ -33,6 +30,8 @@ class Following:
         """The next offset of each partition, by number."""
         self._ready: dict[int, None] = {}
         """Partitions that may have more to read, the one that waits longest first."""
+        self._walks: dict[int, Walk] = {}
+        """Through partitions of which something was read, and not all that is known to be there."""
         self._waiting: Later[bool] | None = None
         self._timer: Timer | None = None
         self._watches: list[_Watch] = []
@@ -59,13 +58,17 @@ class Following:
             number = next(iter(self._ready))
             del self._ready[number]
             partition = self._partitions[number]
-            offset = max(self.positions[number], partition.log.log_start)
-            if offset >= partition.last_stable:
-                continue
-            records, after = read(partition, offset, records_max=1 << 30, bytes_max=TURN_BYTES)
-            self.positions[number] = after
-            if after < partition.last_stable:
-                self._ready[number] = None
+            walk = self._walks.pop(number, None)
+            if walk is None or walk.position < partition.log.log_start:
+                start = max(self.positions[number], partition.log.log_start)
+                if start >= partition.last_stable:
+                    continue
+                walk = Walk(partition, start, partition.last_stable)
+            records = walk.some()
+            self.positions[number] = walk.position
+            self._ready[number] = None  # as the last
+            if not walk.is_over:
+                self._walks[number] = walk
             if records:
                 return number, records
         return None

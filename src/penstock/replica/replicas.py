@@ -254,9 +254,7 @@ class Replicas:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             log = partition.log
-            self.gone.add(
-                log.written_bytes, log.written_records, partition.bytes_out, partition.messages_out
-            )
+            self.gone.add(log.written_bytes, log.written_records, partition.bytes_out, partition.messages_out)
             self._forget(partition)
             partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         held = self.directory.logs.get(name)

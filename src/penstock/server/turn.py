@@ -78,8 +78,9 @@ class Turn:
 
     def _schedule(self) -> None:
         self._is_scheduled = True
-        if not self.metrics.turn_began_ns:
-            self.metrics.turn_began_ns = self.clock_ns()
+        metrics = self.metrics
+        if not metrics.turn_began_ns:
+            metrics.turn_began_ns = self.clock_ns()
         self._world.call_soon(self._end)
 
     def _end(self) -> None:

@@ -1,9 +1,11 @@
 """`penstock up`: a node in a process of its own, from the command to the exit code.
 
-Standard output gets one line, when the node serves: `penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080
-line=127.0.0.1:9090`; a door that is off is left out. Everything else is log lines on standard error. The first SIGTERM,
-SIGINT or SIGHUP stops the node cleanly; a second one ends the process at once, as a crash would, which loses nothing
-that was acknowledged.
+Standard output gets one line, when the node serves, without the doors that are off:
+
+    penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080 line=127.0.0.1:9090
+
+Everything else is log lines on standard error. The first SIGTERM, SIGINT or SIGHUP stops the node cleanly; a second
+one ends the process at once, as a crash would, which loses nothing that was acknowledged.
 
     0    stopped cleanly
     1    a failure ended it: the disk refused, or a part of it broke

@@ -120,12 +120,13 @@ class LoopWorld:
         self._helper_works += 1
         self._unfinished += 1
 
+        def let_go() -> None:
+            minder.submit(self._helper.let_go)  # it waits for the process's end
+
         def finished(result: T | None, error: Exception | None) -> None:
             self._helper_works -= 1
             if not self._helper_works:
-                self._helper_timer = self.call_later(
-                    HELPER_IDLE_MS, lambda: minder.submit(self._helper.let_go)
-                )
+                self._helper_timer = self.call_later(HELPER_IDLE_MS, let_go)
             done(result, error)
 
         minder.submit(self._run, lambda: self._helper.run(data), finished)

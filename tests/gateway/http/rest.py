@@ -36,7 +36,7 @@ def write(
             partition,
             on_delivery=lambda error, _: failed.append(error) if error else None,
             headers=list(headers),
-            **({} if timestamps is None else {"timestamp": timestamps[index]}),
+            timestamp=0 if timestamps is None else timestamps[index],
         )
     assert client.flush(30) == 0
     assert not failed

@@ -1,5 +1,6 @@
 """A range of a topic as a data frame, with one URL: pandas, Polars, DuckDB, pyarrow."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -244,21 +245,10 @@ def test_file_does_not_change_under_its_reader_while_the_topic_grows(
     assert (late.status_code, late.content) == (200, fresh.content)
 
 
-def test_files_go_when_the_node_stops(tmp_path: Path) -> None:
-    with Broker(http=True, data=tmp_path) as broker:
-        broker.create_topic("orders")
-        with client_of(broker) as http:
-            assert http.get("/topics/orders/records.parquet").status_code == 200
-        exports = tmp_path / "meta" / "exports"
-        assert len(list(exports.iterdir())) == 1
-        broker.stop()
-        assert list(exports.iterdir()) == []
-
-
 # -- the node ---------------------------------------------------------------------------------------------
 
 
-def test_node_itself_never_loads_arrow(tmp_path: Path) -> None:
+def test_node_itself_never_loads_arrow_and_leaves_no_file_behind(tmp_path: Path) -> None:
     with Process(data=tmp_path, http=True) as node:
         with httpx.Client(base_url=node.http_url, timeout=30) as http:
             assert http.post("/topics", json={"name": "orders"}).status_code == 201
@@ -267,6 +257,10 @@ def test_node_itself_never_loads_arrow(tmp_path: Path) -> None:
         loaded = Path(f"/proc/{node.pid}/maps").read_text()
         assert "libarrow" not in loaded
         assert "numpy" not in loaded
+        exports = tmp_path / "meta" / "exports"
+        assert len(list(exports.iterdir())) == 1
+        node.stop()
+        assert list(exports.iterdir()) == []
 
 
 def test_node_without_the_extra_says_what_to_install() -> None:
@@ -289,3 +283,14 @@ with Broker(http=True) as broker:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert "pip install 'penstock[spark]'" in ran.stdout, ran.stderr
+
+
+def test_documented_data_frames_are_what_they_are_said_to_be(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "http-rest.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example.replace("http://127.0.0.1:8080", broker.http_url), {})
+    shown = capsys.readouterr().out
+    assert "commit_transaction" in shown
+    assert str(COUNT - 1) in shown

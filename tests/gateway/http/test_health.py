@@ -78,6 +78,7 @@ def test_a_full_disk_is_a_reason_not_to_be_ready(broker: Broker, scene: Scene) -
         assert (status, ready["status"]) == (503, "unavailable")
         [problem] = ready["problems"]
         assert problem["code"] == "disk_full"
+        assert ready["error"] == {"code": "unavailable", "message": problem["message"]}
         assert str(DISK_USABLE_BYTES_MIN - 1) in problem["message"]
         assert get_json(broker, "/health")[0] == 503
         assert get_json(broker, "/health/live")[0] == 200

@@ -1,6 +1,8 @@
 """Key files: what was written is found, nothing else is, and damage is noticed."""
 
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -19,10 +21,11 @@ from penstock.gateway.idempotency.keyfile import (
     read_written,
     write_key_file,
 )
-from penstock.gateway.idempotency.manifest import FileNote
+from penstock.gateway.idempotency.manifest import FileNote, Manifest
 from penstock.gateway.idempotency.merging import Source, merge_key_files
+from penstock.server.child import Child
 from penstock.storage.openfiles import OpenFiles
-from penstock.vfs import MemoryDisk, Vfs
+from penstock.vfs import MemoryDisk, RealDisk, Vfs
 
 PATH = "/1.keys"
 
@@ -159,6 +162,32 @@ def test_a_merged_file_has_the_latest_of_what_still_counts(
     found = list(read_entries(disk.open("/merged.keys")))
     assert found == sorted(entry(key, *place) for key, place in model.items())
     assert all(len(each) == ENTRY_BYTES for each in found)
+
+
+def test_files_are_merged_in_a_process_of_their_own(tmp_path: Path) -> None:
+    disk, directory = RealDisk(), str(tmp_path / "keys")
+    manifest = saving.create(disk, directory, Manifest("orders"))
+    model: Keys = {}
+    for seed in range(3):
+        keys = some_keys(400, seed)
+        model |= keys
+        packed = {digest: PLACE.pack(*place) for digest, place in keys.items()}
+        manifest = saving.save(disk, directory, manifest, packed, {"0": seed})
+    plan = saving.Tidying(0, 3, 10, 1200)
+    merged: Manifest = Child(partial(saving.merge, disk, directory, manifest, plan)).run()
+    [one] = merged.files
+    assert merged.covered == {"0": 2}
+    assert (one.entries, one.oldest_ms) == (1170, 10)
+    file = KeyFile(f"{directory}/{one.name}", Filters(OpenFiles(disk)))
+    for digest, place in model.items():
+        assert file.find(digest) == (place if place.timestamp >= 10 else None)
+
+    raw = disk.open(f"{directory}/{one.name}", write=True)
+    raw.pwrite([b"\xff"], PAGE_BYTES + 100)
+    plan = saving.Tidying(0, 1, 10, 1200)
+    with pytest.raises(CorruptKeyFile, match=one.name) as caught:
+        Child(partial(saving.merge, disk, directory, merged, plan)).run()
+    assert caught.value.path == f"{directory}/{one.name}"
 
 
 def note(entries: int, oldest_ms: int = 100, newest_ms: int = 100) -> FileNote:

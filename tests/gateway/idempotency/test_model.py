@@ -104,7 +104,7 @@ class Run:
 
 @pytest.mark.parametrize("topic", sorted(TOPICS))
 def test_a_key_has_one_place_whatever_happens(topic: str) -> None:
-    @settings(max_examples=settings().max_examples // 5)
+    @settings(max_examples=settings().max_examples // 3)
     @given(steps)
     def holds(played: list[Step]) -> None:
         run = Run(topic)

@@ -113,6 +113,22 @@ def test_messages_to_a_topic_that_is_being_made_keep_their_order(node: StillNode
         reader.say(b"ACK\n")
 
 
+def test_no_message_passes_one_whose_topic_is_being_made(node: StillNode, line: StillLine) -> None:
+    """Others make topics too, so that the second message's question to the controller is answered after the first's:
+    a third would find the topic there, and not ask."""
+    node.create_topic("known")
+    other = StillLine(node)
+    line.say(topic_of(b"x", b"known"))
+    for number in range(20):
+        line.say(topic_of(b"%d" % number))
+        other.say(topic_of(b"x", b"other-%d" % number))
+        node.world.advance(0.4)
+    assert line.heard(1000).count(b"+OFFSET") == 21
+
+    said = StillLine(node).ask(b"orders:g:-1\n" + b"ACK\n" * 19, ms=5000)
+    assert re.findall(rb" k\n(\d+)", said.replace(b"+OK", b"")) == [b"%d" % number for number in range(20)]
+
+
 def test_the_reply_waits_for_the_disk(node: StillNode, line: StillLine) -> None:
     node.create_topic("orders")
     node.world.beside_ms = 50

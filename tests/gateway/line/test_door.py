@@ -333,24 +333,9 @@ def test_a_line_without_end_and_a_huge_length_end_the_connection(broker: Broker,
 # -- kill -9 ---------------------------------------------------------------------------------------------
 
 
-class LineProcess(Process):
-    """`penstock up` with the line protocol."""
-
-    line_port = 0
-
-    def start(self) -> "LineProcess":
-        self._arguments = ("--http", "off", "--line", f"127.0.0.1:{self.line_port}")
-        self.launch()
-        line = self.read_line()
-        ready = re.fullmatch(r"penstock ready kafka=127\.0\.0\.1:(\d+) line=127\.0\.0\.1:(\d+)\n", line)
-        assert ready is not None, f"expected a ready line, got {line!r}; it said:\n{self.stderr}"
-        self.port, self.line_port = int(ready[1]), int(ready[2])
-        return self
-
-
 def test_after_kill_9_a_stream_goes_on_at_the_first_message_that_is_not_acknowledged(tmp_path: Path) -> None:
     values = [b"%d" % number for number in range(12)]
-    with LineProcess(data=tmp_path / "data") as penstock:
+    with Process(data=tmp_path / "data", line=True) as penstock:
         client = LineClient("127.0.0.1", penstock.line_port, timeout_s=WAIT_S_MAX)
         client.produce_many("orders", [(b"k", each) for each in values])
         seen: list[int] = []

@@ -145,4 +145,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=settings.default.max_examples // 4)
+TestHistories.settings = settings(max_examples=settings.default.max_examples // 5)

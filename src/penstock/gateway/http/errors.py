@@ -122,7 +122,7 @@ STATUSES: Final[dict[ErrorCode, int]] = {
 }
 """What is not in it is a fault of the node: 500."""
 
-ALWAYS: Final = (400, 403, 405, 406, 413, 415, 500, 503, 504)
+ALWAYS: Final = (400, 403, 405, 406, 413, 414, 415, 431, 500, 503, 504)
 """What any request may end with."""
 
 

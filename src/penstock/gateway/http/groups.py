@@ -38,6 +38,10 @@ from penstock.records.structs import CorruptStruct
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
 NAME_MAX: Final = 2**15 - 1
+"""Of a group, in bytes: as the protocol counts them."""
+AFTER_MAX: Final = 4_096
+"""Of a name behind the `?`, in characters: all of the target fits 64 KB, encoded as it may be."""
+
 PARTITIONS_A_TURN: Final = 500
 
 _DEAD: Final = "Dead"
@@ -326,7 +330,7 @@ ROUTES = (
         "groups",
         "Groups whose coordinator is this node, by name.",
         query=(
-            Query("after", str, "Begin behind this name.", max=NAME_MAX),
+            Query("after", str, "Begin behind this name.", max=AFTER_MAX),
             Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
             Query("state", str, "Only those in this state: Stable, Empty, ...", max=64),
             Query("type", str, "Only those that speak this protocol.", one_of=("classic", "consumer")),

@@ -1,4 +1,4 @@
-"""GET /health and its two halves, for people, load balancers and whoever restarts what does not live."""
+"""GET /health and its two halves, for people, load balancers, and whoever restarts what does not live."""
 
 import msgspec
 
@@ -43,7 +43,7 @@ def health(gateway: Gateway, _: Request) -> Steps[Answer]:
         up_ns // 1_000_000,
         found,
     )
-    return json(answer, 503 if found else 200)
+    return _answer(answer, found)
 
 
 def live(_gateway: Gateway, _: Request) -> Answer:
@@ -52,7 +52,15 @@ def live(_gateway: Gateway, _: Request) -> Answer:
 
 def ready(gateway: Gateway, _: Request) -> Steps[Answer]:
     found = yield from problems(gateway.context, gateway.directory)
-    return json(Ready(UNAVAILABLE if found else OK, found), 503 if found else 200)
+    return _answer(Ready(UNAVAILABLE if found else OK, found), found)
+
+
+def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
+    """The same whatever is found; and where something is, an error as all others are, too."""
+    if not found:
+        return json(answer)
+    error = {"code": UNAVAILABLE, "message": "; ".join(each.message for each in found)}
+    return json({"error": error, **msgspec.structs.asdict(answer)}, 503)
 
 
 ROUTES = (

@@ -104,7 +104,7 @@ class Route(NamedTuple):
     """What the body of a good response is, as msgspec encodes it."""
     status: int = 200
     errors: Sequence[int] = ()
-    """Statuses that it may end with, besides what any request may: 400, 405, 406, 413, 415, 500, 503."""
+    """Statuses that it may end with, besides what any request may (`errors.ALWAYS`)."""
     content_types: Sequence[str] = (JSON,)
     """Of a good response."""
 

@@ -30,11 +30,22 @@ PARTITION_MAX = 2**31 - 1
 _encode = Encoder().encode
 
 
+Base64: TypeAlias = Annotated[
+    bytes,
+    Meta(
+        extra_json_schema={
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+            "examples": ["cGFpZA=="],
+        }
+    ),
+]
+
+
 class ProduceHeader(Struct, forbid_unknown_fields=True):
     """A record's header. There may be several with one key, and their order is kept."""
 
     key: str
-    value: bytes | None = None
+    value: Base64 | None = None
 
 
 class ProduceRecord(Struct, forbid_unknown_fields=True):
@@ -46,12 +57,13 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
             min_length=1,
             max_length=NAME_LENGTH_MAX,
             description="Made on first use, with `num.partitions` partitions.",
+            extra_json_schema={"pattern": "^[a-zA-Z0-9._-]+$", "examples": ["orders"]},
         ),
     ]
     value: Annotated[
-        bytes | None, Meta(description="null is a tombstone: it deletes the key where a topic is compacted.")
+        Base64 | None, Meta(description="null is a tombstone: it deletes the key where a topic is compacted.")
     ]
-    key: Annotated[bytes | None, Meta(description="Records with the same key go to the same partition.")] = (
+    key: Annotated[Base64 | None, Meta(description="Records with the same key go to the same partition.")] = (
         None
     )
     idempotency_key: Annotated[
@@ -66,7 +78,7 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
     ] = None
     headers: Annotated[
         Annotated[list[ProduceHeader], Meta(max_length=HEADERS_MAX)]
-        | Annotated[dict[str, bytes | None], Meta(max_length=HEADERS_MAX)],
+        | Annotated[dict[str, Base64 | None], Meta(max_length=HEADERS_MAX)],
         Meta(description="A list of headers, or an object where each key comes once."),
     ] = []
 

@@ -38,14 +38,12 @@ from penstock.gateway.http.paths import partition_in, topic_in
 from penstock.gateway.http.ranged import whole_or_part
 from penstock.gateway.moments import parse_moment
 from penstock.gateway.ranges import Ends, Range, resolve
-from penstock.gateway.reading import read
 from penstock.gateway.shown import DECODINGS, RecordShown, show
 from penstock.gateway.steps import Steps
 from penstock.gateway.topics import find_partition
+from penstock.gateway.walking import Walk
 from penstock.handlers.context import Context, Operation
 from penstock.handlers.log_admin import new_start
-from penstock.records import Record
-from penstock.replica import Partition
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -60,8 +58,8 @@ FORMATS: Final = {
 
 CONTENT_TYPES: Final = tuple(FORMATS.values())
 
-TURN_BYTES: Final = 1 << 17
-"""Of the log, decoded before others get their turn: a millisecond or two for small records."""
+SPANS_A_TURN: Final = 100
+"""Partitions whose aborted transactions are looked up before others get their turn."""
 
 PAGE_RECORDS: Final = 1_000
 PAGE_RECORDS_MAX: Final = 10_000
@@ -211,12 +209,12 @@ def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page
     left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
     shown: list[RecordShown] = []
-    for partition, start, stop in ranges:
-        offset = start
-        while offset < stop:
+    for each in ranges:
+        walk, number = Walk(*each), each.partition.number
+        while not walk.is_over:
             if left <= 0 or bytes_left <= 0:
-                return Page(shown, (partition.number, offset))
-            records, offset = _portion(partition, offset, stop, left)
+                return Page(shown, (number, walk.position))
+            records = walk.some(left)
             fitting = 0
             for record in records:
                 cost = RECORD_COST + len(record.key or b"") + len(record.value or b"")
@@ -224,27 +222,12 @@ def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page
                     break
                 bytes_left -= cost
                 fitting += 1
-            shown += show(partition.number, records[:fitting], asked.decoding)
+            shown += show(number, records[:fitting], asked.decoding)
             left -= fitting
             if fitting < len(records):
-                return Page(shown, (partition.number, records[fitting].offset))
+                return Page(shown, (number, records[fitting].offset))
             yield others_first(context.world)
     return Page(shown, None)
-
-
-def _portion(
-    partition: Partition, offset: Offset, stop: Offset, records_max: int
-) -> tuple[list[Record], Offset]:
-    """Some records of a range, and where to go on."""
-    portion = read(partition, offset, records_max=records_max, bytes_max=TURN_BYTES)
-    records = portion.records
-    if records and records[-1].offset >= stop:
-        records = [each for each in records if each.offset < stop]
-        return records, stop
-    if portion.next_offset <= offset:
-        # What can be read never shrinks while a partition is led here.
-        raise KafkaError(f"{partition.name} cannot be read at {offset} now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return records, min(portion.next_offset, stop)
 
 
 # -- lines and files ---------------------------------------------------------------------------------------------
@@ -261,12 +244,12 @@ def _other_forms(
 def _lines(context: Context, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
     left = asked.limit if asked.limit is not None else 1 << 62
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
-    for partition, start, stop in ranges:
-        offset = start
-        while offset < stop and left > 0 and bytes_left > 0:
-            records, offset = _portion(partition, offset, stop, left)
+    for each in ranges:
+        walk = Walk(*each)
+        while not walk.is_over and left > 0 and bytes_left > 0:
+            records = walk.some(left)
             if records:
-                lines = _encode_lines(show(partition.number, records, asked.decoding))
+                lines = _encode_lines(show(each.partition.number, records, asked.decoding))
                 left -= len(records)
                 bytes_left -= len(lines)
                 out.write(lines)
@@ -283,9 +266,14 @@ def _file(
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
     wanted = gateway.exports.pinned(reader) if "range" in request.headers else None
     if wanted is None:
+        spans = []
+        for count, each in enumerate(ranges, 1):
+            spans.append(_span(each))
+            if count % SPANS_A_TURN == 0:
+                yield others_first(gateway.context.world)
         wanted = Wanted(
             content_type,
-            tuple(map(_span, ranges)),
+            tuple(spans),
             asked.columns,
             asked.decoding != "base64",
             asked.limit,

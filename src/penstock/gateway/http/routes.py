@@ -1,41 +1,42 @@
 """All routes: what each module serves, and the description of it."""
 
-import logging
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 
-from penstock.gateway.http import docs_page, openapi
+from penstock.gateway.http import (
+    cluster,
+    configs,
+    consuming,
+    docs_page,
+    explorer,
+    groups,
+    health,
+    metrics,
+    openapi,
+    produce,
+    records,
+    tail,
+    topics,
+)
 from penstock.gateway.http.messages import Request, Response, Route
 
-MODULES = (
-    "produce",
-    "consuming",
-    "topics",
-    "records",
-    "tail",
-    "configs",
-    "groups",
-    "cluster",
-    "explorer",
-    "health",
-    "metrics",
-)
-"""In the order in which they are described. Each has `ROUTES`."""
 
-
-@cache
 def all_routes() -> Sequence[Route]:
-    found: list[Route] = []
-    for name in MODULES:
-        module = f"{__package__}.{name}"
-        if find_spec(module) is not None:
-            try:
-                found += import_module(module).ROUTES
-            except Exception:  # TEMPORARY, while the modules are being written
-                logging.getLogger(__name__).exception("%s", module)
-    return (*found, *ROUTES)
+    """In the order in which they are described."""
+    return (
+        *produce.ROUTES,
+        *consuming.ROUTES,
+        *topics.ROUTES,
+        *records.ROUTES,
+        *tail.ROUTES,
+        *configs.ROUTES,
+        *groups.ROUTES,
+        *cluster.ROUTES,
+        *explorer.ROUTES,
+        *health.ROUTES,
+        *metrics.ROUTES,
+        *ROUTES,
+    )
 
 
 @cache

@@ -192,7 +192,13 @@ ROUTES = (
         "records",
         "Records as they come, as server-sent events; Last-Event-ID goes on where a stream broke off.",
         query=(
-            Query("from", str, "beginning, end, or with partition an offset.", default="end", max=20),
+            Query(
+                "from",
+                str,
+                "Where: `beginning`, `end`, or with `partition` an offset.",
+                default="end",
+                max=20,
+            ),
             Query("partition", int, "One partition; all of them unless given.", min=0, max=2**31 - 1),
             Query("decode", str, "How bytes are shown.", default="base64", one_of=DECODINGS),
         ),

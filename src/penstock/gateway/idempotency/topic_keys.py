@@ -394,6 +394,8 @@ class TopicKeys:
             if then is not None:
                 self._after_busy.append(then)
             return
+        if self._shared.is_stopped:
+            return
         covered = self._coverable()
         if self._is_new or (not self._recent and covered == self.manifest.covered):
             if then is not None:

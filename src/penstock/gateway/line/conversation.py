@@ -113,8 +113,8 @@ class LineConversation:
         """It is being carried out."""
         self._begun: tuple[str, int] | None = None
         """What it is, and when it began, for metrics."""
-        self._is_creating = False
-        """The message that is being written needs its topic first."""
+        self._creating: _Replies | None = None
+        """Of a message that needs its topic made first."""
         self._stream: Stream | None = None
         self._quiet: Timer | None = None
         """Runs for a second after `+EMPTY`, during which there is no other."""
@@ -173,7 +173,7 @@ class LineConversation:
         return (
             self._next is not None
             or self._is_alone
-            or self._is_creating
+            or self._creating is not None
             or self._is_giving_way
             or self._open >= OPEN_MAX
             or self._open_bytes >= OPEN_BYTES_MAX
@@ -296,12 +296,11 @@ class LineConversation:
         else:
             # A second message would find the topic made, and be written while the first still waits for its turn.
             self._write()
-            self._is_creating = True
             self._gathered.append(NewRecord(topic, key, value))
             self._gathered_bytes = length
-            self._write()
+            self._write(makes_topic=True)
 
-    def _write(self) -> None:
+    def _write(self, *, makes_topic: bool = False) -> None:
         """Have what was gathered written, and its replies sent when it is durable."""
         records = self._gathered
         if not records:
@@ -309,6 +308,8 @@ class LineConversation:
         replies = _Replies(len(records), self._gathered_bytes)
         self._gathered, self._gathered_bytes = [], 0
         self._replies.append(replies)
+        if makes_topic:
+            self._creating = replies
         self._open += replies.count
         self._open_bytes += replies.size
         replies.since_ns = self._context.world.clock_ns()
@@ -322,7 +323,8 @@ class LineConversation:
     def _written(self, replies: _Replies, outcomes: Sequence[Outcome]) -> None:
         self._open -= replies.count
         self._open_bytes -= replies.size
-        self._is_creating = False
+        if self._creating is replies:
+            self._creating = None
         if self._is_over:
             return
         replies.text = b"".join(

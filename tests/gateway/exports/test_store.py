@@ -1,0 +1,160 @@
+"""Files for readers: made once, one after the other, and gone when nobody asks for them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.worlds import StillWorld
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.gateway.exports import store
+from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
+from penstock.gateway.exports.store import KEPT_MS, WAITING_MAX, Export, Exports
+from penstock.gateway.http.messages import HttpError
+from penstock.gateway.steps import Running
+from penstock.vfs import MemoryDisk, read_file
+
+
+def wanted(number: int) -> Wanted:
+    return Wanted(PARQUET, (Span("t", b"", 0, "/logs/t-0", 0, 0, number),))
+
+
+class Scene:
+    """A store, with a child that writes what it is asked for, or refuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = StillWorld(beside_ms=10)
+        self.vfs = MemoryDisk()
+        self.made: list[int] = []
+        self.refusal: Refused | Exception | None = None
+        monkeypatch.setattr(store, "make_file", self.make)
+        directory = SimpleNamespace(vfs=self.vfs, layout=SimpleNamespace(meta="/meta"))
+        context: Any = SimpleNamespace(world=self.world, replicas=SimpleNamespace(directory=directory))
+        self.exports = Exports(context)
+
+    def make(self, vfs: Any, asked: Wanted, path: str) -> Made | Refused:
+        self.made.append(asked.spans[0].stop)
+        if isinstance(self.refusal, Exception):
+            raise self.refusal
+        if self.refusal is not None:
+            return self.refusal
+        file = vfs.open(path, write=True, create=True)
+        file.pwrite([b"%d" % asked.spans[0].stop], 0)
+        file.close()
+        return Made(asked.spans[0].stop, 1, None)
+
+    def ask(self, number: int, reader: str = "r") -> tuple[list[Any], Running[Export]]:
+        answers: list[Any] = []
+        return answers, Running(self.exports.get(reader, wanted(number)), answers.append, answers.append)
+
+    def files(self) -> list[str]:
+        return [each.name for each in self.vfs.list_dir("/meta/exports")]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_file_is_made_once_for_all_who_ask(scene: Scene) -> None:
+    first, second = scene.ask(5)[0], scene.ask(5, "another")[0]
+    scene.world.advance(10)
+    [export], [same] = first, second
+    assert export == same
+    assert scene.made == [5]
+    assert read_file(scene.vfs, export.path) == b"5"
+    [again] = scene.ask(5)[0]
+    assert again == export
+
+
+def test_files_are_made_one_after_the_other(scene: Scene) -> None:
+    answers = [scene.ask(number)[0] for number in (1, 2, 3)]
+    scene.world.advance(10)
+    assert [len(each) for each in answers] == [1, 0, 0]
+    scene.world.advance(20)
+    assert [len(each) for each in answers] == [1, 1, 1]
+
+
+def test_too_many_that_wait_are_told_to_come_again(scene: Scene) -> None:
+    for number in range(WAITING_MAX + 1):
+        scene.ask(number)
+    [refused] = scene.ask(99)[0]
+    assert isinstance(refused, HttpError)
+    assert refused.status == 503
+    scene.world.advance(10 * (WAITING_MAX + 1))
+    [served], _ = scene.ask(0)
+    assert isinstance(served, Export)
+
+
+def test_what_nobody_waits_for_any_more_is_not_made(scene: Scene) -> None:
+    scene.ask(1)
+    scene.ask(2)[1].cancel()
+    scene.world.advance(100)
+    assert scene.made == [1]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "gone"), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (OSError("the child died"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_refusal_is_told_and_the_next_may_succeed(
+    scene: Scene, refusal: Refused | Exception, code: ErrorCode
+) -> None:
+    scene.refusal = refusal
+    answers = scene.ask(1)[0]
+    scene.world.advance(10)
+    [error] = answers
+    assert isinstance(error, KafkaError)
+    assert error.code is code
+    assert scene.files() == []
+    scene.refusal = None
+    answers = scene.ask(1)[0]
+    scene.world.advance(10)
+    assert isinstance(answers[0], Export)
+
+
+def test_file_goes_when_nobody_asked_for_it_lately_and_stays_while_somebody_does(scene: Scene) -> None:
+    for number in (1, 2):
+        scene.ask(number)
+    scene.world.advance(20)
+    scene.world.advance(KEPT_MS - 100)
+    scene.ask(2)
+    scene.world.advance(KEPT_MS / 2)
+    assert scene.files() == ["2.parquet"]
+    scene.world.advance(2 * KEPT_MS)
+    assert scene.files() == []
+    assert scene.world.is_idle
+
+
+def test_oldest_files_go_where_there_is_too_much(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "KEPT_BYTES_MAX", 2)
+    for number in (1, 2, 3):
+        scene.ask(number)
+        scene.world.advance(10)
+    assert scene.files() == ["2.parquet", "3.parquet"]
+
+
+def test_reader_is_given_the_file_that_it_had(scene: Scene) -> None:
+    assert scene.exports.pinned("r") is None
+    scene.ask(1)
+    scene.world.advance(10)
+    scene.ask(2, "another")
+    scene.world.advance(10)
+    assert scene.exports.pinned("r") == wanted(1)
+    assert scene.exports.pinned("another") == wanted(2)
+    scene.world.advance(3 * KEPT_MS)
+    assert scene.exports.pinned("r") is None
+
+
+def test_nothing_is_left_behind_by_this_life_or_by_the_last(scene: Scene) -> None:
+    scene.vfs.make_dirs("/meta/exports")
+    scene.vfs.open("/meta/exports/9.parquet", write=True, create=True).close()
+    scene.ask(1)
+    scene.world.advance(10)
+    assert scene.files() == ["1.parquet"]
+    scene.exports.stop()
+    assert scene.files() == []
+    assert scene.world.is_idle
