@@ -10,6 +10,9 @@ from tests.gateway.http.rest import client_of, error_of
 
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.xdist_group("http-configs")
+"""One broker serves them all."""
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:

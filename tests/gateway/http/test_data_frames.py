@@ -1,5 +1,6 @@
 """A range of a topic as a data frame, with one URL: pandas, Polars, DuckDB, pyarrow."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -19,9 +20,16 @@ from tests.processes import Process
 
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.xdist_group("http-data-frames")
+"""One broker serves them all."""
+
 START_MS = 1_700_000_000_000
 PARQUET = "application/vnd.apache.parquet"
 COUNT = 300
+
+PAGE = (Path(__file__).parents[3] / "docs" / "http-rest.md").read_text()
+ADDRESS = "http://127.0.0.1:8080"
+"""Where the examples of the page find a node."""
 
 
 @pytest.fixture(scope="module")
@@ -110,23 +118,33 @@ def test_polars_scans_only_what_a_query_needs(broker: Broker) -> None:
     assert lazy.select(pl.col("offset").max()).collect().item() == COUNT - 1
 
 
-def test_duckdb_reads_what_is_served(broker: Broker, http: httpx.Client, tmp_path: Path) -> None:
-    """DuckDB reaches HTTP through an extension that it downloads: it is used where it can be had, and a file that is
-    put together from parts, asked for as the extension asks for them, where it cannot."""
+@pytest.fixture(scope="module")
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB, with what it reads from HTTP with: loaded from a package, and not downloaded into somebody's home."""
+    package = importlib.util.find_spec("duckdb_extension_httpfs")
+    assert package is not None
+    assert package.origin is not None
+    [extension] = Path(package.origin).parent.rglob("*.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.execute(f"load '{extension}'")
+        yield connection
+
+
+def test_duckdb_reads_a_topic_with_one_url(broker: Broker, duck: duckdb.DuckDBPyConnection) -> None:
+    """DuckDB asks for the size, then for the end, then for the columns that the query has."""
     url = f"{broker.http_url}/topics/orders/records.parquet"
-    query = "select partition, count(*), min(\"timestamp\") from read_parquet('{}') group by 1 order by 1"
-    connection = duckdb.connect()
-    try:
-        connection.execute("install httpfs; load httpfs")
-    except duckdb.Error:
-        size = int(http.head(url).headers["content-length"])
-        half = size // 2
-        parts = [http.get(url, headers={"Range": each}) for each in (f"bytes=0-{half}", f"bytes={half + 1}-")]
-        assert [each.status_code for each in parts] == [206, 206]
-        url = str(tmp_path / "parts.parquet")
-        Path(url).write_bytes(b"".join(each.content for each in parts))
-    found = connection.execute(query.format(url)).fetchall()
-    assert [each[:2] for each in found] == [(0, COUNT), (1, 3)]
+    counted = duck.execute(f"select partition, count(*) from read_parquet('{url}') group by 1 order by 1")
+    assert counted.fetchall() == [(0, COUNT), (1, 3)]
+    values = duck.execute(f'select "value" from \'{url}\' order by partition, "offset"').fetchall()
+    assert [value for [value] in values] == [each[-1] for each in expected(broker)]
+    last = f"{broker.http_url}/topics/orders/partitions/0/records?format=parquet&decode=text&from_end=1"
+    assert duck.execute(f"select key from read_parquet('{last}')").fetchall() == [("zstd",)]
+
+
+def test_documented_query_runs(broker: Broker, duck: duckdb.DuckDBPyConnection) -> None:
+    [query] = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    found = duck.execute(query.replace(ADDRESS, broker.http_url)).fetchall()
+    assert sorted(found) == [(0, COUNT), (1, 3)]
 
 
 def test_arrow_stream_and_file_have_the_same_rows(broker: Broker, http: httpx.Client) -> None:
@@ -288,9 +306,8 @@ with Broker(http=True) as broker:
 def test_documented_data_frames_are_what_they_are_said_to_be(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "http-rest.md").read_text()
-    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(example.replace("http://127.0.0.1:8080", broker.http_url), {})
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(example.replace(ADDRESS, broker.http_url), {})
     shown = capsys.readouterr().out
     assert "commit_transaction" in shown
     assert str(COUNT - 1) in shown

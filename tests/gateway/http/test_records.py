@@ -11,6 +11,9 @@ from tests.gateway.http.rest import client_of, error_of, producer, write
 
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.xdist_group("http-records")
+"""One broker serves them all."""
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:

@@ -20,6 +20,9 @@ from penstock.gateway.topics import ensure_topic
 from penstock.handlers.context import Session
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.xdist_group("http-tail")
+"""One broker serves them all."""
+
 
 class Event(NamedTuple):
     id: str
