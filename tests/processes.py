@@ -117,7 +117,9 @@ class Process:
     def _doors(self) -> dict[str, str]:
         """In the environment, so that a flag of the test's own is stronger: no two tests may want one port."""
         return {
-            f"PENSTOCK_{name.upper()}_LISTENER": f"127.0.0.1:{self._ports[name]}" if name in self._ports else "off"
+            f"PENSTOCK_{name.upper()}_LISTENER": f"127.0.0.1:{self._ports[name]}"
+            if name in self._ports
+            else "off"
             for name in ("http", "line")
         }
 

@@ -49,7 +49,7 @@ def test_a_plain_start_loads_neither_the_parser_nor_what_only_others_need(tmp_pa
     (tmp_path / "data").write_text("")
     probe = (
         "import sys; from penstock.cli.main import run\n"
-        f"run(['up', '--data', {str(tmp_path / 'data')!r}, '--kafka', '127.0.0.1:0', '--http', ':0', '--line', ':0'])\n"
+        f"run(['up', '--data', {str(tmp_path / 'data')!r}, '--kafka', ':0', '--http', ':0', '--line', ':0'])\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

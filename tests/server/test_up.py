@@ -119,7 +119,11 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
             "num.partitions is 'none', expected a number (the environment's",
         ),
         ((), {"PENSTOCK_LOG": "loud"}, "PENSTOCK_LOG is 'loud', expected one of debug, info, warning, error"),
-        (("--http", "8080"), {}, "--http is '8080', expected HOST:PORT, such as 127.0.0.1:8080 or :8080, or off"),
+        (
+            ("--http", "8080"),
+            {},
+            "--http is '8080', expected HOST:PORT, such as 127.0.0.1:8080 or :8080, or off",
+        ),
         (("--line", "on"), {}, "--line is 'on', expected HOST:PORT, such as 127.0.0.1:9090 or :9090, or off"),
         (
             (),

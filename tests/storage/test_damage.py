@@ -106,6 +106,26 @@ def test_a_damaged_last_batch_is_a_torn_end() -> None:
     assert directory.reports[P].bytes_cut == len(whole[4])
 
 
+@pytest.mark.parametrize("torn", [0, 1, 50])
+def test_what_takes_the_place_of_synced_batches_that_are_gone_is_recovered_like_any_other(torn: int) -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk, ONE_SEGMENT)
+    log = directory.create(P, now_ms=NOW_MS)
+    whole = [append(log, make_batch(3, size=90, fill=n)) for n in range(10)]
+    directory.checkpoint()
+    path = log.segments.active.ref.path
+    shorter = disk.kill_clone()
+    put(shorter, path, b"".join(whole[:4]))
+    log = open_small(shorter, ONE_SEGMENT).logs[P]
+    assert log.log_end == 12
+    kept = whole[:4] + [append(log, make_batch(2, size=97, fill=n)) for n in range(12)]
+    again = shorter.kill_clone()
+    if torn:
+        put(again, path, b"".join(kept)[:-torn])
+        kept.pop()
+    check_log(open_small(again, ONE_SEGMENT).logs[P], kept)
+
+
 def test_sound_batches_behind_a_hole_are_set_aside_not_destroyed() -> None:
     disk = MemoryDisk()
     log = open_small(disk, ONE_SEGMENT).create(P, now_ms=NOW_MS)

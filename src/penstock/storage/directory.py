@@ -563,13 +563,25 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     directory.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
     }
+    lowered = [
+        each
+        for each, log in directory.logs.items()
+        if each in points and log.recovery_point.offset < points[each].offset
+    ]
     if not is_ours:
         # From here on the points are ours. After a crash of our own they stay where they are: syncing all that
         # was recovered would make the start as slow as the disk, and the next checkpoint does it.
-        try:
-            directory.checkpoint()
-        except StorageError as error:
-            logger.warning("%s; what is there can be read", error)
+        _note(directory.checkpoint)
+    elif lowered:
+        # What was synced once is gone: after another crash nobody may take what comes in its place for that.
+        _note(lambda: directory._write_recovery_points(clean=False))
+
+
+def _note(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except StorageError as error:
+        logger.warning("%s; what is there can be read", error)
 
 
 def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset] | None:

@@ -6,7 +6,8 @@
         broker.create_topic("orders", partitions=3)
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-`Broker(http=True, line=True)` serves JSON over HTTP (`broker.http_url`) and the line protocol (`broker.line_port`) too.
+`Broker(http=True, line=True)` serves JSON over HTTP (`broker.http_url`) and the line protocol (`broker.line_port`)
+as well.
 
 With pytest installed, the fixtures `penstock_broker` (one for each test) and `penstock_session_broker` (one for the
 run) are there without an import; a fixture `penstock_settings` of your own, of session scope, sets their settings.

@@ -209,7 +209,7 @@ def schemathesis(scratch: Path, *arguments: str) -> subprocess.CompletedProcess[
 def test_what_the_description_says_is_so(tmp_path: Path) -> None:
     done = schemathesis(tmp_path, "--phases", "fuzzing", "--max-examples", "2")
     assert done.returncode == 0, done.stdout[-5000:]
-    assert "No issues found" in done.stdout or "passed" in done.stdout
+    assert re.search(r"\b[1-9]\d* generated, ", done.stdout), done.stdout[-5000:]
 
 
 @pytest.mark.long

@@ -231,20 +231,24 @@ def test_page_ends_where_its_bytes_do_but_has_a_record(broker: Broker, http: htt
     assert (len(first["records"]), first["next_offset"]) == (1, 1)
 
 
-def test_lines_of_a_long_range_come_in_order_and_whole(broker: Broker, http: httpx.Client) -> None:
+@pytest.fixture(scope="module")
+def long(broker: Broker) -> str:
     """More than sockets and buffers hold, so that the reader decides how fast it goes."""
     broker.create_topic("long")
     write(broker, "long", [b"%06d" % number + b"x" * 1000 for number in range(12_000)])
-    numbers = []
-    with http.stream("GET", "/topics/long/records.ndjson") as response:
+    return "/topics/long/records.ndjson"
+
+
+def test_lines_of_a_long_range_come_in_order_and_whole(http: httpx.Client, long: str) -> None:
+    with http.stream("GET", long) as response:
         numbers = [json.loads(line)["offset"] for line in response.iter_lines()]
     assert numbers == list(range(12_000))
 
 
-def test_client_that_leaves_in_the_middle_hurts_nobody(broker: Broker, http: httpx.Client) -> None:
-    with http.stream("GET", "/topics/long/records.ndjson") as response:
+def test_client_that_leaves_in_the_middle_hurts_nobody(http: httpx.Client, long: str) -> None:
+    with http.stream("GET", long) as response:
         next(response.iter_lines())
-    assert http.get("/topics/long/partitions/0/records?limit=1").status_code == 200
+    assert http.get(long, params={"limit": 1}).status_code == 200
 
 
 # -- forms ----------------------------------------------------------------------------------------------

@@ -2,6 +2,11 @@
 
 messages      requests, responses and errors, as routes see them
 routing       which function answers what; parameters and bodies are checked before it is called
+targets       paths and queries, cut and decoded
+negotiation   which form of an answer a client wants
+errors        what is wrong, as a status and JSON
 conversation  HTTP/1.1 on a wire
+heads         the first lines of responses
+routes        all routes, of all the modules here that are not named
 openapi       the description of all routes, at /openapi.json, and the page at /docs
 """
