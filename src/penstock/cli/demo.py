@@ -24,6 +24,7 @@ from typing import Final, TextIO
 from urllib.parse import unquote, urlsplit
 
 from penstock.base.ids import TopicPartition
+from penstock.cli.child import child_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_table
 from penstock.client.cluster import Cluster
@@ -39,7 +40,6 @@ SECONDS_WITHOUT_TERMINAL: Final = 20
 """How long it shows results where nobody can press Ctrl-C."""
 START_S_MAX: Final = 300.0
 CREATE_MS_MAX: Final = 10_000
-STOP_S_MAX: Final = 90.0
 CATCH_UP_S_MAX: Final = 60.0
 LINE_S: Final = 1.0
 
@@ -148,7 +148,10 @@ def _node(data: Path, say: "_Teller") -> Iterator[str]:
     arguments = ["up", "--data", str(data / "node"), "--kafka", "127.0.0.1:0"]
     arguments += ["--http", "127.0.0.1:0", "--line", "off"]
     say(f"$ penstock {' '.join(arguments)}")
-    with (data / "node.log").open("w") as log, _child(arguments, stdout=subprocess.PIPE, stderr=log) as child:
+    with (
+        (data / "node.log").open("w") as log,
+        child_of(arguments, stdout=subprocess.PIPE, stderr=log) as child,
+    ):
         assert child.stdout is not None
         ready = child.stdout.readline()
         if not ready:
@@ -162,34 +165,8 @@ def _pipeline(file: Path, say: "_Teller") -> Iterator["subprocess.Popen[str]"]:
     arguments = ["pipeline", "run", str(file)]
     say(f"$ penstock {' '.join(arguments)}")
     log = file.with_name("pipeline.log")
-    with log.open("w") as out, _child(arguments, stdout=out, stderr=out) as child:
+    with log.open("w") as out, child_of(arguments, stdout=out, stderr=out) as child:
         yield child
-
-
-@contextmanager
-def _child(arguments: list[str], stdout: int | TextIO, stderr: TextIO) -> Iterator["subprocess.Popen[str]"]:
-    """A command of Penstock's; stopped as Ctrl-C would, and killed only if that does nothing."""
-    # A session of its own: a Ctrl-C at the terminal reaches this process alone, which stops them in their order.
-    child = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
 
 
 class _Shop:

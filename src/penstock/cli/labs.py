@@ -5,24 +5,21 @@ cleanly. Everything it shows afterwards is read from the files that the node has
 `Claim`: if one does not hold, the lab fails.
 """
 
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.base.errors import KafkaError
+from penstock.cli.child import child_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, printable
 from penstock.client.admin import NewTopic, Resource, ResourceType, create_topics, describe_configs
 from penstock.client.cluster import Cluster
 from penstock.client.producer import Producer
 from penstock.client.settings import parse_address
-
-STOP_S_MAX: Final = 60.0
 
 
 class LabRecord(NamedTuple):
@@ -91,33 +88,17 @@ def command(data: str) -> list[str]:
 @contextmanager
 def _node(data: str) -> Iterator[str]:
     """A node as a child process; where its clients connect."""
-    with tempfile.TemporaryFile("w+") as complaints:
-        # A session of its own: a Ctrl-C at the terminal reaches the lab alone, which then stops the node.
-        child = subprocess.Popen(
-            [sys.executable, "-m", "penstock", *command(data)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-            start_new_session=True,
-        )
+    with (
+        tempfile.TemporaryFile("w+") as complaints,
+        child_of(command(data), stdout=subprocess.PIPE, stderr=complaints) as child,
+    ):
         assert child.stdout is not None
-        try:
-            ready = child.stdout.readline()
-            if not ready:
-                complaints.seek(0)
-                last = complaints.read().strip().rpartition("\n")[2]
-                raise Refused(f"the lab's node did not start: {last or 'it said nothing'}")
-            yield ready.split("kafka=")[1].split()[0]
-        finally:
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
-            try:
-                child.wait(STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-            child.stdout.close()
+        ready = child.stdout.readline()
+        if not ready:
+            complaints.seek(0)
+            last = complaints.read().strip().rpartition("\n")[2]
+            raise Refused(f"the lab's node did not start: {last or 'it said nothing'}")
+        yield ready.split("kafka=")[1].split()[0]
 
 
 # -- telling ----------------------------------------------------------------------------------------------

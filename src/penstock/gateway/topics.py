@@ -1,9 +1,10 @@
 """Topics as a door meets them: by a name that somebody sent."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.gateway.asking import check, decide
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
-from penstock.handlers.internal_topics import INTERNAL_TOPICS
+from penstock.handlers.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, automatic_topic
 from penstock.metadata import Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
@@ -28,11 +29,22 @@ def ensure_topic(context: Context, name: str) -> Steps[Topic]:
         "auto.create.topics.enable", context.image, context.settings
     ):
         raise KafkaError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    [created] = yield context.controller.submit(CreateTopics((NewTopic(name),)))
-    code, why = created.result
-    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        raise KafkaError(why or f"topic {name!r} could not be created", code)
+    yield from _create(context, NewTopic(name))
     return find_topic(context, name)
+
+
+def ensure_offsets_topic(context: Context) -> Steps[None]:
+    """Where groups keep what they commit, made with the first of them."""
+    if OFFSETS_TOPIC not in context.image.topics:
+        new = automatic_topic(OFFSETS_TOPIC, context.image, context.settings)
+        assert new is not None, f"{OFFSETS_TOPIC} is one that is created"
+        yield from _create(context, new)
+
+
+def _create(context: Context, topic: NewTopic) -> Steps[None]:
+    [created] = yield from decide(context, CreateTopics((topic,)))
+    if created.result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        check(created.result, f"topic {topic.name!r} could not be created")
 
 
 def find_partition(context: Context, topic: str, number: int) -> Partition:

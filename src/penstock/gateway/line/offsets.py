@@ -20,12 +20,10 @@ from penstock.coordinator.groups.requests import (
     Request,
     WantedOffset,
 )
-from penstock.gateway.asking import decide
 from penstock.gateway.steps import Steps, passed
+from penstock.gateway.topics import ensure_offsets_topic
 from penstock.handlers.context import Context
-from penstock.handlers.internal_topics import OFFSETS_TOPIC, automatic_topic
 from penstock.metadata import Topic
-from penstock.metadata.controller.requests import CreateTopics
 
 WAIT_MS_MAX = 10_000
 """How long a coordinator is waited for that is not there yet."""
@@ -69,8 +67,7 @@ def commit(context: Context, group: str, topic: Topic, offsets: Mapping[int, Off
 
 
 def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
-    if OFFSETS_TOPIC not in context.image.topics:
-        yield from _create_offsets_topic(context)
+    yield from ensure_offsets_topic(context)
     reply = yield context.groups.handle(group, request)
     waited_ms = 0
     while reply.code in _NOT_YET and waited_ms < WAIT_MS_MAX:
@@ -84,15 +81,6 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
         )
     _check(reply.code, group)
     return reply
-
-
-def _create_offsets_topic(context: Context) -> Steps[None]:
-    new = automatic_topic(OFFSETS_TOPIC, context.image, context.settings)
-    assert new is not None, f"{OFFSETS_TOPIC} is one that is created"
-    [created] = yield from decide(context, CreateTopics((new,)))
-    code, why = created.result
-    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        raise KafkaError(why or f"{OFFSETS_TOPIC} could not be created", code)
 
 
 def _members(context: Context, group: str) -> Steps[str]:

@@ -33,10 +33,9 @@ from penstock.coordinator.groups.consumer.member import (
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.gateway.membership.rights import member_of
 from penstock.gateway.steps import Steps, passed
+from penstock.gateway.topics import ensure_offsets_topic
 from penstock.handlers.context import Context
-from penstock.handlers.internal_topics import OFFSETS_TOPIC, automatic_topic
 from penstock.metadata.configs import broker_setting
-from penstock.metadata.controller.requests import CreateTopics
 
 logger = logging.getLogger(__name__)
 
@@ -126,13 +125,7 @@ class Seats:
     def coordinator(self, group_id: str) -> Steps[GroupCoordinator]:
         """The coordinator of a group, once it can be asked."""
         context = self._context
-        if OFFSETS_TOPIC not in context.image.topics:
-            new = automatic_topic(OFFSETS_TOPIC, context.image, context.settings)
-            assert new is not None, "the topic is one that is created"
-            [created] = yield context.controller.submit(CreateTopics((new,)))
-            code, why = created.result
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise KafkaError(why or f"{OFFSETS_TOPIC} could not be created", code)
+        yield from ensure_offsets_topic(context)
         shard = context.groups.shards.of(group_id)
         if shard.trouble is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             yield from self._wait_for_load(lambda: context.groups.shards.of(group_id).is_loaded)
