@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,26 @@ def test_the_commands_for_a_broker_run(broker: Broker) -> None:
     assert done.returncode == 0, done.stderr
     assert "customer-7 owes nothing: paid\n" in done.stdout
     assert "orders: 3 partitions" in done.stdout
+
+
+def test_the_commands_without_a_kafka_client_run() -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    with Broker(http=True) as broker:
+        commands = block("sh", "idempotency_key").replace("127.0.0.1:8080", broker.http_url)
+        done = subprocess.run(
+            ["sh", "-e", "-c", commands.replace("curl ", "curl -sf ") + "\n" + commands.splitlines()[0]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"offset":0}') == 2, "a try and another give the same"
+    assert '"value":"paid"' in done.stdout
+    assert '"status":"joined","assignments":{"orders":[0,1,2]}' in done.stdout
+    assert "penstock_requests_total" in done.stdout
 
 
 def test_the_example_with_a_kafka_client_runs(broker: Broker) -> None:
