@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Plugins by name: pytest would load those of every package that is installed, in each process, and rewrite the
+# asserts of all their modules, Penstock's own among them.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup \
+	--disable-plugin-autoload -p xdist -p hypothesispytest -p penstock.testing.plugin
 
 .PHONY: setup run test test-long check bench bench-spark clean
 
@@ -19,10 +23,10 @@ run: setup  ## the whole: a node, a stream of orders, a pipeline on Spark, its r
 	$(BIN)/penstock demo
 
 test: setup  ## what CI runs
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(PYTEST)
 
 test-long: setup  ## soaks and many seeds
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'long or not long' --hypothesis-profile=long
+	$(PYTEST) -m 'long or not long' --hypothesis-profile=long
 
 check: setup  ## what a reviewer would run
 	$(BIN)/ruff format --check src tests benchmarks

@@ -68,6 +68,10 @@ def describing(shell: Shell, protocol: str) -> None:
     topic, group = f"lag-{protocol}", f"lagging-{protocol}"
     filled(shell, topic)
     with member(shell, group, topic, protocol, reads=10) as consumer:
+        (described,) = shell.json("groups", "describe", group)["groups"]
+        told = [(e["committedOffset"], e["endOffset"], e["lag"]) for e in described["partitions"]]
+        assert (described["lag"], told) == (10, [(None, 5, 5), (None, 5, 5)]), "nothing is committed yet"
+        assert f"{group}: Stable, 1 member, lag 10\n" in shell("groups", "describe", group)
         consumer.commit(asynchronous=False)
         shell("produce", topic, "--partition", 1, stdin=b"a\nb\nc\n")
 

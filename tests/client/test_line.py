@@ -1,15 +1,19 @@
 """The line protocol's client: against a broker, and against servers that do not do what they should."""
 
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from penstock.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from penstock.client.line import IN_FLIGHT_MAX, LineClient, LineError
 from penstock.testing import Broker
+
+NUMBERS = itertools.count()
 
 ODD_KEYS = [None, b"-", b"", b"two words", b"100%", b"a\nb", b"\x00\xff", "Grüße".encode(), b"a:b", b"%41"]
 
@@ -133,6 +137,56 @@ def test_a_name_that_would_end_its_field_is_not_sent(client: LineClient, topic: 
         client.produce(topic, b"x")
     with pytest.raises(LineError, match="no name of a topic"):
         client.consume(topic, "g")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (None, "value is None, expected bytes: the line protocol has no tombstones"),
+        ("text", "value is str, expected bytes"),
+        ((b"k", "text"), "value is str, expected bytes"),
+        ((b"k", None), "no tombstones"),
+        (("key", b"v"), "key is str, expected bytes or None"),
+        ((b"k", b"v", b"w"), "value is tuple, expected bytes"),
+    ],
+)
+def test_what_is_no_message_is_told_and_the_next_command_has_its_own_reply(
+    broker: Broker, client: LineClient, message: Any, words: str
+) -> None:
+    topic = f"typed-{next(NUMBERS)}"
+    broker.create_topic(topic)
+    with pytest.raises(TypeError, match=words):
+        client.produce_many(topic, [b"0", message, b"2"])
+    client.produce_many(topic, [b"good", bytearray(b"bytes")])
+
+    with client.consume(topic, "g", until_empty=True) as messages:
+        found = [(each.value, each.ack())[0] for each in messages]
+    assert found[-2:] == [b"good", b"bytes"]
+    assert b"2" not in found
+
+
+def test_none_and_text_are_no_values(client: LineClient) -> None:
+    for value in (None, "text"):
+        with pytest.raises(TypeError, match="expected bytes"):
+            client.produce("one", value)  # type: ignore[arg-type]
+
+
+def test_an_iterator_that_fails_does_not_mix_up_replies(broker: Broker, client: LineClient) -> None:
+    broker.create_topic("cut-short")
+
+    def messages() -> Iterator[bytes]:
+        yield from [b"x"] * (IN_FLIGHT_MAX + 1)
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        client.produce_many("cut-short", messages())
+
+    client.set_offset("cut-short", "g", "BEGIN")
+
+
+def test_an_offset_is_a_number_or_an_end(client: LineClient) -> None:
+    with pytest.raises(TypeError, match="expected a number, BEGIN or END"):
+        client.set_offset("one", "g", "0\nTOPIC evil - 0")  # type: ignore[arg-type]
 
 
 def test_the_client_dials_anew_after_its_broker_was_away() -> None:

@@ -8,6 +8,14 @@ from tests.compat.kafka.everything import Expected, load_expected, write_everyth
 from tests.compat.kafka.peer import KafkaPeer, KafkaUnavailable, locked
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are looked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What many tests share is made by one worker, and no other waits for it."""
+    for item in items:
+        if "kafka_written_directory" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("kafka-written"))
+
+
 @pytest.fixture(scope="session")
 def kafka() -> KafkaPeer:
     """Kafka's broker and tools; skips the test where they cannot be had."""

@@ -111,6 +111,16 @@ def test_the_dashboard_can_be_imported_beside_any_data_source() -> None:
     ]
 
 
+def test_who_imports_the_dashboard_is_asked_for_the_data_source() -> None:
+    """Grafana asks for each of `__inputs` and puts the answer in the place of its name. Where nobody is asked, as when
+    it is read from a file, the variable's value is no data source, and Grafana takes the first that there is."""
+    [asked] = DASHBOARD["__inputs"]
+    assert (asked["type"], asked["pluginId"]) == ("datasource", "prometheus")
+    [variable] = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "datasource"]
+    assert variable["name"] == "datasource"
+    assert variable["current"]["value"] == "${" + asked["name"] + "}"
+
+
 def test_no_panel_covers_another() -> None:
     for one, other in combinations([each["gridPos"] for each in DASHBOARD["panels"]], 2):
         apart = (

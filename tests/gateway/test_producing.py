@@ -2,6 +2,9 @@
 
 import errno
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
 
 import pytest
 from tests.gateway.producing_world import TOPIC, Desk
@@ -9,7 +12,14 @@ from tests.gateway.producing_world import TOPIC, Desk
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.client.partitioner import partition_of_key
 from penstock.gateway.idempotency import HEADER
-from penstock.gateway.producing import RECORDS_A_TURN, NewRecord, Placed
+from penstock.gateway.producing import (
+    RECORD_OVERHEAD_BYTES_MAX,
+    RECORDS_A_TURN,
+    NewRecord,
+    Outcome,
+    Placed,
+)
+from penstock.records import BatchBuilder
 from penstock.vfs import MemoryDisk
 from penstock.vfs.faulty import FaultyDisk
 
@@ -17,6 +27,10 @@ from penstock.vfs.faulty import FaultyDisk
 def batches(desk: Desk, number: int = 0) -> list[int]:
     """How many records each batch has."""
     return [batch.count for batch in desk.partition(number).log.batches()]
+
+
+def codes(outcomes: Iterable[Outcome]) -> list[Placed | str]:
+    return [each.code.name if isinstance(each, KafkaError) else each for each in outcomes]
 
 
 def test_a_topic_appears_on_first_use_with_three_partitions() -> None:
@@ -131,8 +145,7 @@ def test_what_is_wrong_with_one_record_does_not_touch_another() -> None:
         NewRecord("elsewhere", None, b"v", partition=0),
         NewRecord(TOPIC, None, b"last"),
     )
-    codes = [each.code.name if isinstance(each, KafkaError) else each for each in outcomes]
-    assert codes == [
+    assert codes(outcomes) == [
         Placed(0, 0),
         "MESSAGE_TOO_LARGE",
         "UNKNOWN_TOPIC_OR_PARTITION",
@@ -190,6 +203,76 @@ def test_a_compacted_topic_wants_keys() -> None:
     desk.node.create_topic(TOPIC, 1, cleanup_policy="compact")
     assert desk.refusal() is ErrorCode.INVALID_RECORD
     assert desk.produce(key=b"k") == (0, 0)
+
+
+def test_a_record_without_a_key_does_not_keep_others_from_a_compacted_topic() -> None:
+    desk = Desk()
+    desk.node.create_topic(TOPIC, 1, cleanup_policy="compact")
+    outcomes = desk.produce_all(
+        NewRecord(TOPIC, b"x", b"1"), NewRecord(TOPIC, None, b"2"), NewRecord(TOPIC, b"y", b"3")
+    )
+    assert codes(outcomes) == [Placed(0, 0), "INVALID_RECORD", Placed(0, 1)]
+    assert [each.key for each in desk.records()] == [b"x", b"y"]
+
+
+def test_a_refused_record_leaves_its_idempotency_key_free_and_others_keep_theirs() -> None:
+    desk = Desk()
+    desk.node.create_topic(TOPIC, 1, cleanup_policy="compact")
+    keyed = [NewRecord(TOPIC, b"k%d" % n, b"v", (), None, f"i{n}") for n in range(3)]
+    faulty = keyed[1]._replace(key=None)
+
+    first = desk.produce_all(keyed[0], faulty, faulty, keyed[2])
+    assert codes(first) == [Placed(0, 0), "INVALID_RECORD", "INVALID_RECORD", Placed(0, 1)]
+    again = desk.produce_all(keyed[0]._replace(key=None), keyed[1], faulty, keyed[2])
+
+    assert again == [Placed(0, 0), Placed(0, 2), Placed(0, 2), Placed(0, 1)]
+    desk.kill()
+    assert desk.produce_all(*keyed) == [Placed(0, 0), Placed(0, 2), Placed(0, 1)]
+    assert len(desk.records()) == 3
+
+
+def test_what_the_log_refuses_of_a_batch_does_not_keep_the_rest_from_it() -> None:
+    """The topic becomes compacted while a long list is looked at: what was in order when it was looked at is not
+    any more."""
+    desk = Desk()
+    desk.node.create_topic(TOPIC, 1)
+    desk.produce(idempotency_key="warm")
+    count = 5 * RECORDS_A_TURN
+    records = [
+        NewRecord(TOPIC, b"k" if n % 2 else None, b"%d" % n, (), 0, f"i{n}" if n % 3 else None)
+        for n in range(count)
+    ]
+    later = desk.producing.produce_all(desk.session, records)
+    desk.partition().log.configure(replace(desk.partition().log.settings, cleanup_policy=("compact",)))
+
+    outcomes = desk.outcome(later)
+
+    offsets = iter(range(1, count))
+    expected = [Placed(0, next(offsets)) if n % 2 else "INVALID_RECORD" for n in range(count)]
+    assert codes(outcomes) == expected
+    assert [each.value for each in desk.records()][1:] == [b"%d" % n for n in range(1, count, 2)]
+    retries = [each._replace(key=b"late") for n, each in enumerate(records) if n % 3]
+    placed = [each for n, each in enumerate(expected) if n % 3]
+    for known, outcome in zip(placed, desk.produce_all(*retries), strict=True):
+        assert isinstance(outcome, Placed)
+        assert outcome == known if isinstance(known, Placed) else outcome.offset > count // 2
+
+
+def test_a_batch_that_the_topics_codec_makes_too_large_is_written_in_parts() -> None:
+    desk = Desk()
+    rng = Random(7)
+    values = [rng.randbytes(20_000) for _ in range(9)]
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(None, value, desk.world.now_ms())
+    fits = len(builder.build()) + RECORD_OVERHEAD_BYTES_MAX
+    desk.node.create_topic(TOPIC, 1, compression_type="gzip", max_message_bytes=str(fits))
+
+    outcomes = desk.produce_all(*(NewRecord(TOPIC, None, value) for value in values))
+
+    assert outcomes == [Placed(0, n) for n in range(9)]
+    assert batches(desk) == [4, 5]
+    assert [each.value for each in desk.records()] == values
 
 
 def test_a_full_disk_is_told_and_gone_when_there_is_room_again() -> None:

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
+    "http.hosts": "tests/server/test_door_abuse.py::test_a_proxys_name_may_be_allowed",
     "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",

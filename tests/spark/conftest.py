@@ -25,7 +25,7 @@ CHECKPOINTS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+@pytest.hookimpl(tryfirst=True)  # before groups are looked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the session run in one process, also where others are spread: with --dist loadgroup."""
     for item in items:
@@ -34,7 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["SparkSession"]:
+    if getattr(request.config.option, "loadgroup", False):
+        # The directory above is that of the run. A second session takes half a minute, and nothing else would tell.
+        (tmp_path_factory.getbasetemp().parent / "the-only-spark-session").touch(exist_ok=False)
     session = light_session(
         "penstock-tests",
         "local[2]",

@@ -48,6 +48,10 @@ class Histogram:
         self.counts[bisect_left(BOUNDS_NS, took_ns)] += times
         self.sum_ns += took_ns * times
 
+    def add(self, other: "Histogram") -> None:
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.sum_ns += other.sum_ns
+
     @property
     def count(self) -> int:
         return sum(self.counts)

@@ -14,6 +14,7 @@ from penstock.client import groups as client
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
+from penstock.client.offsets import EARLIEST
 
 
 def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
@@ -50,14 +51,16 @@ class Position(NamedTuple):
 
     partition: TopicPartition
     committed: Committed | None
+    start: Offset | None
     end: Offset | None
     member: client.GroupMember | None
     """Who reads it now."""
 
     @property
     def lag(self) -> int | None:
-        """Records between what is committed and the end; not known where either is not."""
-        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+        """Offsets between what is committed, or else the beginning, and the end; not known where either is not."""
+        begin = self.start if self.committed is None else self.committed.offset
+        return None if begin is None or self.end is None else max(self.end - begin, 0)
 
 
 def describe(server: str, names: list[str], *, as_json: bool) -> int:
@@ -91,11 +94,30 @@ def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
     readers = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted({*committed, *readers})
     ends = known_offsets(cluster, partitions, on_error=lambda error: complain(str(error)))
-    return [Position(each, committed.get(each), ends.get(each), readers.get(each)) for each in partitions]
+    # Most have committed, and nothing else has to be asked.
+    begins = known_offsets(
+        cluster,
+        [each for each in partitions if each not in committed and each in ends],
+        EARLIEST,
+        on_error=lambda error: complain(str(error)),
+    )
+    return [
+        Position(each, committed.get(each), begins.get(each), ends.get(each), readers.get(each))
+        for each in partitions
+    ]
 
 
 def total_lag(positions: list[Position]) -> int:
     return sum(each.lag for each in positions if each.lag is not None)
+
+
+def _lag_words(positions: list[Position]) -> str:
+    """`lag 3`, or `lag 3, not known for 1 partition`."""
+    unknown = sum(each.lag is None for each in positions)
+    words = f"lag {total_lag(positions)}"
+    if unknown:
+        words += f", not known for {unknown} partition{'s' if unknown > 1 else ''}"
+    return words
 
 
 def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
@@ -150,7 +172,7 @@ def _print(group: client.Group, positions: list[Position]) -> None:
     count = len(group.members)
     members = {0: "no members", 1: "1 member"}.get(count, f"{count} members")
     # A group may have any name, and its members any protocol.
-    print(printable(f"{group.group_id}: {group.state}, {members}, lag {total_lag(positions)}"))
+    print(printable(f"{group.group_id}: {group.state}, {members}, {_lag_words(positions)}"))
     words = [f"{group.type} protocol", f"type {group.protocol_type or 'none'}"]
     if group.assignor is not None:
         words.append(f"assignor {group.assignor}")

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
+from typing import Literal
 
 from penstock.base.ids import Offset
 
@@ -92,7 +93,8 @@ class LineClient:
     # -- commands --------------------------------------------------------------------------------------
 
     def produce(self, topic: str, value: bytes, key: bytes | None = None) -> Offset:
-        """Send a message; its offset, once it is durable."""
+        """Send a message; its offset, once it is durable. There are no tombstones in this protocol: a value of no
+        bytes is an empty value."""
         [offset] = self.produce_many(topic, [(key, value)])
         return offset
 
@@ -102,6 +104,8 @@ class LineClient:
         """Send messages, values alone or with keys, many ahead of their replies; their offsets.
 
         Where the broker refuses some, the others are written all the same, and the first refusal is raised in the end.
+        What is no message at all (TypeError), or whatever the iterator raises, ends the call at once: some of those
+        before it may have been written.
         """
         connection = self._open()
         offsets: list[Offset] = []
@@ -121,23 +125,31 @@ class LineClient:
                     raise refusal or error from error
 
         head = b"TOPIC %b " % _word(topic)
-        for each in messages:
-            key, value = (None, each) if isinstance(each, bytes) else each
-            connection.write(b"%b%b %d\n%b" % (head, encode_key(key), len(value), value))
-            in_flight += 1
-            if in_flight >= IN_FLIGHT_MAX:
-                connection.flush()
-                settle(IN_FLIGHT_MAX // 2)
-        connection.flush()
-        settle(0)
+        try:
+            for each in messages:
+                key, value = _key_and_value(each)
+                connection.write(b"%b%b %d\n%b" % (head, encode_key(key), len(value), value))
+                in_flight += 1
+                if in_flight >= IN_FLIGHT_MAX:
+                    connection.flush()
+                    settle(IN_FLIGHT_MAX // 2)
+            connection.flush()
+            settle(0)
+        except BaseException:
+            # Replies that are still to come would be taken for those to the next command.
+            connection.close()
+            raise
         if refusal is not None:
             raise refusal
         return offsets
 
-    def set_offset(self, topic: str, group: str, offset: Offset | None) -> None:
-        """Have a group go on from an offset, the same in all partitions; None for the beginning of each."""
+    def set_offset(self, topic: str, group: str, offset: Offset | Literal["BEGIN", "END"] | None) -> None:
+        """Have a group go on from an offset, the same in all partitions; from the beginning of each (None is that
+        too), or from the end of each."""
+        if not isinstance(offset, int) and offset not in (None, "BEGIN", "END"):
+            raise TypeError(f"offset is {offset!r}, expected a number, BEGIN or END")
         connection = self._open()
-        to = b"BEGIN" if offset is None else b"%d" % offset
+        to = b"BEGIN" if offset is None else str(offset).encode()
         connection.write(b"SET_OFFSET %b:%b %b\n" % (_word(topic), encode_group(group), to))
         connection.flush()
         connection.reply(b"+OK")
@@ -324,6 +336,18 @@ def _word(topic: str) -> bytes:
     if any(each.isspace() or each == ":" for each in topic) or not topic:
         raise LineError(f"{topic!r} is no name of a topic")
     return topic.encode()
+
+
+def _key_and_value(message: object) -> tuple[bytes | None, bytes]:
+    """Of what a program gave for a message, which the type checker may not have seen."""
+    key, value = message if isinstance(message, tuple) and len(message) == 2 else (None, message)
+    if value is None:
+        raise TypeError("value is None, expected bytes: the line protocol has no tombstones")
+    if not isinstance(value, bytes | bytearray):
+        raise TypeError(f"value is {type(value).__name__}, expected bytes")
+    if key is not None and not isinstance(key, bytes | bytearray):
+        raise TypeError(f"key is {type(key).__name__}, expected bytes or None")
+    return key if key is None else bytes(key), bytes(value)
 
 
 def _unexpected(word: bytes, rest: bytes) -> LineError:

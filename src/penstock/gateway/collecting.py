@@ -13,7 +13,7 @@ from typing import Final
 from penstock import __version__
 from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
-from penstock.base.metrics import Meter, Traffic
+from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
 from penstock.base.world import World
 from penstock.gateway.exposition import Labels, Page, Sample, rendered
 from penstock.gateway.steps import Steps
@@ -135,7 +135,7 @@ def _requests(page: Page, context: Context) -> None:
     page.histogram(
         "penstock_http_request_seconds",
         "From an HTTP request's arrival to its response, or to the beginning of a stream.",
-        [(labels, meter.times) for labels, meter in by_route],
+        _times_by_route(metrics),
     )
     by_command: list[tuple[Labels, Meter]] = [
         ((("command", command),), meter) for command, meter in sorted(metrics.line.items())
@@ -155,6 +155,14 @@ def _requests(page: Page, context: Context) -> None:
         "Commands of the line protocol that were answered with -ERR.",
         [(labels, sum(meter.errors.values())) for labels, meter in by_command],
     )
+
+
+def _times_by_route(metrics: Metrics) -> list[tuple[Labels, Histogram]]:
+    """All statuses of a route together: a histogram is 20 lines, and the counters tell them apart."""
+    found: dict[tuple[str, str], Histogram] = {}
+    for (method, route, _), meter in sorted(metrics.http.items()):
+        found.setdefault((method, route), Histogram()).add(meter.times)
+    return [((("method", method), ("route", route)), times) for (method, route), times in found.items()]
 
 
 def _error_name(code: int | str) -> str:

@@ -11,6 +11,7 @@ from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.membership import Members
 from penstock.gateway.producing import Producing
+from penstock.gateway.turns import Turns
 from penstock.handlers.context import Context
 from penstock.storage import LogDirectory
 from penstock.vfs import Vfs
@@ -40,6 +41,7 @@ class Gateway:
         self.directory = directory
         self.vfs = vfs
         self._parts: list[Part] = []
+        self.turns = Turns(context.world)
         self.explorer = Explorer(context)
         self.exports = self._with(Exports(context))
         self.members = self._with(Members(context))

@@ -1,6 +1,6 @@
 """Points in time as clients write them: milliseconds since 1970, or ISO 8601, in UTC unless it says otherwise."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
@@ -21,8 +21,9 @@ def parse_moment(name: str, text: str) -> TimestampMs:
             continue
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        since = moment - _EPOCH
-        if since.days >= 0:
+        # East of Greenwich the first hours of 1970 were still 1969, which no record is from.
+        since = max(moment - _EPOCH, timedelta())
+        if moment.year >= _EPOCH.year:
             return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     raise KafkaError(
         f"{name} is {text!r}, expected milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z",

@@ -25,7 +25,7 @@ from penstock.gateway.writing import WAIT_MS_MAX
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.metadata import Topic
-from penstock.records import HEADER_BYTES, BatchBuilder
+from penstock.records import HEADER_BYTES, BatchBuilder, InvalidBatch
 from penstock.records.builder import Headers
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
@@ -37,6 +37,9 @@ TURNS_MAX = 10_000
 
 RECORDS_A_TURN = 500
 """Records of a long list that are looked at before others get their turn: some ten milliseconds of it."""
+
+TOPICS_MADE_MAX = 100
+"""How many topics one call may bring into being."""
 
 RECORD_OVERHEAD_BYTES_MAX = 46
 """Lengths, deltas, attributes and count of headers of a record, each as long as it can get."""
@@ -94,8 +97,9 @@ class Producing:
             known: Topic | None = context.image.topics.get(topic)
             if known is not None:
                 try:
-                    found = self._place(session, known, key, partition, None)
+                    self._admit(session, known)
                     _check_headers(headers)
+                    found = self._place(known, key, partition, None)
                     now_ms = context.world.now_ms()
                     builder = BatchBuilder()
                     builder.append(key, value, now_ms, headers)
@@ -141,9 +145,17 @@ class Producing:
         has_keys: dict[str, bool] = {}
         for each in records:
             has_keys[each.topic] = has_keys.get(each.topic, False) or each.idempotency_key is not None
+        made = 0
         for name, needs_keys in has_keys.items():
             try:
                 _check_not_internal(name)
+                if name not in self._context.image.topics:
+                    made += 1
+                    if made > TOPICS_MADE_MAX:
+                        raise KafkaError(
+                            f"topic {name!r} is not there, and one call makes {TOPICS_MADE_MAX} topics at most",
+                            ErrorCode.POLICY_VIOLATION,
+                        )
                 topic = yield from ensure_topic(self._context, name)
                 if needs_keys:
                     yield self.keys.open(topic)
@@ -152,21 +164,30 @@ class Producing:
 
     # -- where to --------------------------------------------------------------------------------------
 
-    def _place(
-        self,
-        session: Session,
-        topic: Topic,
-        key: bytes | None,
-        partition: int | None,
-        idempotency_key: bytes | None,
-    ) -> Partition:
-        """The partition that a record goes to, if this client may write there and it is led here."""
-        context, name = self._context, topic.name
-        if not context.authorize(session, Operation.WRITE, On.TOPIC, name):
+    def _admit(self, session: Session, topic: Topic) -> None:
+        """Refuse who may not write there."""
+        if not self._context.authorize(session, Operation.WRITE, On.TOPIC, topic.name):
             raise KafkaError(
-                f"{session.principal} may not write to {name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
-        _check_not_internal(name)
+        _check_not_internal(topic.name)
+
+    def _place(
+        self, topic: Topic, key: bytes | None, partition: int | None, idempotency_key: bytes | None
+    ) -> Partition:
+        """The partition that a record goes to, if it is led here and takes such a record."""
+        found = self._choose(topic, key, partition, idempotency_key)
+        if key is None and found.log.settings.is_compacted:
+            raise KafkaError(
+                f"a record without a key is refused: topic {topic.name!r} is compacted",
+                ErrorCode.INVALID_RECORD,
+            )
+        return found
+
+    def _choose(
+        self, topic: Topic, key: bytes | None, partition: int | None, idempotency_key: bytes | None
+    ) -> Partition:
+        context, name = self._context, topic.name
         count = len(topic.partitions)
         if partition is not None:
             if partition not in topic.partitions:
@@ -242,25 +263,30 @@ class Producing:
         topic = find_topic(self._context, record.topic)
         headers = record.headers
         _check_headers(headers)
+        self._admit(session, topic)
         claim: Claim | None = None
-        if record.idempotency_key is None:
-            partition = self._place(session, topic, record.key, record.partition, None)
-        else:
+        key: bytes | None = None
+        if record.idempotency_key is not None:
             key = _checked(record.idempotency_key)
-            partition = self._place(session, topic, record.key, record.partition, key)
             met = self.keys.ready(topic).meet(digest_of(key), now_ms)
             if not isinstance(met, Claim):
                 met.then(lambda outcome: whole.settled(at, _as_outcome(outcome)))
                 return
             claim = met
             headers = (*headers, (HEADER, key))
+        try:
+            partition = self._place(topic, record.key, record.partition, key)
+        except KafkaError as error:
+            if claim is not None:
+                claim.settled(error)
+            raise
         size = _bytes_max(record.key, record.value, headers)
         batch = batches.get(partition)
         if batch is None or not batch.has_room(size):
             if batch is not None:
                 batch.write(partition)
             batch = batches[partition] = _Batch(whole, partition.log.settings.max_message_bytes, now_ms)
-        batch.add(at, record.key, record.value, headers, claim)
+        batch.add(_Member(at, record.key, record.value, headers, claim))
 
 
 def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
@@ -356,8 +382,27 @@ class _Whole(Later[list[Outcome]]):
         self.answer([error] * len(self._outcomes))
 
 
+class _Member(NamedTuple):
+    """A record in a batch."""
+
+    at: int
+    """Its place in the call."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    claim: Claim | None
+    """On its idempotency key."""
+
+
 class _Batch:
-    """Records of a call that go to one partition; a `Writer` once they are staged."""
+    """Records of a call that go to one partition; a `Writer` once they are staged.
+
+    What can be seen of a record alone is checked before it comes here. Where the log refuses the batch all the same,
+    because of some records or because it got too large, the others are written without these:
+
+        [a b c d e]  c, d are refused   -> [a b e]
+                     too large          -> [a b] [c d e]
+    """
 
     __slots__ = ("_builder", "_bytes_max", "_members", "_number", "_whole", "acks", "appended", "deadline_ms")
 
@@ -367,8 +412,7 @@ class _Batch:
         self._whole = whole
         self._builder = BatchBuilder()
         self._bytes_max = bytes_max
-        self._members: list[tuple[int, Claim | None]] = []
-        """Each record's place in the call, and its claim on its idempotency key."""
+        self._members: list[_Member] = []
         self._number = -1
         self.acks = ALL_IN_SYNC
         self.deadline_ms = now_ms + WAIT_MS_MAX
@@ -376,11 +420,9 @@ class _Batch:
     def has_room(self, size: int) -> bool:
         return HEADER_BYTES + self._builder.records_bytes + size <= self._bytes_max
 
-    def add(
-        self, at: int, key: bytes | None, value: bytes | None, headers: Headers, claim: Claim | None
-    ) -> None:
-        self._builder.append(key, value, self.deadline_ms - WAIT_MS_MAX, headers)
-        self._members.append((at, claim))
+    def add(self, member: _Member) -> None:
+        self._builder.append(member.key, member.value, self.deadline_ms - WAIT_MS_MAX, member.headers)
+        self._members.append(member)
 
     def write(self, partition: Partition) -> None:
         """Stage it, and have every record's outcome told."""
@@ -390,20 +432,47 @@ class _Batch:
             if not partition.is_leader:  # any more: others may have had their turn since it was chosen
                 raise KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.appended = partition.stage(memoryview(bytearray(self._builder.build())), ALL_IN_SYNC, now_ms)
+        except InvalidBatch as error:
+            self._write_parts(partition, error)
+            return
         except KafkaError as error:
             self._tell(error)
             return
-        for offset, (_, claim) in enumerate(self._members, self.appended.base_offset):
-            if claim is not None:
-                claim.staged(partition, offset, now_ms)
+        for offset, member in enumerate(self._members, self.appended.base_offset):
+            if member.claim is not None:
+                member.claim.staged(partition, offset, now_ms)
         partition.wait(self)
+
+    def _write_parts(self, partition: Partition, error: InvalidBatch) -> None:
+        """Write what is sound of a batch that was refused, in its order. Each part is smaller than the whole."""
+        members = self._members
+        if error.record_errors:
+            faults = dict(error.record_errors)
+            for index, why in faults.items():
+                self._tell_one(members[index], KafkaError(f"the record is refused: {why}", error.code))
+            parts = [[each for index, each in enumerate(members) if index not in faults]]
+        elif error.code is ErrorCode.MESSAGE_TOO_LARGE and len(members) > 1:
+            middle = len(members) // 2
+            parts = [members[:middle], members[middle:]]
+        else:
+            self._tell(error)
+            return
+        for part in parts:
+            if part:
+                batch = _Batch(self._whole, self._bytes_max, self.deadline_ms - WAIT_MS_MAX)
+                for each in part:
+                    batch.add(each)
+                batch.write(partition)
 
     def settle(self, error: KafkaError | None) -> None:
         self._tell(error)
 
     def _tell(self, error: KafkaError | None) -> None:
         base_offset = 0 if error is not None else self.appended.base_offset
-        for offset, (at, claim) in enumerate(self._members, base_offset):
-            if claim is not None:
-                claim.settled(error)
-            self._whole.settled(at, Placed(self._number, offset) if error is None else error)
+        for offset, member in enumerate(self._members, base_offset):
+            self._tell_one(member, Placed(self._number, offset) if error is None else error)
+
+    def _tell_one(self, member: _Member, outcome: Outcome) -> None:
+        if member.claim is not None:
+            member.claim.settled(outcome if isinstance(outcome, KafkaError) else None)
+        self._whole.settled(member.at, outcome)

@@ -20,7 +20,8 @@ PARTITIONS_A_TURN: Final = 500
 
 
 class Ends(NamedTuple):
-    """Where a range begins and ends, as it is asked for; None where nothing is said."""
+    """Where a range begins and ends, as it is asked for; None where nothing is said. What is said twice is all meant:
+    the latest beginning counts, and the earliest end."""
 
     offset: Offset | None = None
     until: Offset | None = None
@@ -39,21 +40,8 @@ class Range(NamedTuple):
     stop: Offset
 
 
-def check_ends(ends: Ends) -> None:
-    """Refuse what says twice where to begin."""
-    begins = {"offset": ends.offset, "from": ends.since_ms, "from_end": ends.from_end}
-    given = [name for name, value in begins.items() if value is not None]
-    if len(given) > 1:
-        raise KafkaError(
-            f"{' and '.join(given)} both say where to begin: give one of them", ErrorCode.INVALID_REQUEST
-        )
-    if ends.until is not None and ends.before_ms is not None:
-        raise KafkaError("until and to both say where to end: give one of them", ErrorCode.INVALID_REQUEST)
-
-
 def resolve(context: Context, partitions: Sequence[Partition], ends: Ends) -> Steps[list[Range]]:
     """The ranges of partitions, as they are now."""
-    check_ends(ends)
     lookups = (ends.since_ms is not None) + (ends.before_ms is not None)
     a_turn = LOOKUPS_A_TURN // lookups if lookups else PARTITIONS_A_TURN
     ranges = []
@@ -66,10 +54,10 @@ def resolve(context: Context, partitions: Sequence[Partition], ends: Ends) -> St
 
 def _range(partition: Partition, ends: Ends) -> Range:
     first, visible = partition.log.log_start, partition.last_stable
-    stop = visible
+    start, stop = first, visible
     if ends.until is not None:
         stop = min(stop, ends.until)
-    elif ends.before_ms is not None:
+    if ends.before_ms is not None:
         stop = min(stop, _at(partition, ends.before_ms, visible))
     if ends.offset is not None:
         if not first <= ends.offset <= visible:
@@ -78,13 +66,10 @@ def _range(partition: Partition, ends: Ends) -> Range:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = ends.offset
-    elif ends.since_ms is not None:
-        start = _at(partition, ends.since_ms, visible)
-    elif ends.from_end is not None:
-        start = stop - ends.from_end
-    else:
-        start = first
-    start = max(start, first)
+    if ends.since_ms is not None:
+        start = max(start, _at(partition, ends.since_ms, visible))
+    if ends.from_end is not None:
+        start = max(start, stop - ends.from_end)
     return Range(partition, start, max(start, stop))
 
 

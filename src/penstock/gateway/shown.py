@@ -6,14 +6,16 @@ json     values as the JSON that they are, keys and headers as text; a value tha
          and what is not UTF-8 {"base64": "..."}
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from penstock.records import Record
 
 DECODINGS: Final = ("base64", "text", "json")
+FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 class HeaderShown(msgspec.Struct):
@@ -22,16 +24,19 @@ class HeaderShown(msgspec.Struct):
 
 
 class RecordShown(msgspec.Struct, omit_defaults=True):
-    """A record. `key` and `value` are base64, or as `decode` says, or null."""
+    """A record, or those of its fields that were asked for. `key` and `value` are base64, or as `decode` says, or
+    null."""
 
-    partition: int
-    offset: int
-    timestamp: int
+    partition: int | UnsetType
+    offset: int | UnsetType
+    timestamp: int | UnsetType
     """Milliseconds since 1970."""
-    key: Any
-    value: Any
-    headers: list[HeaderShown] = []
+    key: Any = UNSET
+    value: Any = UNSET
+    headers: list[HeaderShown] | UnsetType = []
     """Left out where there are none."""
+    topic: str | UnsetType = UNSET
+    """Left out unless it was asked for."""
 
 
 def _text(data: bytes | None) -> Any:
@@ -88,3 +93,12 @@ def show(partition: int, records: list[Record], decoding: str) -> list[RecordSho
         )
         for each in records
     ]
+
+
+def show_some(topic: str, shown: list[RecordShown], fields: Collection[str]) -> None:
+    """Leave of records what was asked for."""
+    hidden = [each for each in FIELDS if each not in fields]
+    for each in shown:
+        each.topic = topic
+        for name in hidden:
+            setattr(each, name, UNSET)

@@ -52,6 +52,10 @@ class Following:
         """Whether one of them is not led here any more: deleted, moved, or the node stops."""
         return not all(each.is_leader for each in self._partitions.values())
 
+    @property
+    def may_have_more(self) -> bool:
+        return bool(self._ready)
+
     def read(self) -> tuple[int, list[Record]] | None:
         """Some records of one partition, and its number, in turn; None where there is nothing to read now."""
         while self._ready:

@@ -9,6 +9,9 @@ class Wire(Protocol):
     peer: str
     """The client's address, for log lines."""
 
+    is_local: bool
+    """The client dialled an address that means this machine to itself, such as 127.0.0.1."""
+
     @property
     def is_full(self) -> bool:
         """The client does not read what it was sent: send no more than must be, until `Conversation.drained`."""
@@ -44,6 +47,14 @@ class Conversation(Protocol):
     @property
     def is_idle(self) -> bool:
         """Nothing of the client's is being worked on: it may be closed when it says nothing for long."""
+
+    @property
+    def unfinished(self) -> int | None:
+        """The number of what has begun to arrive and whose rest is waited for; None where nothing is. Each request,
+        line or message has its own."""
+
+    def give_up_waiting(self) -> None:
+        """Its rest takes too long: say so, and close."""
 
 
 class Door(Protocol):

@@ -145,6 +145,8 @@ class Context:
     markers: "MarkerWriter"
     image: ClusterImage
     """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
+    image_watchers: set[Callable[[], None]] = field(default_factory=set)
+    """Called when it was. They take themselves out."""
     fetch_bytes_max: int = 55 * 2**20
     """`fetch.max.bytes`: the most that one fetch is answered with."""
     advertised: dict[str, Endpoint] = field(default_factory=dict)

@@ -284,6 +284,8 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
         _fixed("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),
         _fixed("group.min.session.timeout.ms", INT, "6000", "The smallest session timeout of a classic member."),
+        _fixed("http.hosts", LIST, "",
+               "Names that browsers may find the HTTP port by, besides those of this machine; * is any."),
         _fixed("http.listener", STRING, "127.0.0.1:8080",
                "Where JSON over HTTP is served, as HOST:PORT; port 0 is any free one, and off is nowhere."),
         _fixed("inter.broker.listener.name", STRING, None, "Which listener brokers use among themselves."),

@@ -2,7 +2,9 @@
 
 `max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many; a
 limit that is lowered while the node runs closes nobody who is there. A client that has sent nothing for
-`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it.
+`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it. At the other doors one
+that takes for ever to send a request is closed as well (`doors`): anything may speak there, and what is unfinished
+holds memory. One timer looks at all of them, so that no request needs its own.
 """
 
 import logging
@@ -23,6 +25,9 @@ logger = logging.getLogger(__name__)
 IDLE_LOOKS: Final = 4
 """How often within the time that a client may be idle it is looked whether it is; so it may be idle a quarter
 longer."""
+
+UNFINISHED_LOOK_MS: Final = 5000
+"""How often it is looked whether somebody takes too long to send something."""
 
 
 class Client(Protocol):
@@ -62,6 +67,8 @@ class Connections:
         """In the order in which they came: no run of the simulator may depend on where objects lie."""
         self._by_address: Counter[str] = Counter()
         self._timer: Timer | None = None
+        self._unfinished_timer: Timer | None = None
+        """Runs while there is anybody at a door."""
         metrics = turn.metrics
         self._metrics = metrics
         metrics.door(Connection.door)
@@ -98,6 +105,8 @@ class Connections:
         meter = self._metrics.door(connection.door)
         meter.open += 1
         meter.accepted += 1
+        if self._unfinished_timer is None and isinstance(connection, DoorConnection):
+            self._look_at_unfinished_later()
         return None
 
     def lost(self, connection: Client) -> None:
@@ -120,6 +129,20 @@ class Connections:
             connection.close()
         self.start()
 
+    # -- slow ones -------------------------------------------------------------------------------------
+
+    def _look_at_unfinished_later(self) -> None:
+        self._unfinished_timer = self._world.call_later(UNFINISHED_LOOK_MS, self._look_at_unfinished)
+
+    def _look_at_unfinished(self) -> None:
+        self._unfinished_timer = None
+        now_ns = self._world.clock_ns()
+        at_doors = [each for each in self._open if isinstance(each, DoorConnection)]
+        for connection in at_doors:
+            connection.look_at_unfinished(now_ns)
+        if at_doors:
+            self._look_at_unfinished_later()
+
     # -- the end ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -137,3 +160,6 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._unfinished_timer is not None:
+            self._unfinished_timer.cancel()
+            self._unfinished_timer = None

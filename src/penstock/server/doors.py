@@ -10,9 +10,12 @@ are served already; who connects meanwhile waits in the kernel's queue.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from penstock.server.memory import give_back_freed_memory
 from penstock.server.turn import Turn
 
 if TYPE_CHECKING:
@@ -25,6 +28,17 @@ HTTP, LINE = "http", "line"
 
 OUT_BYTES_MAX = 1 << 20
 """What may be gathered for one client in a turn before it counts as full."""
+
+UNSENT_BYTES_MAX = 128 * 1024
+"""What the kernel takes for one client beyond what is on its way: left alone it takes megabytes, which are read and
+written as JSON for clients that never come for them."""
+
+UNFINISHED_MS_MAX = 30_000
+"""How long the rest of a request, a line or a message may be waited for, and longer while it comes at a rate."""
+
+UNFINISHED_BYTES_A_SECOND = 500
+"""The rate; Apache's `RequestReadTimeout` is much like the two. A real client is faster on any line, and one that
+means to hold many connections for ever has to work for it."""
 
 MakeDoor = Callable[["Gateway"], "Door"]
 
@@ -39,11 +53,12 @@ def load(names: Iterable[str]) -> dict[str, MakeDoor]:
 
 def _load_http() -> MakeDoor:
     from penstock.gateway.http.conversation import HttpDoor  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http.front import ROUTES  # noqa: PLC0415
     from penstock.gateway.http.routes import all_routes  # noqa: PLC0415
     from penstock.gateway.http.routing import Router  # noqa: PLC0415
 
-    router = Router(all_routes())
-    return lambda gateway: HttpDoor(gateway, router)
+    router = Router((*all_routes(), *ROUTES))
+    return lambda gateway: HttpDoor(gateway, router, give_back_freed_memory)
 
 
 def _load_line() -> MakeDoor:
@@ -78,7 +93,11 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_owner",
         "_transport",
         "_turn",
+        "_unfinished",
+        "_unfinished_bytes",
+        "_unfinished_since_ns",
         "door",
+        "is_local",
         "peer",
     )
 
@@ -89,6 +108,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._door = door
         self._owner = owner
         self.peer = "?"
+        self.is_local = False
         self._conversation: Conversation | None = None
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -103,6 +123,12 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._is_stopped = False
         """Nothing is received for now."""
         self._idle_looks = 0
+        self._unfinished: int | None = None
+        """What the client was in the middle of sending, when it was last looked."""
+        self._unfinished_since_ns = 0
+        """When that was first seen."""
+        self._unfinished_bytes = 0
+        """What has come since."""
 
     # -- what asyncio calls ----------------------------------------------------------------------------
 
@@ -110,6 +136,12 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        dialled = transport.get_extra_info("sockname")
+        self.is_local = bool(dialled) and _is_loopback(dialled[0])
+        with suppress(OSError):  # the client may be gone
+            transport.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX
+            )
         refusal = self._owner.made(self)
         if refusal is not None:
             logger.warning("connection from %s closed: %s", self.peer, refusal)
@@ -130,6 +162,7 @@ class DoorConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._idle_looks = 0
+        self._unfinished_bytes += nbytes
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return
@@ -250,7 +283,27 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._idle_looks += 1
         return self._idle_looks
 
+    def look_at_unfinished(self, now_ns: int) -> None:
+        """End it if the client has been in the middle of sending something for too long."""
+        conversation = self._conversation
+        if conversation is None or self._is_closing:
+            return
+        unfinished = conversation.unfinished
+        if unfinished is None or unfinished != self._unfinished:
+            self._unfinished = unfinished
+            self._unfinished_since_ns = now_ns
+            self._unfinished_bytes = 0
+            return
+        age_ms = (now_ns - self._unfinished_since_ns) // 1_000_000
+        if age_ms >= UNFINISHED_MS_MAX + self._unfinished_bytes * 1000 // UNFINISHED_BYTES_A_SECOND:
+            logger.debug("connection from %s closed: the rest of what it sends takes too long", self.peer)
+            self._guard(conversation.give_up_waiting)
+
     def abort(self) -> None:
         """Be gone, as after a crash."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith(("127.", "::ffff:127.")) or address == "::1"

@@ -225,6 +225,8 @@ class Node:
             context.groups.follow(new, changed)
             context.transactions.follow(new)
             self._controller.advanced(high_watermark)
+            for watcher in list(context.image_watchers):
+                watcher()
 
         context.replicas.apply(new, changed, acted)
 

@@ -22,6 +22,15 @@ DRIVERS: dict[str, Callable[[str], Driver]] = {
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are looked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A run needs one Kafka: those that share it run in one worker."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("server") == "kafka":
+            item.add_marker(pytest.mark.xdist_group("clients-kafka"))
+
+
 @pytest.fixture(
     scope="session",
     params=["penstock", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.long])],

@@ -21,8 +21,10 @@ import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from tests.class_archives import archive_of, make_archive, with_archive
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
@@ -260,7 +262,21 @@ class KafkaPeer:
 
     @classmethod
     def find(cls) -> "KafkaPeer":
-        return cls(jars())
+        found = cls(jars())
+        archive = archive_of(found.jar_dir.name, str(found.jar_dir))
+        make_archive(archive, found._exercise)
+        return found._with_options(with_archive(archive))
+
+    def _with_options(self, options: Sequence[str]) -> "KafkaPeer":
+        return replace(self, jvm=(*self.jvm, *options))
+
+    def _exercise(self, options: Sequence[str]) -> None:
+        """Run a broker, from a new directory to a clean stop."""
+        with tempfile.TemporaryDirectory(prefix="kafka-peer-") as scratch:
+            log_dir = Path(scratch) / "logs"
+            self.format_storage(log_dir)
+            with self._with_options(options).running_kafka(log_dir):
+                pass
 
     def java(self, *arguments: str, seconds_max: float = TOOL_SECONDS_MAX) -> str:
         """Run `java` with Kafka's jars on its class path and return its standard output."""

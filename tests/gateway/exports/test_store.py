@@ -9,14 +9,18 @@ from tests.worlds import StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.exports import store
 from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
+from penstock.gateway.exports.reads import BEGINNING_MS, REMEMBERED_MS, Asked, Kind
 from penstock.gateway.exports.store import KEPT_MS, WAITING_MAX, Export, Exports
 from penstock.gateway.http.messages import HttpError
 from penstock.gateway.steps import Running
 from penstock.vfs import MemoryDisk, read_file
 
 
+ID = b"topic"
+
+
 def wanted(number: int) -> Wanted:
-    return Wanted(PARQUET, (Span("t", b"", 0, "/logs/t-0", 0, 0, number),))
+    return Wanted(PARQUET, (Span("t", ID, 0, "/logs/t-0", 0, 0, number),))
 
 
 class Scene:
@@ -43,9 +47,12 @@ class Scene:
         file.close()
         return Made(asked.spans[0].stop, 1, None)
 
-    def ask(self, number: int, reader: str = "r") -> tuple[list[Any], Running[Export]]:
+    def ask(
+        self, number: int, reader: str = "r", asked: Asked = Asked(Kind.WHOLE)  # noqa: B008
+    ) -> tuple[list[Any], Running[Export]]:
         answers: list[Any] = []
-        return answers, Running(self.exports.get(reader, wanted(number)), answers.append, answers.append)
+        steps = self.exports.get(reader, wanted(number), asked)
+        return answers, Running(steps, answers.append, answers.append)
 
     def files(self) -> list[str]:
         return [each.name for each in self.vfs.list_dir("/meta/exports")]
@@ -137,16 +144,68 @@ def test_oldest_files_go_where_there_is_too_much(scene: Scene, monkeypatch: pyte
     assert scene.files() == ["2.parquet", "3.parquet"]
 
 
+MIDDLE = Asked(Kind.MIDDLE)
+
+
 def test_reader_is_given_the_file_that_it_had(scene: Scene) -> None:
-    assert scene.exports.pinned("r") is None
+    assert scene.exports.going_on("r", MIDDLE, ID) is None
     scene.ask(1)
     scene.world.advance(10)
     scene.ask(2, "another")
     scene.world.advance(10)
-    assert scene.exports.pinned("r") == wanted(1)
-    assert scene.exports.pinned("another") == wanted(2)
+    assert scene.exports.going_on("r", MIDDLE, ID) == wanted(1)
+    assert scene.exports.going_on("another", MIDDLE, ID) == wanted(2)
+    assert scene.exports.going_on("r", MIDDLE, b"another topic of that name") is None
     scene.world.advance(3 * KEPT_MS)
-    assert scene.exports.pinned("r") is None
+    assert scene.exports.going_on("r", MIDDLE, ID) is None
+
+
+def test_part_of_a_file_that_is_gone_is_not_made_from_another(scene: Scene) -> None:
+    scene.ask(1)
+    scene.world.advance(3 * KEPT_MS)
+    [refused] = scene.ask(2, asked=MIDDLE)[0]
+    assert isinstance(refused, HttpError)
+    assert (refused.status, refused.code) == (410, "file_gone")
+    assert scene.made == [1]
+    # It has been told: what it asks for now is another file.
+    again = scene.ask(2, asked=MIDDLE)[0]
+    scene.world.advance(10)
+    assert isinstance(again[0], Export)
+
+
+def test_part_of_a_file_that_is_gone_is_made_again_if_nothing_has_changed(scene: Scene) -> None:
+    scene.ask(1)
+    scene.world.advance(3 * KEPT_MS)
+    again = scene.ask(1, asked=MIDDLE)[0]
+    scene.world.advance(10)
+    assert isinstance(again[0], Export)
+    assert scene.made == [1, 1]
+
+
+def test_read_is_forgotten_after_long_silence(scene: Scene) -> None:
+    scene.ask(1)
+    scene.world.advance(REMEMBERED_MS + 10)
+    later = scene.ask(2, asked=MIDDLE)[0]
+    scene.world.advance(10)
+    assert isinstance(later[0], Export)
+
+
+@pytest.mark.parametrize("asked", [Asked(Kind.SIZE), Asked(Kind.END, 100)])
+def test_size_and_more_of_the_end_belong_to_a_read_that_has_just_begun(scene: Scene, asked: Asked) -> None:
+    scene.ask(1, asked=Asked(Kind.END, 8))
+    scene.world.advance(10)
+    assert scene.exports.going_on("r", asked, ID) == wanted(1)
+    scene.world.advance(BEGINNING_MS)
+    assert scene.exports.going_on("r", asked, ID) is None
+    assert scene.exports.going_on("r", Asked(Kind.START), ID) == wanted(1)
+
+
+def test_reads_that_are_remembered_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "READS_MAX", 2)
+    for reader in ("a", "b", "c"):
+        scene.ask(1, reader)
+        scene.world.advance(10)
+    assert [scene.exports.going_on(each, MIDDLE, ID) is None for each in "abc"] == [True, False, False]
 
 
 def test_nothing_is_left_behind_by_this_life_or_by_the_last(scene: Scene) -> None:

@@ -23,6 +23,7 @@ class StillWire:
 
     def __init__(self) -> None:
         self.peer = "10.0.0.1:4711"
+        self.is_local = True
         self.is_full = False
         self.sent = bytearray()
         self.is_closed = False

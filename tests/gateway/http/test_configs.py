@@ -72,6 +72,11 @@ def test_settings_of_brokers_change_while_they_run(http: httpx.Client) -> None:
         ({"no.such": "1"}, "no.such"),
         ({"retention.ms": "soon"}, "retention.ms"),
         ({"retention.ms": 1, "cleanup.policy": "burn"}, "cleanup.policy"),
+        ({"retention.ms": " 1 "}, "retention.ms"),
+        ({"retention.ms": True}, "retention.ms"),
+        ({"preallocate": 1}, "preallocate"),
+        ({"compression.gzip.level": 0}, "compression.gzip.level"),
+        ({"max.message.bytes": 100}, "4096"),
     ],
 )
 def test_bad_setting_is_named_and_none_is_changed(
@@ -80,6 +85,31 @@ def test_bad_setting_is_named_and_none_is_changed(
     before = by_name(http.get("/topics/orders/configs"))
     assert named in error_of(http.patch("/topics/orders/configs", json={"configs": configs}), 400)["message"]
     assert by_name(http.get("/topics/orders/configs")) == before
+
+
+def test_settings_at_odds_with_each_other_or_with_what_there_is_are_a_conflict(http: httpx.Client) -> None:
+    for configs, code in (
+        ({"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 1}, "invalid_config"),
+        ({"min.insync.replicas": 2}, "not_enough_replicas"),
+    ):
+        refused = http.patch("/topics/orders/configs", json={"configs": configs})
+        assert error_of(refused, 409)["code"] == code
+    refused = http.patch("/cluster/configs", json={"configs": {"min.insync.replicas": 2}})
+    assert error_of(refused, 409)["code"] == "not_enough_replicas"
+
+
+@pytest.mark.parametrize("name", ["log.retention.hours", "follower.replication.throttled.rate", "no.such"])
+@pytest.mark.parametrize("value", [1, None])
+def test_brokers_setting_that_cannot_be_changed_here_is_named(
+    http: httpx.Client, name: str, value: int | None
+) -> None:
+    refused = http.patch("/cluster/configs", json={"configs": {name: value}})
+    assert name in error_of(refused, 400)["message"]
+
+
+def test_nobody_can_lock_the_door_behind_themselves(http: httpx.Client) -> None:
+    for name in ("max.connections", "max.connections.per.ip", "message.max.bytes"):
+        error_of(http.patch("/cluster/configs", json={"configs": {name: 1}}), 400)
 
 
 @pytest.mark.parametrize("body", [{}, {"configs": {}}, {"configs": {"a": [1]}}, {"configs": 1}, [], "x"])

@@ -215,7 +215,7 @@ COMMIT = {**READ, "offset": 0}
         (404, "GET", "/consume", {**READ, "partition": 3}),
         (404, "GET", "/consume", {**READ, "topic": "other"}),
         (400, "POST", "/commit", {**COMMIT, "offset": -1}),
-        (400, "POST", "/commit", {**COMMIT, "offset": 1}),
+        (409, "POST", "/commit", {**COMMIT, "offset": 1}),
         (400, "POST", "/commit", {**COMMIT, "offset": 2**63}),
         (400, "POST", "/commit", READ),
         (404, "POST", "/commit", {**COMMIT, "partition": 3}),

@@ -188,7 +188,7 @@ def test_limit_cuts_and_says_where_to_go_on(http: httpx.Client) -> None:
 def test_values_that_are_not_text_are_refused_as_text(broker: Broker, http: httpx.Client) -> None:
     broker.create_topic("bytes")
     write(broker, "bytes", [b"\xff"])
-    refused = error_of(http.get("/topics/bytes/records.parquet?decode=text"), 400)
+    refused = error_of(http.get("/topics/bytes/records.parquet?decode=text"), 409)
     assert "UTF-8" in refused["message"]
 
 

@@ -121,14 +121,23 @@ def test_one_partition_can_be_moved_alone(http: httpx.Client) -> None:
     [
         ({"topic": "none", "to": "earliest"}, 404),
         ({"topic": "orders", "partition": 2, "to": "earliest"}, 404),
-        ({"topic": "orders", "to": 4}, 400),
+        ({"topic": "orders", "to": 4}, 409),
         ({"topic": "orders", "to": -1}, 400),
         ({"topic": "orders", "to": "yesterday"}, 400),
+        ({"topic": "orders", "to": "0", "partition": "0"}, 400),
+        ({"topic": "or ders", "to": "latest"}, 400),
         ({"topic": "orders"}, 400),
     ],
 )
 def test_place_that_is_not_there_is_refused(http: httpx.Client, body: object, status: int) -> None:
     error_of(http.post("/groups/refused/offsets", json=body), status)
+
+
+def test_refusal_of_a_place_says_what_there_is(http: httpx.Client) -> None:
+    body = {"topic": "orders", "to": "yesterday"}
+    message = error_of(http.post("/groups/refused/offsets", json=body), 400)["message"]
+    for word in ("'yesterday'", "earliest", "latest", "an offset", "a time", "2026-01-31T12:00:00Z"):
+        assert word in message
 
 
 def test_group_that_nobody_made_is_not_found(http: httpx.Client) -> None:
@@ -145,3 +154,5 @@ def test_list_is_in_pages_and_can_be_narrowed(http: httpx.Client) -> None:
     assert http.get("/groups", params={"after": "p2"}).json()["next"] is None
     assert http.get("/groups", params={"state": "stable"}).json()["groups"] == []
     error_of(http.get("/groups?type=other"), 400)
+    assert "PreparingRebalance" in error_of(http.get("/groups?state=bogus"), 400)["message"]
+    assert http.get("/groups?state=CompletingRebalance").json()["groups"] == []

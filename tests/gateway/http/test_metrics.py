@@ -1,5 +1,6 @@
 """GET /metrics: numbers that move by exactly what clients did."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import BadStatusLine
@@ -263,12 +264,29 @@ def test_http_and_line_requests_are_counted_by_route_and_command(broker: Broker,
 
     live = {"method": "GET", "route": "/health/live", "status": "200"}
     assert more("penstock_http_requests_total", **live) == 1
-    assert more("penstock_http_request_seconds_count", **live) == 1
+    assert more("penstock_http_request_seconds_count", method="GET", route="/health/live") == 1
     # What nobody declared is counted together, or a client could fill the page.
     assert more("penstock_http_requests_total", method="-", route="-", status="404") == 2
     assert "/nothing" not in after.text
     assert more("penstock_line_commands_total", command="TOPIC") == 5
     assert more("penstock_line_command_seconds_count", command="TOPIC") == 5
+
+
+def test_a_route_has_one_histogram_whatever_it_answered(broker: Broker, topic: str) -> None:
+    """20 lines for each status of each route would be most of the page."""
+    route = {"method": "GET", "route": "/topics/{topic}"}
+    before = scrape(broker)
+    for name in (topic, topic, "nothing-here"):
+        get(broker, f"/topics/{name}")
+    after = scrape(broker)
+    counts = "penstock_http_request_seconds_count"
+    assert after(counts, **route) - before(counts, **route) == 3
+    for status, count in (("200", 2), ("404", 1)):
+        labels = {**route, "status": status}
+        total = "penstock_http_requests_total"
+        assert after(total, **labels) - before(total, **labels) == count
+    assert not re.search(r"http_request_seconds.*status=", after.text)
+    check(after)
 
 
 def test_what_the_other_doors_read_and_write_counts_as_well(broker: Broker, topic: str) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.gateway.http.rest import client_of, error_of, producer
 
 from penstock.client.partitioner import partition_of_key
+from penstock.gateway import producing
 from penstock.gateway.http.produce import RECORDS_MAX
 from penstock.gateway.idempotency import HEADER
 from penstock.testing import Broker
@@ -72,6 +73,13 @@ def test_headers_may_be_an_object(broker: Broker, http: httpx.Client) -> None:
     produce(http, "object-headers", headers={"trace": text(b"42"), "empty": None})
     [message] = read(broker, "object-headers", 1)
     assert message.headers() == [("trace", b"42"), ("empty", None)]
+
+
+def test_headers_may_be_null(broker: Broker, http: httpx.Client) -> None:
+    produce(http, "no-headers", headers=None, key=None, partition=None, idempotency_key=None)
+    listed = http.post("/produce", json=[{"topic": "no-headers", "value": text(b"w"), "headers": None}])
+    assert listed.status_code == 200
+    assert [each.headers() for each in read(broker, "no-headers", 2)] == [None, None]
 
 
 def test_null_is_a_tombstone(broker: Broker, http: httpx.Client) -> None:
@@ -156,13 +164,16 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("value that is no base64", {**GOOD, "value": "not base64!"}, 400, "value"),
     ("key that is no base64", {**GOOD, "key": "abc"}, 400, "key"),
     ("value that is no text", {**GOOD, "value": 17}, 400, "value"),
+    ("value that is a number", {**GOOD, "value": 5}, 400, "Expected base64 text or null, got `int`"),
+    ("value without its padding", {**GOOD, "value": "abc"}, 400, "base64 text, with `=`"),
+    ("headers that are text", {**GOOD, "headers": "a"}, 400, "headers"),
     ("header that is no base64", {**GOOD, "headers": {"a": "*"}}, 400, "headers"),
     ("header without a key", {**GOOD, "headers": [{"value": None}]}, 400, "headers"),
     ("header of ours", {**GOOD, "headers": {HEADER: None}}, 400, HEADER),
     ("a bad name", {**GOOD, "topic": "a b"}, 400, "a b"),
     ("a long name", {**GOOD, "topic": "x" * 250}, 400, "249"),
     ("no name", {**GOOD, "topic": ""}, 400, "topic"),
-    ("an internal topic", {**GOOD, "topic": "__consumer_offsets"}, 400, "__consumer_offsets"),
+    ("an internal topic", {**GOOD, "topic": "__consumer_offsets"}, 403, "__consumer_offsets"),
     ("a partition that is not there", {**GOOD, "partition": 3}, 404, "partition 3"),
     ("a partition below", {**GOOD, "partition": -1}, 400, "partition"),
     ("a partition beyond", {**GOOD, "partition": 2**31}, 400, "partition"),
@@ -197,6 +208,49 @@ def test_too_few_replicas_are_503(broker: Broker, http: httpx.Client) -> None:
     assert error_of(response, 503)["code"] == "not_enough_replicas"
 
 
-def test_a_lone_surrogate_is_no_idempotency_key(http: httpx.Client) -> None:
-    body = b'{"topic": "refusals", "value": null, "idempotency_key": "\\ud800"}'
-    error_of(http.post("/produce", content=body, headers={"content-type": "application/json"}), 400)
+@pytest.mark.parametrize("behind", [b"", b"and more", b"\\u0041"])
+def test_a_lone_surrogate_is_no_idempotency_key(http: httpx.Client, behind: bytes) -> None:
+    body = b'{"topic": "refusals", "value": null, "idempotency_key": "\\ud800%b"}' % behind
+    error = error_of(http.post("/produce", content=body, headers={"content-type": "application/json"}), 400)
+    assert error["code"] == "bad_json"
+    assert "surrogate pair" in error["message"]
+
+
+def test_one_bad_record_of_a_list_does_not_keep_the_others_from_being_written(
+    broker: Broker, http: httpx.Client
+) -> None:
+    broker.create_topic("compacted", cleanup_policy="compact")
+    first = {"topic": "compacted", "value": text(b"1"), "key": text(b"x"), "idempotency_key": "a"}
+    keyless = {"topic": "compacted", "value": text(b"2"), "idempotency_key": "b"}
+    large = {**first, "value": text(b"x" * 1_100_000), "idempotency_key": "c"}
+    last = {"topic": "compacted", "value": text(b"3"), "key": text(b"y"), "idempotency_key": "d"}
+
+    for _ in range(2):  # the second time, those with a place keep it, and those without are refused again
+        results = http.post("/produce", json=[first, keyless, large, last]).json()
+        assert [each.get("offset") for each in results] == [0, None, None, 1]
+        codes = [each["error"]["code"] for each in results if "error" in each]
+        assert codes == ["invalid_record", "message_too_large"]
+        assert "compacted" in results[1]["error"]["message"]
+
+    assert produce(http, "compacted", b"2", key=text(b"z"), idempotency_key="b")["offset"] == 2
+    assert [each.value() for each in read(broker, "compacted", 3, partitions=1)] == [b"1", b"3", b"2"]
+
+
+def test_a_retry_finds_its_record_whatever_partition_it_names(http: httpx.Client) -> None:
+    first = produce(http, "renamed", partition=2, idempotency_key="a")
+    assert produce(http, "renamed", partition=99, idempotency_key="a") == first
+    refused = http.post(
+        "/produce", json={"topic": "renamed", "value": "", "partition": 99, "idempotency_key": "b"}
+    )
+    assert error_of(refused, 404)["code"] == "unknown_topic_or_partition"
+    assert produce(http, "renamed", partition=0, idempotency_key="b")["partition"] == 0
+
+
+def test_one_call_makes_no_more_topics_than_it_may(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producing, "TOPICS_MADE_MAX", 2)
+    results = http.post("/produce", json=[{"topic": f"many-{n}", "value": ""} for n in range(4)]).json()
+    assert ["offset" in each for each in results] == [True, True, False, False]
+    assert {each["error"]["code"] for each in results[2:]} == {"policy_violation"}
+    assert error_of(http.get("/topics/many-3"), 404)

@@ -2,13 +2,17 @@
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 
+from penstock.gateway.http.records import PAGE_RECORDS_MAX
+from penstock.gateway.walking import Walk
 from penstock.testing import Broker
 
 pytestmark = pytest.mark.xdist_group("http-records")
@@ -142,6 +146,13 @@ def hundred(broker: Broker) -> str:
         ("from=2023-11-14T23:13:30+01:00&limit=1", 10, 1),
         ("from=2023-11-14 22:13:30&limit=1", 10, 1),
         ("from=2100-01-01", 100, 0),
+        # What is said twice is all meant.
+        ("offset=5&from=1700000010000", 10, 90),
+        ("offset=15&from=1700000010000", 15, 85),
+        ("offset=1&from_end=5", 95, 5),
+        ("offset=98&from_end=5", 98, 2),
+        ("from=1700000010000&from_end=50&until=40&to=1700000012000", 10, 2),
+        ("until=11&to=1700000012000&offset=10", 10, 1),
         ("to=1999-01-01", 0, 0),
         ("offset=3&limit=2", 3, 2),
     ],
@@ -159,12 +170,8 @@ def test_range_by_offset_by_time_and_from_the_end(
 @pytest.mark.parametrize(
     "query",
     [
-        "offset=101",
         "offset=-1",
         "offset=x",
-        "offset=1&from=5",
-        "offset=1&from_end=5",
-        "until=1&to=5",
         "from=soon",
         "from=99999999999999999999",
         "to=1969-12-31",
@@ -174,11 +181,18 @@ def test_range_by_offset_by_time_and_from_the_end(
         "format=csv",
         "columns=offset,colour",
         "columns=offset,offset",
+        "columns=",
+        "from=2023-02-29",
+        "from=2023-11-14T24:00",
         "start=0:1",
     ],
 )
 def test_bad_range_is_refused(http: httpx.Client, hundred: str, query: str) -> None:
     error_of(http.get(f"{hundred}?{query}"), 400)
+
+
+def test_offset_that_is_not_there_is_a_conflict(http: httpx.Client, hundred: str) -> None:
+    assert error_of(http.get(f"{hundred}?offset=101"), 409)["code"] == "offset_out_of_range"
 
 
 @pytest.mark.parametrize(
@@ -310,10 +324,70 @@ def test_records_before_an_offset_are_deleted(broker: Broker, http: httpx.Client
     url = "/topics/short/partitions/0/records"
     assert http.delete(url, params={"before": 2}).json()["log_start"] == 2
     assert values(http.get(url)) == [b"2", b"3"]
-    below = error_of(http.get(url, params={"offset": 1}), 400)
+    below = error_of(http.get(url, params={"offset": 1}), 409)
     assert below["code"] == "offset_out_of_range"
-    error_of(http.get("/topics/short/records", params={"start": "0:1"}), 400)
-    error_of(http.delete(url, params={"before": 5}), 400)
+    error_of(http.get("/topics/short/records", params={"start": "0:1"}), 409)
+    error_of(http.delete(url, params={"before": 5}), 409)
     error_of(http.delete(url), 400)
     assert http.delete(url, params={"before": -1}).json()["log_start"] == 4
     assert values(http.get(url)) == []
+
+
+# -- many at once -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["records.ndjson", "tail?from=beginning"])
+def test_clients_that_do_not_read_have_little_read_for_them(
+    broker: Broker, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    topic = f"unread-{path[:4]}"
+    broker.create_topic(topic)
+    write(broker, topic, [b"x" * 2_000] * 3_000)
+    decoded = []
+    some = Walk.some
+
+    def counted(walk: Walk, *limit: int) -> Any:
+        records = some(walk, *limit)
+        decoded.append(len(records))
+        return records
+
+    monkeypatch.setattr(Walk, "some", counted)
+    host, port = broker.http_url.removeprefix("http://").split(":")
+    with ExitStack() as stack:
+        for _ in range(10):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((host, int(port)))
+            client.sendall(f"GET /topics/{topic}/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(12) == b"HTTP/1.1 200"
+        # Turns go round: each of them has had as many as this one, but for want of room.
+        assert len(lines(http.get(f"/topics/{topic}/records.ndjson"))) == 3_000
+    assert 3_000 < sum(decoded) < 3_000 + 10 * 600
+
+
+# -- fields -----------------------------------------------------------------------------------------------
+
+
+def test_records_have_the_columns_that_are_asked_for(broker: Broker, http: httpx.Client) -> None:
+    broker.create_topic("fields")
+    write(broker, "fields", [b"v", None], key=b"k", headers=[("h", b"1")])
+    url = "/topics/fields/records"
+    assert http.get(f"{url}?columns=key&decode=text").json()["records"] == [{"key": "k"}] * 2
+    found = http.get("/topics/fields/partitions/0/records?columns=topic,offset,value&decode=text").json()
+    assert found["records"] == [
+        {"topic": "fields", "offset": 0, "value": "v"},
+        {"topic": "fields", "offset": 1, "value": None},
+    ]
+    assert lines(http.get(f"{url}.ndjson?columns=headers&decode=text&limit=1")) == [
+        {"headers": [{"key": "h", "value": "1"}]}
+    ]
+    error_of(http.get(f"{url}?columns=keys"), 400)
+
+
+def test_page_is_never_longer_than_it_may_be_and_says_where_to_go_on(
+    broker: Broker, http: httpx.Client
+) -> None:
+    broker.create_topic("pages-max")
+    write(broker, "pages-max", [b""] * (PAGE_RECORDS_MAX + 2))
+    page = http.get(f"/topics/pages-max/records?columns=offset&limit={PAGE_RECORDS_MAX + 1}").json()
+    assert (len(page["records"]), page["next"]) == (PAGE_RECORDS_MAX, f"0:{PAGE_RECORDS_MAX}")

@@ -138,6 +138,13 @@ PARAMETERS = Talk(
         Query("deep", bool, "Whether.", default=False),
         Query("form", str, "How.", default="json", one_of=("json", "text")),
     ),
+    route(
+        "GET",
+        "/several",
+        Query("place", str, "A place, such as 0:42.", max=9, pattern="^[0-9]+:[0-9]+$"),
+        Query("names", list[str], "Names.", max=3, pattern="^[a-z]+$", each_max=4),
+        Query("kinds", list[str], "Kinds.", max=3, one_of=("a", "b", "c"), is_unique=True),
+    ),
     route("GET", "/none"),
 )
 
@@ -280,10 +287,12 @@ def test_a_body_of_another_kind_is_415(kind: str) -> None:
     assert (got.status, got.code) == (415, "unsupported_media_type")
 
 
-def test_a_body_that_nobody_wants_is_left_alone() -> None:
-    """As curl sends it with -d ''."""
+def test_a_body_that_nobody_wants_is_refused_unless_it_says_nothing() -> None:
+    """As curl sends it with -d '', it does; parameters of a form would be lost."""
     form = "Content-Type: application/x-www-form-urlencoded"
-    assert BODIES.ask("POST", "/bare", form, body=b"a=b").status == 200
+    assert BODIES.ask("POST", "/bare", form, body=b"").status == 200
+    assert BODIES.ask("POST", "/bare", body=b"{}").status == 200
+    assert BODIES.ask("POST", "/bare", form, body=b"a=b").code == "unexpected_body"
 
 
 # -- what is accepted ----------------------------------------------------------------------------------
@@ -320,6 +329,40 @@ def test_who_takes_none_of_the_forms_is_406() -> None:
     assert (got.status, got.code) == (406, "not_acceptable")
     assert "application/json" in got.json["error"]["message"]
     assert PARAMETERS.ask("GET", "/none", "Accept: text/html, */*;q=0.1").status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        ("place=0:42", {"place": "0:42"}),
+        ("names=a", {"names": ["a"]}),
+        ("names=a,bc,a", {"names": ["a", "bc", "a"]}),
+        ("kinds=c%2Ca", {"kinds": ["c", "a"]}),
+    ],
+)
+def test_lists_have_commas_in_between(query: str, values: dict[str, Any]) -> None:
+    nothing = {"place": None, "names": None, "kinds": None}
+    assert PARAMETERS.ask("GET", f"/several?{query}").json["query"] == {**nothing, **values}
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("place=42", "expected what fits its description: a place, such as 0:42"),
+        ("place=0:42%0A", "such as 0:42"),
+        ("names=", "names is ''"),
+        ("names=a,,b", "names is 'a,,b'"),
+        ("names=a,B", "names is 'a,B'"),
+        ("names=a,bcdef", "at most 4 characters for each"),
+        ("names=a,b,c,d", "at most 3"),
+        ("kinds=a,d", "some of a, b, c"),
+        ("kinds=a,a", "each of them once"),
+    ],
+)
+def test_what_does_not_fit_a_pattern_or_a_list_is_refused(query: str, words: str) -> None:
+    got = PARAMETERS.ask("GET", f"/several?{query}")
+    assert (got.status, got.code) == (400, "bad_parameter")
+    assert words in got.json["error"]["message"]
 
 
 # -- Kafka's errors ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.nodes import StillNode
 from penstock.base.later import Later
 from penstock.gateway.gateway import Gateway
 from penstock.gateway.http.messages import Request, Stream
-from penstock.gateway.http.tail import KEEP_ALIVE_MS, ROUTES
+from penstock.gateway.http.tail import ALL_SENT, KEEP_ALIVE_MS, NOTHING_CAME, ROUTES
 from penstock.gateway.steps import Running
 from penstock.gateway.topics import ensure_topic
 from penstock.handlers.context import Session
@@ -116,6 +116,27 @@ def test_from_the_beginning_and_from_an_offset(broker: Broker) -> None:
         assert (event.data["value"], event.id) == (3, "0:3")
 
 
+def test_stream_ends_after_as_many_events_as_were_asked_for(broker: Broker) -> None:
+    broker.create_topic("some", 1)
+    write(broker, "some", [b"%d" % number for number in range(5)])
+    with tail(broker, "some", "from=2&max_events=2&decode=json") as events:
+        assert [next(events).data["value"] for _ in range(2)] == [2, 3]
+        last = events.last_id
+        assert next(events).data == {"reason": ALL_SENT}
+        assert next(events, None) is None
+    with tail(broker, "some", "max_events=1&decode=json", last) as events:
+        assert next(events).data["value"] == 4
+
+
+def test_stream_without_waiting_has_what_is_there(broker: Broker) -> None:
+    broker.create_topic("now", 2)
+    write(broker, "now", [b"1", b"2"])
+    with client_of(broker) as http:
+        text = http.get("/topics/now/tail?from=beginning&wait_ms=0").text
+        assert text.count('"offset":') == 2
+        assert text.endswith(f'event: end\ndata: {{"reason":"{NOTHING_CAME}"}}\n\n')
+
+
 def test_lost_connection_is_picked_up_behind_the_last_event(broker: Broker) -> None:
     """What was written meanwhile comes, to each partition, and nothing comes twice."""
     broker.create_topic("resumed", 3)
@@ -205,10 +226,12 @@ def test_client_that_does_not_read_holds_nobody_up_and_gets_all_in_the_end(broke
     ("query", "last_id", "status"),
     [
         ("from=middle", "", 400),
-        ("from=3", "", 400),
-        ("from=99&partition=0", "", 400),
+        ("from=3", "", 409),
+        ("from=99&partition=0", "", 409),
         ("partition=7", "", 404),
         ("partition=-1", "", 400),
+        ("max_events=0", "", 400),
+        ("wait_ms=-1", "", 400),
         ("decode=x", "", 400),
         ("", "junk", 400),
         ("", "0:x", 400),
@@ -263,7 +286,7 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     request = Request(
         Session("", 0, "peer:1"),
         {"topic": "quiet"},
-        {"from": "end", "partition": None, "decode": "text"},
+        {"from": "end", "partition": None, "decode": "text", "max_events": None, "wait_ms": None},
         {},
         None,
     )

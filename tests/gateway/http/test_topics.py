@@ -54,9 +54,11 @@ def test_topic_that_is_there_is_not_created_again(http: httpx.Client) -> None:
         {"name": "x" * 250},
         {"name": "x", "partitions": 0},
         {"name": "x", "partitions": 10**9},
-        {"name": "x", "replication_factor": 2},
         {"name": "x", "configs": {"no.such.setting": "1"}},
         {"name": "x", "configs": {"retention.ms": "soon"}},
+        {"name": "x", "configs": {"retention.ms": None}},
+        {"name": "x", "configs": {"retention.ms": 0.5}},
+        {"name": ".."},
         {"name": "x", "surprise": 1},
         {},
     ],
@@ -64,6 +66,39 @@ def test_topic_that_is_there_is_not_created_again(http: httpx.Client) -> None:
 def test_bad_topic_is_refused_and_nothing_is_made(http: httpx.Client, body: object) -> None:
     error_of(http.post("/topics", json=body), 400)
     assert http.get("/topics/x").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"replication_factor": 2}, "invalid_replication_factor"),
+        ({"configs": {"min.insync.replicas": 2}}, "not_enough_replicas"),
+        ({"configs": {"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 1}}, "invalid_config"),
+    ],
+)
+def test_topic_that_does_not_go_with_what_there_is_is_a_conflict(
+    http: httpx.Client, more: dict[str, object], code: str
+) -> None:
+    assert error_of(http.post("/topics", json={"name": "x", **more}), 409)["code"] == code
+    assert http.get("/topics/x").status_code == 404
+
+
+def test_topic_that_differs_in_a_dot_alone_is_a_conflict(http: httpx.Client) -> None:
+    http.post("/topics", json={"name": "alike.one"})
+    like = error_of(http.post("/topics", json={"name": "alike_one"}), 409)
+    assert like["code"] == "invalid_topic_exception"
+    produced = error_of(http.post("/produce", json={"topic": "alike_one", "value": None}), 409)
+    assert produced["code"] == "invalid_topic_exception"
+
+
+def test_number_without_anything_behind_its_point_is_whole(http: httpx.Client) -> None:
+    """JSON Schema: 4.0 is an integer."""
+    body = {"name": "floats", "partitions": 4.0, "configs": {"retention.ms": 12345.0}}
+    assert http.post("/topics", json=body).json()["partitions"] == 4
+    configs = {each["name"]: each for each in http.get("/topics/floats/configs").json()["configs"]}
+    assert configs["retention.ms"]["value"] == "12345"
+    for partitions in (4.5, "4", True):
+        error_of(http.patch("/topics/floats", json={"partitions": partitions}), 400)
 
 
 def test_description_says_who_leads_and_what_each_partition_holds(broker: Broker, http: httpx.Client) -> None:
@@ -85,7 +120,9 @@ def test_partitions_are_added_and_never_taken_away(http: httpx.Client) -> None:
     grown = http.patch("/topics/grows", json={"partitions": 4})
     assert [each["partition"] for each in grown.json()["partitions"]] == [0, 1, 2, 3]
     assert http.patch("/topics/grows", json={"partitions": 4}).status_code == 200
-    assert error_of(http.patch("/topics/grows", json={"partitions": 3}), 400)["code"] == "invalid_partitions"
+    assert error_of(http.patch("/topics/grows", json={"partitions": 3}), 409)["code"] == "invalid_partitions"
+    too_many = error_of(http.patch("/topics/grows", json={"partitions": 10_005}), 409)
+    assert too_many["code"] == "policy_violation"
 
 
 def test_deleted_topic_is_gone(http: httpx.Client) -> None:
@@ -115,7 +152,7 @@ def test_topics_of_the_cluster_itself_are_listed_only_on_request(http: httpx.Cli
     every = {each["name"]: each for each in http.get("/topics?internal=true").json()["topics"]}
     assert "__consumer_offsets" not in names
     assert every["__consumer_offsets"]["internal"]
-    assert error_of(http.delete("/topics/__consumer_offsets"), 400)["code"] == "invalid_topic_exception"
+    assert error_of(http.delete("/topics/__consumer_offsets"), 403)["code"] == "invalid_topic_exception"
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=10001", "internal=yes", "unknown=1", "limit=1&limit=2"])

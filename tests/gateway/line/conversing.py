@@ -19,6 +19,7 @@ def gateway_of(node: StillNode) -> Gateway:
 
 class StillWire:
     peer = "10.0.0.1:4711"
+    is_local = True
 
     def __init__(self) -> None:
         self.sent = bytearray()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.line.commands import Ack, BadCommand, Command, Produce, Read, SetOffset, parse
+from penstock.gateway.line.commands import END, Ack, BadCommand, Command, Produce, Read, SetOffset, parse
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,7 @@ from penstock.gateway.line.commands import Ack, BadCommand, Command, Produce, Re
         (b"SET_OFFSET:g:0", Read("SET_OFFSET", "g", 0, None)),
         (b"SET_OFFSET orders:billing 7", SetOffset("orders", "billing", 7)),
         (b"SET_OFFSET orders:billing BEGIN", SetOffset("orders", "billing", None)),
+        (b"SET_OFFSET orders:billing END", SetOffset("orders", "billing", END)),
         (b"SET_OFFSET orders:a%3Ab 9223372036854775807", SetOffset("orders", "a:b", 2**63 - 1)),
     ],
 )
@@ -74,7 +75,8 @@ def test_a_line_says_a_command(line: bytes, command: Command) -> None:
         (b"SET_OFFSET orders 5", "SET_OFFSET <topic>:<group>", 0),
         (b"SET_OFFSET orders:billing:0 5", "SET_OFFSET <topic>:<group>", 0),
         (b"SET_OFFSET orders:billing -1", "an offset is a number", 0),
-        (b"SET_OFFSET orders:billing END", "an offset is a number", 0),
+        (b"SET_OFFSET orders:billing MIDDLE", "an offset is a number", 0),
+        (b"SET_OFFSET orders:billing end", "an offset is a number", 0),
         (b"SET_OFFSET orders:billing " + b"0" * 5000, "an offset is a number", 0),
     ],
 )

@@ -11,9 +11,12 @@ from tests.gateway.line.conversing import StillLine
 from tests.handlers.producers import Txn
 from tests.nodes import StillNode
 
-from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat
+from penstock.client.partitioner import partition_of_key
+from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetFetch, WantedOffset
 from penstock.gateway.line.conversation import OPEN_MAX, PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
+from penstock.gateway.steps import Running
+from penstock.handlers.context import Session
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 
 
@@ -305,11 +308,59 @@ def test_a_request_that_is_sent_again_is_told_empty_no_more_often(node: StillNod
     assert line.heard(1) == b"+EMPTY\n"
 
 
-def test_a_topic_that_is_not_there_is_made_and_waited_at(node: StillNode, line: StillLine) -> None:
-    assert line.ask(b"orders:g:-1\n") == b"+EMPTY\n"
+@pytest.mark.parametrize("partition", [b"-1", b"%d" % partition_of_key(b"k", 3)])
+def test_a_topic_that_is_not_there_is_waited_for_and_not_made(
+    node: StillNode, line: StillLine, partition: bytes
+) -> None:
+    assert line.ask(b"orders:g:%b\n" % partition) == b"+EMPTY\n"
+    assert line.heard(2000) == b"+EMPTY\n+EMPTY\n"
+    assert "orders" not in node.node.context.image.topics
+    node.create_topic("others", 1)
     StillLine(node).ask(topic_of(b"news"), ms=0)
 
     assert line.heard(50).endswith(b" k\nnews")
+    assert line.ask(b"ACK\n") == b"+OK\n"
+    assert line.heard(1000) == b"+EMPTY\n"
+    assert not node.node.context.image_watchers
+
+
+def test_a_topic_that_is_waited_for_may_turn_out_to_lack_the_partition(
+    node: StillNode, line: StillLine
+) -> None:
+    assert line.ask(b"orders:g:7\n") == b"+EMPTY\n"
+    node.create_topic("orders", 2)
+
+    assert line.heard(50) == b"-ERR topic 'orders' has no partition 7, only 0 to 1\n"
+    assert line.conversation.is_idle
+
+
+def test_an_end_is_not_reached_before_the_topic_is_there(node: StillNode, line: StillLine) -> None:
+    assert line.ask(b"orders:g:0:0\n") == b"+EMPTY\n"
+    node.create_topic("orders", 1)
+    StillLine(node).ask(topic_of(b"news"), ms=0)
+
+    assert line.heard(50).endswith(b"+MSG 0 4 0 k\nnews")
+    assert line.ask(b"ACK\n") == b"+OK\n+END 1\n"
+
+
+@pytest.mark.parametrize("end", ["said", "gone"])
+def test_a_request_that_waits_for_its_topic_ends_like_any_other(
+    node: StillNode, line: StillLine, end: str
+) -> None:
+    node.create_topic("others", 1)
+    line.ask(b"orders:g:0\n")
+    assert node.node.context.image_watchers
+    if end == "said":
+        line.ask(b"others:g:0\n")
+    else:
+        line.conversation.ended()
+
+    assert not node.node.context.image_watchers
+
+
+def test_a_name_that_no_topic_may_have_is_not_waited_for(line: StillLine) -> None:
+    assert line.ask(b"a/b:g:0\n").startswith(b"-ERR ")
+    assert line.conversation.is_idle
 
 
 def test_two_clients_of_a_group_both_get_messages_and_the_last_ack_counts(node: StillNode) -> None:
@@ -467,6 +518,20 @@ def test_set_offset_makes_no_topic(line: StillLine) -> None:
     assert line.ask(b"SET_OFFSET orders:g 0\n") == b"-ERR there is no topic 'orders'\n"
 
 
+def test_end_is_behind_the_last_message_that_can_be_read(node: StillNode) -> None:
+    line = fill(node, b"0", b"1")
+    line.ask(b"orders:g:0\n")
+    producer = Txn(node, "theirs")
+    producer.init()
+    producer.send("orders", 0, b"not yet")
+
+    assert line.ask(b"SET_OFFSET orders:g END\n", ms=2000).startswith(b"+OK\n+EMPTY\n")
+    assert committed_of(node) == 2
+    producer.end(commit=True)
+
+    assert line.heard(50).endswith(b"\nnot yet"), "it was not there to be passed over"
+
+
 # -- groups that others use ------------------------------------------------------------------------------
 
 
@@ -497,6 +562,18 @@ def test_a_group_with_live_members_is_not_committed_to_and_the_message_waits(nod
 
     heartbeat(node, -1)
     assert line.ask(b"ACK\n") == b"+OK\n+MSG 1 1 0 k\n1"
+
+
+def test_a_member_that_came_over_http_is_named_as_it_named_itself(node: StillNode) -> None:
+    line = fill(node, b"0")
+    line.ask(b"orders:g:0\n")
+    joined: list[Any] = []
+    join = node.node.gateway.members.join(Session("", 0, "10.0.0.7:4711"), "g", "alice", ["orders"], 60_000)
+    Running(join, joined.append, joined.append)
+    node.world.advance(100)
+    assert joined == [{"orders": [0]}]
+
+    assert line.ask(b"ACK\n").startswith(b"-ERR group 'g' is in use by 'alice' over HTTP at 10.0.0.7: only")
 
 
 # -- what happens to the log meanwhile -------------------------------------------------------------------
@@ -547,6 +624,67 @@ def test_what_a_transaction_took_back_is_not_shown_and_the_end_is_found_behind_i
     producer.end(commit=False)
 
     assert line.heard(100) == b"+END 3\n", "offset 1 was taken back, and 2 is the marker that says so"
+
+
+def committed_of(node: StillNode, number: int = 0, topic: str = "orders") -> int | None:
+    """What group g has committed."""
+    later = node.node.context.groups.handle("g", OffsetFetch("g", (WantedOffset(topic, number),)))
+    node.world.advance(10)
+    [row] = later.value.offsets
+    return None if row.offset < 0 else int(row.offset)
+
+
+def test_the_group_is_moved_behind_what_nobody_can_acknowledge_once(node: StillNode) -> None:
+    """As a consumer commits its position: markers and what was taken back leave no lag."""
+    line = fill(node, b"0")
+    producer = Txn(node, "theirs")
+    producer.init()
+    producer.send("orders", 0, b"kept")
+    producer.end(commit=True)
+    assert line.ask(b"orders:g:0\nACK\n") == b"+MSG 0 1 0 k\n0+OK\n+MSG 1 4 0 -\nkept"
+    assert committed_of(node) == 1
+    assert line.ask(b"ACK\n") == b"+OK\n+EMPTY\n"
+    assert committed_of(node) == 3, "offset 2 is the marker"
+
+    replicas = node.node.context.replicas.by_key
+    ends = {name: each.log.log_end for name, each in replicas.items()}
+    assert line.heard(5000) == b"+EMPTY\n" * 5
+    assert {name: each.log.log_end for name, each in replicas.items()} == ends, "nothing is committed again"
+    assert StillLine(node).ask(b"orders:g:0\n") == b"+EMPTY\n"
+
+
+def test_a_group_that_has_nothing_to_pass_over_commits_nothing_by_itself(node: StillNode) -> None:
+    line = fill(node, b"0")
+    node.node.context.replicas.find("orders", 0).delete_records(-1)
+    assert line.ask(b"orders:g:0\n") == b"+EMPTY\n"
+    assert committed_of(node) is None
+
+
+def test_what_lies_behind_the_end_of_a_request_is_not_passed_over(node: StillNode) -> None:
+    line = fill(node, b"0", b"1", b"2")
+    producer = Txn(node, "theirs")
+    producer.init()
+    producer.send("orders", 0, b"taken back")
+    producer.end(commit=False)
+    assert line.ask(b"orders:g:0:1\nACK\nACK\n").endswith(b"+OK\n+END 2\n")
+    assert committed_of(node) == 2
+    assert line.ask(b"orders:g:0:3\nACK\n") == b"+MSG 2 1 0 k\n2+OK\n+END 4\n"
+    assert committed_of(node) == 4, "offset 3 was taken back"
+
+
+def test_a_group_with_members_is_looked_at_past_a_marker_all_the_same(node: StillNode) -> None:
+    line = fill(node)
+    assert line.ask(b"orders:g:0\n") == b"+EMPTY\n"
+    assert heartbeat(node, 0).member_epoch > 0
+    producer = Txn(node, "theirs")
+    producer.init()
+    producer.send("orders", 0, b"taken back")
+    producer.end(commit=False)
+
+    assert line.heard(3000) == b"+EMPTY\n" * 3
+    assert committed_of(node) is None
+    StillLine(node).ask(topic_of(b"news"), ms=0)
+    assert line.heard(50) == b"+MSG 2 4 0 k\nnews"
 
 
 def test_a_long_stretch_without_messages_is_passed_in_portions(node: StillNode) -> None:

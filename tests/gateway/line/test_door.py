@@ -210,15 +210,7 @@ def test_the_groups_offsets_are_seen_by_everybody(broker: Broker, client: LineCl
         for _ in range(2):
             next(messages).ack()
 
-    described = subprocess.run(
-        [sys.executable, "-m", "penstock", "groups", "describe", "line-group", "--json"],
-        env={**os.environ, "PENSTOCK_SERVER": broker.bootstrap},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S_MAX,
-        check=True,
-    )
-    row = next(each for each in rows(json.loads(described.stdout)) if each.get("topic") == "shown")
+    row = describe_group(broker, "line-group")
     assert row["lag"] == 3
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "line-group"})
     [committed] = consumer.committed([TopicPartition("shown", 0)], timeout=WAIT_S_MAX)
@@ -229,6 +221,63 @@ def test_the_groups_offsets_are_seen_by_everybody(broker: Broker, client: LineCl
 
     with client.consume("shown", "line-group") as messages:
         assert next(messages).offset == 4, "and what a Kafka client commits counts here"
+
+
+def describe_group(broker: Broker, group: str) -> dict[str, object]:
+    """What `penstock groups describe` says of the topic's only partition."""
+    described = subprocess.run(
+        [sys.executable, "-m", "penstock", "groups", "describe", group, "--json"],
+        env={**os.environ, "PENSTOCK_SERVER": broker.bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S_MAX,
+        check=True,
+    )
+    return next(each for each in rows(json.loads(described.stdout)) if each.get("endOffset") is not None)
+
+
+def test_a_reader_that_has_seen_everything_does_not_lag_behind_a_transaction(
+    broker: Broker, client: LineClient
+) -> None:
+    broker.create_topic("bought")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "shop"})
+    producer.init_transactions()
+    for keeps in (True, False):
+        producer.begin_transaction()
+        producer.produce("bought", b"kept" if keeps else b"taken back")
+        producer.flush(WAIT_S_MAX)
+        if keeps:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+    with client.consume("bought", "stock", until_empty=True) as messages:
+        assert [(each.value, each.ack()) for each in messages] == [(b"kept", None)]
+
+    row = describe_group(broker, "stock")
+    assert (row["committedOffset"], row["endOffset"], row["lag"]) == (4, 4, 0)
+
+
+def test_reading_makes_no_topic_and_waits_for_it(broker: Broker, client: LineClient) -> None:
+    with client.consume("not-yet", "g", until_empty=True) as messages:
+        assert list(messages) == []
+    assert "not-yet" not in Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics
+
+    with client.consume("not-yet", "g") as messages:
+        client.produce("not-yet", b"first")
+        message = next(messages)
+        assert (message.offset, message.value) == (0, b"first")
+        message.ack()
+
+
+def test_a_group_is_moved_to_the_end(broker: Broker, client: LineClient) -> None:
+    broker.create_topic("to-the-end")
+    client.produce_many("to-the-end", [b"0", b"1", b"2"])
+    client.set_offset("to-the-end", "g", "END")
+    client.produce("to-the-end", b"3")
+
+    with client.consume("to-the-end", "g", until_empty=True) as messages:
+        assert [(each.offset, each.ack()) for each in messages] == [(3, None)]
 
 
 def rows(page: object) -> Iterator[dict[str, object]]:

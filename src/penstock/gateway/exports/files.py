@@ -4,6 +4,7 @@ Columns are decoded some megabytes at a time and written as they come, so that m
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -100,6 +101,16 @@ class _Groups:
         self._flush()
         self._writer.close()
 
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Where nobody closed it, what was written is of no use. Arrow's writer would end its file when it is
+        forgotten, and complain that there is none any more."""
+        if self._writer.is_open:
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False
+
 
 def _write(vfs: Vfs, wanted: Wanted, file: File) -> Made | Refused:
     schema = pa.schema([pa.field(name, _type(name, wanted)) for name in wanted.columns])
@@ -111,29 +122,35 @@ def _write(vfs: Vfs, wanted: Wanted, file: File) -> Made | Refused:
             writer = pa.ipc.new_stream(sink, schema)
         else:
             writer = pa.ipc.new_file(sink, schema)
-        rows = size = 0
-        following: tuple[int, Offset] | None = None
-        for span, batch in _batches(vfs, wanted):
-            offsets = batch.column(batch.schema.get_field_index("offset"))
-            size += batch.nbytes
-            left = len(batch) if wanted.rows_max is None else wanted.rows_max - rows
-            if left <= 0 or (size > wanted.bytes_max and rows):
-                following = (span.partition, offsets[0].as_py())
-                break
-            shown = batch.slice(0, left)
-            writer.write_batch(_shaped(shown, span, wanted, schema))
-            rows += len(shown)
-            if left < len(batch):
-                following = (span.partition, offsets[left].as_py())
-                break
-        if following is not None and not wanted.may_be_cut:
-            return Refused(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the range has more than {wanted.bytes_max} bytes: name a shorter one, or with limit or max_bytes "
-                "how much of it is wanted",
-            )
-        writer.close()
+        with writer:
+            rows, following = _write_rows(vfs, wanted, schema, writer)
+            if following is not None and not wanted.may_be_cut:
+                return Refused(
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                    f"the range has more than {wanted.bytes_max} bytes: name a shorter one, or with limit or "
+                    "max_bytes how much of it is wanted",
+                )
+            writer.close()
     return Made(rows, tail.size, following)
+
+
+def _write_rows(
+    vfs: Vfs, wanted: Wanted, schema: pa.Schema, writer: Any
+) -> tuple[int, tuple[int, Offset] | None]:
+    """How many there are, and where the first one is that did not fit."""
+    rows = size = 0
+    for span, batch in _batches(vfs, wanted):
+        offsets = batch.column(batch.schema.get_field_index("offset"))
+        size += batch.nbytes
+        left = len(batch) if wanted.rows_max is None else wanted.rows_max - rows
+        if left <= 0 or (size > wanted.bytes_max and rows):
+            return rows, (span.partition, offsets[0].as_py())
+        shown = batch.slice(0, left)
+        writer.write_batch(_shaped(shown, span, wanted, schema))
+        rows += len(shown)
+        if left < len(batch):
+            return rows, (span.partition, offsets[left].as_py())
+    return rows, None
 
 
 def _batches(vfs: Vfs, wanted: Wanted) -> Iterator[tuple[Span, pa.RecordBatch]]:

@@ -44,6 +44,10 @@ class Wanted(NamedTuple):
     """Of Arrow's columns. A range that has more is cut there, or refused."""
     may_be_cut: bool = True
 
+    @property
+    def topic_id(self) -> bytes:
+        return self.spans[0].topic_id if self.spans else b""
+
 
 class Made(NamedTuple):
     rows: int

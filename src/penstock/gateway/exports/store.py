@@ -1,9 +1,8 @@
 """Files that were made for readers, kept while they read.
 
 A reader of Parquet asks for the file's size, then its end, then the parts that it wants: several requests about one
-file, which must not grow between them. A file is made for a range of offsets, so that it is the same whoever asks; one
-that nobody asked for lately goes. Who asks for a part without having said which file (most readers do) means the
-one that was last made for the same words from the same place.
+file, which must not grow between them (`reads` tells which belong together). A file is made for a range of offsets, so
+that it is the same whoever asks; one that nobody asked for lately goes.
 
 One file is made at a time: it takes a core.
 """
@@ -21,6 +20,7 @@ from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import Timer
 from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Wanted, make_file
+from penstock.gateway.exports.reads import Asked, Kind, Read
 from penstock.gateway.http.messages import HttpError
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
@@ -33,7 +33,8 @@ KEPT_MS: Final = 60_000
 KEPT_BYTES_MAX: Final = 4 << 30
 WAITING_MAX: Final = 32
 """Files that wait to be made; who wants one more is told to come again."""
-PINS_MAX: Final = 1024
+READS_MAX: Final = 1024
+"""Of which it is known what their next request means."""
 
 NEEDS: Final = ("pyarrow", "pyspark", "numpy")
 """What a child imports; it comes with the extra `spark`."""
@@ -67,7 +68,8 @@ class Exports:
         """The one that was last asked for is last."""
         self._queue: list[Wanted] = []
         self._is_making = False
-        self._pins: OrderedDict[Hashable, Wanted] = OrderedDict()
+        self._reads: OrderedDict[Hashable, Read] = OrderedDict()
+        """The last one of each reader; the one that was last asked for is last."""
         self._timer: Timer | None = None
         self._directory: str | None = None
         self._count = 0
@@ -85,29 +87,55 @@ class Exports:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def pinned(self, reader: Hashable) -> Wanted | None:
-        """What a reader was given last, if it is still there."""
-        wanted = self._pins.get(reader)
-        kept = None if wanted is None else self._kept.get(wanted)
-        return None if kept is None or kept.made is None else wanted
+    def going_on(self, reader: Hashable, asked: Asked, topic_id: bytes) -> Wanted | None:
+        """What the reader reads already, if it goes on with that, the topic is the same, and the file is there."""
+        read = self._reads.get(reader)
+        kept = None if read is None else self._kept.get(read.wanted)
+        if read is None or kept is None or kept.made is None or read.wanted.topic_id != topic_id:
+            return None
+        if asked.tags:
+            return read.wanted if f'"{kept.tag}"' in asked.tags else None
+        return read.wanted if read.has(asked, self._context.world.now_ms()) else None
 
-    def get(self, reader: Hashable, wanted: Wanted) -> Steps[Export]:
+    def get(self, reader: Hashable, wanted: Wanted, asked: Asked = Asked()) -> Steps[Export]:  # noqa: B008
         """The file, made now if it is not there."""
         _check_installed()
+        is_going_on = self._is_going_on(reader, wanted, asked)
         kept = self._kept.get(wanted)
         if kept is None:
             kept = self._begin(wanted)
         if kept.made is None:
             yield from self._wait(wanted, kept)
         assert kept.made is not None
-        kept.used_ms = self._context.world.now_ms()
+        now_ms = kept.used_ms = self._context.world.now_ms()
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
-        self._pins[reader] = wanted
-        self._pins.move_to_end(reader)
-        if len(self._pins) > PINS_MAX:
-            self._pins.popitem(last=False)
+        read = self._reads.get(reader) if is_going_on else None
+        if read is None or read.wanted != wanted:
+            read = Read(wanted, asked, now_ms, now_ms)
+        self._reads[reader] = read._replace(used_ms=now_ms)
+        self._reads.move_to_end(reader)
+        if len(self._reads) > READS_MAX:
+            self._reads.popitem(last=False)
         return Export(wanted, kept.made, kept.path, kept.tag)
+
+    def _is_going_on(self, reader: Hashable, wanted: Wanted, asked: Asked) -> bool:
+        """Whether the request is of the reader's last read. Refused where that was about another file, which is gone:
+        a part of this one would be taken for a part of that."""
+        read = self._reads.get(reader)
+        if read is None:
+            return False
+        is_named = bool(asked.tags) and read.wanted == wanted
+        if not is_named and not read.has(asked, self._context.world.now_ms()):
+            return False
+        if read.wanted != wanted and asked.kind is Kind.MIDDLE and not asked.tags:
+            del self._reads[reader]
+            raise HttpError(
+                410,
+                "file_gone",
+                "the file that this reader has read from is gone, and the topic has changed since: read it anew",
+            )
+        return read.wanted == wanted
 
     def _wait(self, wanted: Wanted, kept: _Kept) -> Steps[None]:
         later: Later[Made | KafkaError] = Later()

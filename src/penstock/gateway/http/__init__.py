@@ -5,6 +5,8 @@ routing       which function answers what; parameters and bodies are checked bef
 targets       paths and queries, cut and decoded
 negotiation   which form of an answer a client wants
 errors        what is wrong, as a status and JSON
+forms         what texts may look like
+settings      settings as JSON: what each may be
 conversation  HTTP/1.1 on a wire
 heads         the first lines of responses
 routes        all routes, of all the modules here that are not named

@@ -1,14 +1,20 @@
 """Settings of topics and of the brokers: read, and changed one by one."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from penstock.gateway.asking import allow, check, decide
 from penstock.gateway.http.messages import Request, Response, Route, json
 from penstock.gateway.http.paths import topic_in
-from penstock.gateway.http.topics import CONFIGS_MAX, SettingValue, setting_text
+from penstock.gateway.http.settings import (
+    BrokerSettingChanges,
+    TopicSettingChanges,
+    check_in_sync,
+    texts,
+)
+from penstock.gateway.http.topics import check_settings
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context, On, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType, describe
@@ -42,9 +48,14 @@ class SettingList(msgspec.Struct):
     configs: list[SettingShown]
 
 
-class SettingChanges(msgspec.Struct, forbid_unknown_fields=True):
-    configs: Annotated[dict[str, SettingValue | None], Meta(min_length=1, max_length=CONFIGS_MAX)]
+class TopicChanges(msgspec.Struct, forbid_unknown_fields=True):
+    configs: TopicSettingChanges
     """By name, what each is to be; null takes back what was set. Others stay as they are."""
+
+
+class BrokerChanges(msgspec.Struct, forbid_unknown_fields=True):
+    configs: BrokerSettingChanges
+    """The same for what can be changed while brokers run."""
 
 
 def _shown(setting: Described) -> SettingShown:
@@ -63,14 +74,15 @@ def _settings(context: Context, resource: Resource) -> Response:
     return json(SettingList([_shown(each) for each in describe(resource, context.image, context.settings)]))
 
 
-def _change(context: Context, resource: Resource, changes: SettingChanges) -> Steps[None]:
+def _change(context: Context, resource: Resource, changes: Mapping[str, Any], replicas: int) -> Steps[None]:
+    values = texts(resource, changes)
+    check_in_sync("the cluster" if resource == ALL_BROKERS else "the topic", values, replicas)
     wanted = tuple(
-        ConfigChange(name, ConfigOp.DELETE)
-        if value is None
-        else ConfigChange(name, ConfigOp.SET, setting_text(value))
-        for name, value in changes.configs.items()
+        ConfigChange(name, ConfigOp.DELETE) if value is None else ConfigChange(name, ConfigOp.SET, value)
+        for name, value in values.items()
     )
     results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}))
+    check_settings(results[resource])
     check(results[resource], "the settings could not be changed")
 
 
@@ -84,7 +96,7 @@ def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.ALTER_CONFIGS)
     resource = Resource(ResourceType.TOPIC, topic.name)
-    yield from _change(context, resource, request.body)
+    yield from _change(context, resource, request.body.configs, len(topic.partitions[0].replicas))
     return _settings(context, resource)
 
 
@@ -97,7 +109,7 @@ def _of_broker(gateway: Any, request: Request) -> Response:
 def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     allow(context, request.session, Operation.ALTER_CONFIGS, On.CLUSTER)
-    yield from _change(context, ALL_BROKERS, request.body)
+    yield from _change(context, ALL_BROKERS, request.body.configs, len(context.image.brokers))
     return _of_broker(gateway, request)
 
 
@@ -117,9 +129,9 @@ ROUTES = (
         _change_topic,
         "configs",
         "Change settings of a topic.",
-        body=SettingChanges,
+        body=TopicChanges,
         answer=SettingList,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Route(
         "GET",
@@ -135,7 +147,8 @@ ROUTES = (
         _change_brokers,
         "configs",
         "Change settings of all brokers, while they run.",
-        body=SettingChanges,
+        body=BrokerChanges,
         answer=SettingList,
+        errors=(409,),
     ),
 )

@@ -7,10 +7,14 @@ from typing import Any
 
 import msgspec
 
+from penstock.base.errors import KafkaError
+from penstock.gateway.http.errors import about_topic
+from penstock.gateway.http.forms import TOPIC_NAME
 from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.membership import Conflict
 from penstock.gateway.membership.seats import SESSION_MS
 from penstock.gateway.steps import Steps
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records import Record
 
 NAME_CHARS_MAX = 249
@@ -80,12 +84,13 @@ def _refusing(handle: Callable[[Any, Request], Steps[Response]]) -> Callable[[An
 @_refusing
 def _join(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
-    topics = list(dict.fromkeys(query["topic"].split(",")))
-    if len(topics) > TOPICS_MAX:
-        raise HttpError(400, "too_many_topics", f"{len(topics)} topics are more than {TOPICS_MAX}")
-    assignments = yield from gateway.members.join(
-        request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
-    )
+    topics = list(dict.fromkeys(query["topic"]))
+    try:
+        assignments = yield from gateway.members.join(
+            request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
+        )
+    except KafkaError as error:
+        raise about_topic(error, topics[0]) from error
     return json({"status": "joined", "assignments": assignments})
 
 
@@ -146,7 +151,7 @@ def _name(name: str, what: str, *, is_required: bool = True) -> Query:
 
 _GROUP = _name("group", "The group's name.")
 _CONSUMER = _name("consumer", "The consumer's name, which makes it the same member whenever it comes.")
-_TOPIC = _name("topic", "The topic's name.")
+_TOPIC = _name("topic", "The topic's name.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
 _PARTITION = Query("partition", int, "The partition's number.", is_required=True, min=0, max=PARTITION_MAX)
 
 ROUTES = (
@@ -161,12 +166,13 @@ ROUTES = (
             _CONSUMER,
             Query(
                 "topic",
-                str,
+                list[str],
                 f"The topic to read, or up to {TOPICS_MAX} with commas in between, in place of those named before. "
                 "A topic that is not there is made.",
                 is_required=True,
-                min=1,
-                max=TOPICS_MAX * (NAME_CHARS_MAX + 1),
+                max=TOPICS_MAX,
+                pattern=TOPIC_NAME,
+                each_max=NAME_LENGTH_MAX,
             ),
             Query(
                 "session_timeout_ms",

@@ -10,22 +10,30 @@ The parser is llhttp (Node.js's, through httptools), which is strict about what 
 of a connection is worked on at a time: what a client sends after a write sees the write. While one is worked on,
 nothing more is parsed, and nothing more is received than has come already.
 
-All that a client can make grow is bounded: the head of a request, its body, what lies around a chunked body. Who is
-refused in the middle of sending is given a moment to finish, and what comes is thrown away: a socket that is closed
-with unread bytes takes the refusal with it.
+All that a client can make grow is bounded: the head of a request, its body, what lies around a chunked body; and all
+bodies together (`bodies`). Who is refused in the middle of sending is given a moment to finish, and what comes is
+thrown away: a socket that is closed with unread bytes takes the refusal with it.
 """
 
 import logging
+import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserInvalidMethodError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
 
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
 from penstock.base.world import Timer
-from penstock.gateway.http import targets
+from penstock.gateway.http import browsers, targets
+from penstock.gateway.http.bodies import SMALL_BYTES, BodyRoom
 from penstock.gateway.http.errors import error_response, from_kafka
 from penstock.gateway.http.heads import CHUNKED, CLOSE, CONTINUE, KEEP_ALIVE, LAST_CHUNK, Heads, lines
 from penstock.gateway.http.messages import Answer, HttpError, Response, Stream
@@ -64,6 +72,11 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 REASON_CHARS_MAX = 100
 """Of what the parser says."""
 
+RETRY_SECONDS = 1
+"""What a client that finds no room for its body is told to wait."""
+
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) [!-~]+ HTTP/1\.[01]\r?\n")
+
 _NOTHING = memoryview(b"")
 _READY: Later[None] = Later()
 _READY.answer(None)
@@ -85,12 +98,16 @@ class _Parsed(NamedTuple):
 class HttpDoor:
     """JSON over HTTP, for all of its clients."""
 
-    def __init__(self, gateway: Any, router: Router) -> None:
-        """`gateway` is what routes are called with; it has a `context`."""
+    def __init__(
+        self, gateway: Any, router: Router, give_back_memory: Callable[[], None] | None = None
+    ) -> None:
+        """`gateway` is what routes are called with; it has a `context`. `give_back_memory` hands what was freed to the
+        system."""
         self.gateway = gateway
         self.router = router
         self.context: Context = gateway.context
         self.heads = Heads(self.context.world)
+        self.bodies = BodyRoom(self.context.world, give_back_memory)
         self.names: dict[bytes, str] = {}
         """Names of headers in lower case, by what was sent."""
         self._image: ClusterImage | None = None
@@ -111,6 +128,11 @@ class HttpDoor:
             )
         return self._body_bytes_max
 
+    def hosts(self) -> list[str]:
+        """Names of this server that browsers may use."""
+        listed = broker_setting("http.hosts", self.context.image, self.context.settings) or ""
+        return [browsers.name_of(each.strip().lower()) for each in listed.split(",") if each.strip()]
+
     def name(self, raw: bytes) -> str:
         """A header's name that was not met before."""
         name = raw.lower().decode("latin-1")
@@ -124,10 +146,12 @@ class HttpConversation:
 
     __slots__ = (
         "_began_ns",
+        "_begun",
         "_body",
         "_body_bytes",
         "_body_bytes_max",
         "_continue_due",
+        "_counted_bytes",
         "_door",
         "_entry",
         "_fed_bytes",
@@ -155,6 +179,7 @@ class HttpConversation:
         "_session",
         "_target",
         "_waiting",
+        "_whole",
         "_wire",
         "_wrong",
     )
@@ -175,6 +200,8 @@ class HttpConversation:
         """Because it was refused: it may still be sending."""
         self._linger: Timer | None = None
         # The request that is being parsed.
+        self._begun = self._whole = 0
+        """How many have begun to arrive, and have arrived."""
         self._in_body = False
         self._target = b""
         self._headers: dict[str, str] = {}
@@ -184,8 +211,9 @@ class HttpConversation:
         self._fed_bytes = 0
         """What the parser was given of a head that did not end with it."""
         self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._body_bytes_max = 0
+        self._body_bytes = self._body_bytes_max = 0
+        self._counted_bytes = 0
+        """What it has of the room for bodies, until it is answered: what follows it is small before that."""
         self._framing_bytes = 0
         """What came since the body began and is not of the body."""
         self._continue_due = False
@@ -243,6 +271,7 @@ class HttpConversation:
         self._held = _NOTHING
         self._waiting.clear()
         self._body = []
+        self._free_room()
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -253,6 +282,14 @@ class HttpConversation:
     @property
     def is_idle(self) -> bool:
         return not self._is_busy and not self._waiting and not self._held
+
+    @property
+    def unfinished(self) -> int | None:
+        return self._begun if self._begun != self._whole and not self._is_broken and self.is_idle else None
+
+    def give_up_waiting(self) -> None:
+        self._refuse(HttpError(408, "request_timeout", "the rest of the request did not come in time"))
+        self._go_on()
 
     def _end(self, why: str) -> None:
         logger.warning("HTTP connection from %s closed: %s", self._wire.peer, why)
@@ -269,6 +306,7 @@ class HttpConversation:
     def _feed(self, data: "memoryview | bytes") -> None:
         """Parse; what comes out of it is in `_waiting`."""
         was_in_body = self._in_body
+        was_between = self._begun == self._whole
         body_bytes = self._body_bytes
         waiting = len(self._waiting)
         try:
@@ -280,7 +318,8 @@ class HttpConversation:
                     data = data[upgrade.args[0] :]
                     self._without_upgrade()
         except HttpParserError as error:
-            self._refuse(self._wrong or _not_http(error))
+            is_first = was_between and len(self._waiting) == waiting
+            self._refuse(self._wrong or _unknown_method(error, data if is_first else b"") or _not_http(error))
             return
         if len(self._waiting) > waiting:
             return
@@ -315,6 +354,7 @@ class HttpConversation:
             self._waiting[-1] = self._waiting[-1]._replace(target=target, headers=headers)
 
     def on_message_begin(self) -> None:
+        self._begun += 1
         self._in_body = False
         self._target = b""
         self._headers = {}
@@ -325,7 +365,7 @@ class HttpConversation:
     def on_url(self, url: bytes) -> None:
         self._target += url
         if len(self._target) > HEAD_BYTES_MAX:
-            self._stop(HttpError(414, "target_too_long", f"the target has more than {HEAD_BYTES_MAX} bytes"))
+            self._stop(HttpError(400, "target_too_long", f"the target has more than {HEAD_BYTES_MAX} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
@@ -337,7 +377,12 @@ class HttpConversation:
         key = self._door.names.get(name) or self._door.name(name)
         text = value.decode("latin-1")
         headers = self._headers
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key not in headers:
+            headers[key] = text
+        elif key == "host":
+            self._stop(HttpError(400, "bad_request", "there is more than one Host header"))
+        else:
+            headers[key] = f"{headers[key]}, {text}"
 
     def on_headers_complete(self) -> None:
         self._in_body = True
@@ -357,9 +402,12 @@ class HttpConversation:
         self._body_bytes += len(body)
         if self._body_bytes > self._body_bytes_max:
             self._stop(self._body_too_large())
+        if self._body_bytes > SMALL_BYTES:
+            self._count_body()
         self._body.append(body)
 
     def on_message_complete(self) -> None:
+        self._whole = self._begun
         self._in_body = self._continue_due = False
         self._fed_bytes = 0
         parser = self._parser
@@ -394,12 +442,27 @@ class HttpConversation:
             max=self._body_bytes_max,
         )
 
+    def _count_body(self) -> None:
+        """Take room for what has come and is not counted."""
+        more = self._body_bytes - self._counted_bytes
+        if not self._door.bodies.take(more):
+            error = HttpError(503, "too_busy", "there are too many large bodies at once: send it again")
+            error.headers = (("Retry-After", str(RETRY_SECONDS)),)
+            self._stop(error)
+        self._counted_bytes += more
+
+    def _free_room(self) -> None:
+        if self._counted_bytes:
+            self._door.bodies.free(self._counted_bytes)
+            self._counted_bytes = 0
+
     def _refuse(self, error: HttpError) -> None:
         """Nothing more of what this client sends can be understood; it is told so in its turn."""
         self._is_broken = True
         self._held = _NOTHING
         self._continue_due = False
         self._body = []
+        self._free_room()
         if self._is_last:
             return
         self._is_refused = True
@@ -451,11 +514,15 @@ class HttpConversation:
             path, query = targets.split(target)
             if "host" not in headers and not self._is_old:
                 raise HttpError(400, "no_host", "the request has no Host header")
-            if "origin" in headers:
-                _check_origin(headers)
+            if browsers.is_browser(headers):
+                browsers.check(headers, self._door.hosts(), is_local=self._wire.is_local)
             entry, parameters = self._door.router.find(method, path)
             self._entry = entry
+            if body and (entry.route.body is None or "content-encoding" in headers):
+                _check_body(entry, headers, body)
             request = entry.request(self._session, parameters, query, headers, body)
+            if self._is_head:
+                request = request._replace(is_head=True)
             answer = entry.handle(self._door.gateway, request)
         except Exception as error:
             self._fail(error)
@@ -596,6 +663,7 @@ class HttpConversation:
 
     def _done(self) -> None:
         self._is_busy = False
+        self._free_room()
         if self._is_kept_alive:
             self._go_on()
         elif self._is_refused:
@@ -629,17 +697,33 @@ class _Chunks(_Plain):
             self._conversation.send(b"%x\r\n%s\r\n" % (len(data), data))
 
 
-def _check_origin(headers: Mapping[str, str]) -> None:
-    """A browser says which page asks: pages of others may not write here with the reach of whoever looks at them."""
-    origin = headers["origin"].partition("://")[2]
-    if origin.lower() != headers.get("host", "").lower():
-        raise HttpError(403, "cross_origin", "a web page of another site may not use this API")
+def _check_body(entry: Entry, headers: Mapping[str, str], body: bytes) -> None:
+    """There is one: whether it can be read, and whether anybody would."""
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        error = HttpError(415, "unsupported_encoding", "a body is taken as it is, without Content-Encoding")
+        error.headers = (("Accept-Encoding", "identity"),)
+        raise error
+    if entry.route.body is None and body.strip() != b"{}":
+        raise HttpError(
+            400,
+            "unexpected_body",
+            f"{entry.route.method} {entry.route.path} takes no body; parameters go behind the ?",
+        )
 
 
 def _head_too_large() -> HttpError:
     return HttpError(
         431, "head_too_large", f"there are more than {HEADERS_MAX} headers, or {HEAD_BYTES_MAX} bytes of them"
     )
+
+
+def _unknown_method(error: HttpParserError, data: "memoryview | bytes") -> HttpError | None:
+    """The data is a request, but for a method that nobody knows. It can be told from noise where its first line has
+    come in one piece."""
+    if not isinstance(error, HttpParserInvalidMethodError) or not _REQUEST_LINE.match(data):
+        return None
+    return HttpError(501, "unknown_method", "there is no such method; /docs has those that there are")
 
 
 def _not_http(error: HttpParserError) -> HttpError:

@@ -13,6 +13,7 @@ from penstock.gateway.http.openapi import ABOUT, PATH_PARAMETERS, operation_id, 
 HTML = "text/html; charset=utf-8"
 
 _REF = "{name}"
+_KINDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean"}
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --link: light-dark(#0b57d0, #8ab4f8); }
@@ -71,7 +72,7 @@ def _path_row(name: str) -> str:
 
 
 def _query_row(each: Query) -> str:
-    kind = " | ".join(map(escape, each.one_of)) or {str: "string", int: "integer", bool: "boolean"}[each.type]
+    kind = " | ".join(map(escape, each.one_of)) or _KINDS.get(each.type, "list")
     notes = []
     if each.is_required:
         notes.append("required")

@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.gateway.http.forms import is_topic_name
 from penstock.gateway.http.messages import HttpError, Response
+from penstock.handlers.internal_topics import INTERNAL_TOPICS
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,7 +33,6 @@ STATUSES: Final[dict[ErrorCode, int]] = {
     ),
     **dict.fromkeys(
         (
-            _E.OFFSET_OUT_OF_RANGE,
             _E.CORRUPT_MESSAGE,
             _E.INVALID_FETCH_SIZE,
             _E.OFFSET_METADATA_TOO_LARGE,
@@ -40,17 +41,12 @@ STATUSES: Final[dict[ErrorCode, int]] = {
             _E.INVALID_GROUP_ID,
             _E.INVALID_SESSION_TIMEOUT,
             _E.INVALID_COMMIT_OFFSET_SIZE,
-            _E.INVALID_TIMESTAMP,
             _E.UNSUPPORTED_VERSION,
-            _E.INVALID_PARTITIONS,
-            _E.INVALID_REPLICATION_FACTOR,
             _E.INVALID_REPLICA_ASSIGNMENT,
             _E.INVALID_CONFIG,
             _E.INVALID_REQUEST,
             _E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            _E.POLICY_VIOLATION,
             _E.UNSUPPORTED_COMPRESSION_TYPE,
-            _E.INVALID_RECORD,
             _E.INVALID_REGULAR_EXPRESSION,
             _E.UNSUPPORTED_ASSIGNOR,
             _E.INVALID_TRANSACTION_TIMEOUT,
@@ -90,6 +86,13 @@ STATUSES: Final[dict[ErrorCode, int]] = {
             _E.PRODUCER_FENCED,
             _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
             _E.DUPLICATE_SEQUENCE_NUMBER,
+            # Routes take what is well formed alone: what is left is at odds with what there is.
+            _E.OFFSET_OUT_OF_RANGE,
+            _E.INVALID_TIMESTAMP,
+            _E.INVALID_RECORD,
+            _E.INVALID_PARTITIONS,
+            _E.INVALID_REPLICATION_FACTOR,
+            _E.POLICY_VIOLATION,
         ),
         409,
     ),
@@ -122,7 +125,7 @@ STATUSES: Final[dict[ErrorCode, int]] = {
 }
 """What is not in it is a fault of the node: 500."""
 
-ALWAYS: Final = (400, 403, 405, 406, 413, 414, 415, 431, 500, 503, 504)
+ALWAYS: Final = (400, 403, 405, 406, 413, 415, 431, 500, 503, 504)
 """What any request may end with."""
 
 
@@ -143,6 +146,13 @@ class ErrorBody(msgspec.Struct):
 
 def from_kafka(error: KafkaError) -> HttpError:
     return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error))
+
+
+def about_topic(error: KafkaError, topic: str) -> KafkaError | HttpError:
+    """A name that is well formed, and refused all the same, is the cluster's own, or too much like another's."""
+    if error.code is not ErrorCode.INVALID_TOPIC_EXCEPTION or not is_topic_name(topic):
+        return error
+    return HttpError(403 if topic in INTERNAL_TOPICS else 409, error.code.name.lower(), str(error))
 
 
 def error_response(error: HttpError) -> Response:

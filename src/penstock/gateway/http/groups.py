@@ -3,6 +3,7 @@
 Members that come through any door are shown: Kafka clients of both protocols, and those of `/join`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from typing import Annotated, Any, Final
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TopicPartition
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import (
     ConsumerGroupDescribe,
@@ -24,7 +25,9 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
 )
 from penstock.gateway.asking import allow, others_first
+from penstock.gateway.http.forms import MOMENT, TopicName, one_of
 from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.paths import GROUP_CHARS_MAX
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.moments import parse_moment
 from penstock.gateway.ranges import Ends, resolve
@@ -37,12 +40,19 @@ from penstock.records.structs import CorruptStruct
 
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
-NAME_MAX: Final = 2**15 - 1
-"""Of a group, in bytes: as the protocol counts them."""
-AFTER_MAX: Final = 4_096
-"""Of a name behind the `?`, in characters: all of the target fits 64 KB, encoded as it may be."""
 
 PARTITIONS_A_TURN: Final = 500
+
+_STATES: Final = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Assigning",
+    "Reconciling",
+    "Dead",
+)
+"""Of groups of both protocols."""
 
 _DEAD: Final = "Dead"
 """The state of a group that is not there."""
@@ -113,12 +123,15 @@ class GroupLag(msgspec.Struct):
     partitions: list[PartitionLag]
 
 
+_PLACE: Final = one_of("earliest", "latest", MOMENT)
+
+
 class OffsetsWanted(msgspec.Struct, forbid_unknown_fields=True):
     """Where a group shall go on."""
 
-    topic: Annotated[str, Meta(min_length=1, max_length=249)]
-    to: Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64)]
-    """`earliest`, `latest`, an offset, or a time as ISO 8601."""
+    topic: TopicName
+    to: Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _PLACE})]
+    """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """All of the topic's unless given."""
 
@@ -180,7 +193,7 @@ def _describe(gateway: Any, request: Request) -> Steps[Response]:
 
 def _allowed(context: Context, request: Request, operation: Operation) -> str:
     group = request.path["group"]
-    if not group or len(group.encode()) > NAME_MAX:
+    if not 0 < len(group) <= GROUP_CHARS_MAX:
         raise KafkaError("the group's name is too long", ErrorCode.INVALID_GROUP_ID)
     allow(context, request.session, operation, On.GROUP, group)
     return group
@@ -281,6 +294,17 @@ def _row(
 # -- changing --------------------------------------------------------------------------------------------------
 
 
+def _moment(text: str) -> TimestampMs:
+    if re.fullmatch(MOMENT, text) is None:
+        raise HttpError(
+            400,
+            "invalid_body",
+            f"to is {text!r}, expected earliest, latest, an offset as a number such as 42, or a time as text: "
+            "2026-01-31T12:00:00Z, or milliseconds since 1970",
+        )
+    return parse_moment("to", text)
+
+
 def _move(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.READ)
@@ -297,7 +321,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
         case "latest":
             ends = Ends(from_end=0)
         case text:
-            ends = Ends(since_ms=parse_moment("to", text))
+            ends = Ends(since_ms=_moment(text))
     ranges = yield from resolve(context, partitions, ends)
     moved = {each.partition.number: each.start for each in ranges}
     try:
@@ -330,9 +354,14 @@ ROUTES = (
         "groups",
         "Groups whose coordinator is this node, by name.",
         query=(
-            Query("after", str, "Begin behind this name.", max=AFTER_MAX),
+            Query("after", str, "Begin behind this name.", max=GROUP_CHARS_MAX),
             Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
-            Query("state", str, "Only those in this state: Stable, Empty, ...", max=64),
+            Query(
+                "state",
+                str,
+                "Only those in this state, in small letters too.",
+                one_of=(*_STATES, *map(str.lower, _STATES)),
+            ),
             Query("type", str, "Only those that speak this protocol.", one_of=("classic", "consumer")),
         ),
         answer=GroupList,

@@ -29,7 +29,6 @@ REASONS = {
     411: "Length Required",
     412: "Precondition Failed",
     413: "Content Too Large",
-    414: "URI Too Long",
     415: "Unsupported Media Type",
     416: "Range Not Satisfiable",
     417: "Expectation Failed",

@@ -31,6 +31,8 @@ class Request(NamedTuple):
     """By their names in lower case."""
     body: Any
     """As the route's type of body; None where it has none."""
+    is_head: bool = False
+    """HEAD: the answer is wanted without its body."""
 
 
 class Response(NamedTuple):
@@ -79,15 +81,23 @@ class Query(NamedTuple):
     """A parameter behind the `?`."""
 
     name: str
-    type: type[str] | type[int] | type[bool]
+    type: type[str] | type[int] | type[bool] | type[list[str]]
+    """A list is texts with commas in between."""
     what: str
     """A sentence about it."""
     default: Any = None
     is_required: bool = False
     min: int | None = None
     max: int | None = None
-    """Of a number's value, or of a text's length."""
+    """Of a number's value, of a text's length, or of how many texts a list has."""
     one_of: tuple[str, ...] = ()
+    """What a text, or each of a list, may be."""
+    pattern: str = ""
+    """What it looks like: a regular expression for all of it, from `^` to `$`."""
+    each_max: int | None = None
+    """Of the length of each text of a list."""
+    is_unique: bool = False
+    """Of a list: no text comes twice."""
 
 
 class Route(NamedTuple):

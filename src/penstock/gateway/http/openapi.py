@@ -8,25 +8,30 @@ import msgspec
 
 from penstock import __version__
 from penstock.gateway.http.errors import ALWAYS, ErrorBody
+from penstock.gateway.http.forms import TOPIC_NAME
 from penstock.gateway.http.heads import REASONS
 from penstock.gateway.http.messages import JSON, Query, Route
-from penstock.gateway.http.routing import bounds
+from penstock.gateway.http.paths import GROUP_CHARS_MAX, PARTITION_MAX
+from penstock.gateway.http.routing import LISTED_MAX, bounds
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 
 ABOUT = """Topics, groups and offsets of a Penstock node, in JSON. They are the same that Kafka clients see.
 
 Keys and values are base64. Every error is `{"error": {"code", "message"}}`: a word for programs and a sentence for
 people."""
 
+_TOPIC = {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX, "pattern": TOPIC_NAME}
+
 PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "topic": ("A topic's name.", {"type": "string", "minLength": 1}),
-    "name": ("A topic's name.", {"type": "string", "minLength": 1}),
-    "group": ("A consumer group's id.", {"type": "string", "minLength": 1}),
-    "partition": ("The number of a partition.", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}),
+    "topic": ("A topic's name.", _TOPIC),
+    "name": ("A topic's name.", _TOPIC),
+    "group": ("A consumer group's id.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
+    "partition": ("The number of a partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
 }
 """What the parameters in paths are, by name: they mean the same everywhere."""
 
 _REF = "#/components/schemas/{name}"
-_KINDS = {str: "string", int: "integer", bool: "boolean"}
+_KINDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean"}
 
 
 def describe(routes: Sequence[Route]) -> bytes:
@@ -87,16 +92,21 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def _query_parameter(each: Query) -> dict[str, Any]:
-    return {
+    parameter = {
         "name": each.name,
         "in": "query",
         "required": each.is_required,
         "description": each.what,
         "schema": _query_schema(each),
     }
+    if each.type not in _KINDS:
+        parameter |= {"style": "form", "explode": False}  # commas in between
+    return parameter
 
 
 def _query_schema(each: Query) -> dict[str, Any]:
+    if each.type not in _KINDS:
+        return _list_schema(each)
     schema: dict[str, Any] = {"type": _KINDS[each.type]}
     if each.type is int:
         schema["minimum"], schema["maximum"] = bounds(each)
@@ -107,9 +117,28 @@ def _query_schema(each: Query) -> dict[str, Any]:
             schema["minLength"] = each.min
         if each.max is not None:
             schema["maxLength"] = each.max
+        if each.pattern:
+            schema["pattern"] = each.pattern
     if each.default is not None:
         schema["default"] = each.default
     return schema
+
+
+def _list_schema(each: Query) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": "string", "minLength": 1}
+    if each.one_of:
+        item["enum"] = list(each.one_of)
+    if each.each_max is not None:
+        item["maxLength"] = each.each_max
+    if each.pattern:
+        item["pattern"] = each.pattern
+    return {
+        "type": "array",
+        "items": item,
+        "minItems": 1,
+        "maxItems": each.max or LISTED_MAX,
+        "uniqueItems": each.is_unique,
+    }
 
 
 def _good(route: Route, answer: Any) -> dict[str, Any]:

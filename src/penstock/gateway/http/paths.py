@@ -1,5 +1,7 @@
 """What stands in paths: names of topics, and numbers of partitions."""
 
+from typing import Final
+
 from penstock.gateway.asking import allow
 from penstock.gateway.http.messages import HttpError, Request
 from penstock.gateway.topics import find_partition, find_topic
@@ -7,7 +9,11 @@ from penstock.handlers.context import Context, On, Operation
 from penstock.metadata import Topic
 from penstock.replica import Partition
 
-_DIGITS_MAX = 9
+GROUP_CHARS_MAX: Final = 4_096
+"""Of a group's name in a target: encoded as it may be, all of it fits 64 KB."""
+
+PARTITION_MAX: Final = 2**31 - 1
+_DIGITS_MAX: Final = 10
 
 
 def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
@@ -25,6 +31,6 @@ def partition_in(context: Context, request: Request, operation: Operation) -> Pa
 
 def number_in(request: Request) -> int:
     text = request.path["partition"]
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= PARTITION_MAX):
         raise HttpError(400, "bad_parameter", f"the partition is {text[:20]!r}, expected a number such as 0")
     return int(text)

@@ -11,7 +11,8 @@ from msgspec.json import Encoder
 
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
-from penstock.gateway.http.errors import ErrorInfo
+from penstock.gateway.http.errors import ErrorInfo, about_topic
+from penstock.gateway.http.forms import TOPIC_NAME
 from penstock.gateway.http.messages import Answer, HttpError, Request, Response, Route
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.gateway.producing import NewRecord, Outcome
@@ -29,6 +30,13 @@ PARTITION_MAX = 2**31 - 1
 
 _encode = Encoder().encode
 
+
+_IN_BYTES = [
+    {"maxLength": IDEMPOTENCY_KEY_BYTES_MAX, "pattern": "^[\u0000-\u007f]*$"},
+    {"maxLength": IDEMPOTENCY_KEY_BYTES_MAX // 2, "pattern": "^[\u0000-\u07ff]*$"},
+    {"maxLength": IDEMPOTENCY_KEY_BYTES_MAX // 4},
+]
+"""A schema counts characters: how many there may be depends on how many bytes each has."""
 
 Base64: TypeAlias = Annotated[
     bytes,
@@ -57,7 +65,7 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
             min_length=1,
             max_length=NAME_LENGTH_MAX,
             description="Made on first use, with `num.partitions` partitions.",
-            extra_json_schema={"pattern": "^[a-zA-Z0-9._-]+$", "examples": ["orders"]},
+            extra_json_schema={"pattern": TOPIC_NAME, "examples": ["orders"]},
         ),
     ]
     value: Annotated[
@@ -67,7 +75,11 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
         None
     )
     idempotency_key: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=IDEMPOTENCY_KEY_BYTES_MAX)] | None,
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=IDEMPOTENCY_KEY_BYTES_MAX, extra_json_schema={"anyOf": _IN_BYTES}),
+        ]
+        | None,
         Meta(
             description="Sent again on the same topic, it gets the first record's place; nothing is written twice."
         ),
@@ -78,9 +90,10 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
     ] = None
     headers: Annotated[
         Annotated[list[ProduceHeader], Meta(max_length=HEADERS_MAX)]
-        | Annotated[dict[str, Base64 | None], Meta(max_length=HEADERS_MAX)],
+        | Annotated[dict[str, Base64 | None], Meta(max_length=HEADERS_MAX)]
+        | None,
         Meta(description="A list of headers, or an object where each key comes once."),
-    ] = []
+    ] = None
 
 
 class Produced(Struct):
@@ -111,7 +124,7 @@ def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | 
 
         def placed(outcome: Outcome) -> None:
             if isinstance(outcome, KafkaError):
-                answer.answer(outcome)
+                answer.answer(about_topic(outcome, topic))
             else:
                 answer.answer(Response(200, _encode(Produced(topic, outcome.partition, outcome.offset))))
 
@@ -130,7 +143,7 @@ def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | 
         if all(isinstance(each, KafkaError) for each in outcomes):
             [first, *_] = outcomes
             assert isinstance(first, KafkaError)
-            answer.answer(first)
+            answer.answer(about_topic(first, body[0].topic))
             return
         results = [_result(each.topic, outcome) for each, outcome in zip(body, outcomes, strict=True)]
         answer.answer(Response(200, _encode(results)))
@@ -144,6 +157,8 @@ def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | 
 
 
 def _headers(record: ProduceRecord) -> Headers:
+    if record.headers is None:
+        return ()
     if isinstance(record.headers, dict):
         return list(record.headers.items())
     return [(each.key, each.value) for each in record.headers]
@@ -164,6 +179,6 @@ ROUTES = (
         "Write a record, or a list of records; answered when they are durable.",
         body=Body,
         answer=Produced | list[ProduceResult],
-        errors=(404,),
+        errors=(404, 409),
     ),
 )

@@ -21,10 +21,10 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.gateway.asking import others_first
 from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Span, Wanted
+from penstock.gateway.http.forms import MOMENT
 from penstock.gateway.http.messages import (
     JSON,
     Answer,
-    HttpError,
     Out,
     Query,
     Request,
@@ -35,15 +35,18 @@ from penstock.gateway.http.messages import (
 )
 from penstock.gateway.http.negotiation import preferred
 from penstock.gateway.http.paths import partition_in, topic_in
-from penstock.gateway.http.ranged import whole_or_part
+from penstock.gateway.http.ranged import what_is_asked, whole_or_part
 from penstock.gateway.moments import parse_moment
 from penstock.gateway.ranges import Ends, Range, resolve
-from penstock.gateway.shown import DECODINGS, RecordShown, show
+from penstock.gateway.shown import DECODINGS, RecordShown, show, show_some
 from penstock.gateway.steps import Steps
 from penstock.gateway.topics import find_partition
+from penstock.gateway.turns import Turns
 from penstock.gateway.walking import Walk
 from penstock.handlers.context import Context, Operation
 from penstock.handlers.log_admin import new_start
+from penstock.records import Record
+from penstock.replica import Partition
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -108,7 +111,8 @@ class Asked(NamedTuple):
     limit: int | None
     bytes_max: int | None
     decoding: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    """None for what the form has."""
 
 
 def _asked(request: Request) -> Asked:
@@ -121,21 +125,7 @@ def _asked(request: Request) -> Asked:
         None if before is None else parse_moment("to", before),
         query["from_end"],
     )
-    return Asked(ends, query["limit"], query["max_bytes"], query["decode"], _columns(query["columns"]))
-
-
-def _columns(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return COLUMNS
-    names = tuple(each.strip() for each in text.split(","))
-    unknown = [each for each in names if each not in COLUMNS]
-    if unknown or len(set(names)) < len(names):
-        raise HttpError(
-            400,
-            "bad_parameter",
-            f"columns is {text[:64]!r}, expected some of {', '.join(COLUMNS)}, each once",
-        )
-    return names
+    return Asked(ends, query["limit"], query["max_bytes"], query["decode"], query["columns"])
 
 
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
@@ -144,7 +134,7 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
     asked = _asked(request)
     ranges = yield from resolve(context, [partition], asked.ends)
     if content_type == JSON:
-        page = yield from _page(context, ranges, asked)
+        page = yield from _page(gateway.turns, ranges, asked)
         place = page.next or (partition.number, ranges[-1].stop)
         return json(
             PartitionPage(partition.topic, partition.number, page.records, place[1], partition.last_stable)
@@ -162,7 +152,7 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
     if start is not None:
         ranges = _from_start(ranges, *start)
     if content_type == JSON:
-        page = yield from _page(context, ranges, asked)
+        page = yield from _page(gateway.turns, ranges, asked)
         following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
         return json(TopicPage(topic.name, page.records, following))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
@@ -171,13 +161,7 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
 def _start(text: str | None) -> tuple[int, Offset] | None:
     if text is None:
         return None
-    partition, colon, offset = text.partition(":")
-    if not (
-        colon and all(each.isascii() and each.isdigit() and len(each) < 19 for each in (partition, offset))
-    ):
-        raise HttpError(
-            400, "bad_parameter", f"start is {text!r}, expected a partition and an offset such as 0:42"
-        )
+    partition, _, offset = text.partition(":")
     return int(partition), int(offset)
 
 
@@ -205,7 +189,14 @@ class Page(NamedTuple):
     """Partition and offset of the first record that did not fit."""
 
 
-def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
+def _shown(partition: Partition, records: list[Record], asked: Asked) -> list[RecordShown]:
+    shown = show(partition.number, records, asked.decoding)
+    if asked.columns is not None:
+        show_some(partition.topic, shown, asked.columns)
+    return shown
+
+
+def _page(turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
     left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
     shown: list[RecordShown] = []
@@ -214,6 +205,7 @@ def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page
         while not walk.is_over:
             if left <= 0 or bytes_left <= 0:
                 return Page(shown, (number, walk.position))
+            yield turns.next()
             records = walk.some(left)
             fitting = 0
             for record in records:
@@ -222,11 +214,10 @@ def _page(context: Context, ranges: Sequence[Range], asked: Asked) -> Steps[Page
                     break
                 bytes_left -= cost
                 fitting += 1
-            shown += show(number, records[:fitting], asked.decoding)
+            shown += _shown(each.partition, records[:fitting], asked)
             left -= fitting
             if fitting < len(records):
                 return Page(shown, (number, records[fitting].offset))
-            yield others_first(context.world)
     return Page(shown, None)
 
 
@@ -237,34 +228,35 @@ def _other_forms(
     gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
 ) -> Steps[Answer]:
     if content_type == NDJSON:
-        return Stream(partial(_lines, gateway.context, ranges, asked), NDJSON)
+        return Stream(partial(_lines, gateway.turns, ranges, asked), NDJSON)
     return (yield from _file(gateway, request, content_type, ranges, asked))
 
 
-def _lines(context: Context, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
+def _lines(turns: Turns, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
     left = asked.limit if asked.limit is not None else 1 << 62
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
         walk = Walk(*each)
         while not walk.is_over and left > 0 and bytes_left > 0:
+            yield from turns.to_write(out)
             records = walk.some(left)
             if records:
-                lines = _encode_lines(show(each.partition.number, records, asked.decoding))
+                lines = _encode_lines(_shown(each.partition, records, asked))
                 left -= len(records)
                 bytes_left -= len(lines)
                 out.write(lines)
-            yield out.ready()
-            yield others_first(context.world)
 
 
 def _file(
     gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
 ) -> Steps[Answer]:
-    """A part is of the file that the reader was last given for the same words; a whole one is of what is there now."""
+    """Of what is there now, unless the request goes on with a file that its reader has begun."""
     peer = request.session.peer.rpartition(":")[0]
     words = (tuple(request.path.items()), tuple(request.query.items()))
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
-    wanted = gateway.exports.pinned(reader) if "range" in request.headers else None
+    part = what_is_asked(request.headers, is_head=request.is_head)
+    topic_id = ranges[0].partition.topic_id if ranges else b""
+    wanted = gateway.exports.going_on(reader, part, topic_id)
     if wanted is None:
         spans = []
         for count, each in enumerate(ranges, 1):
@@ -274,19 +266,21 @@ def _file(
         wanted = Wanted(
             content_type,
             tuple(spans),
-            asked.columns,
+            asked.columns or COLUMNS,
             asked.decoding != "base64",
             asked.limit,
             min(asked.bytes_max or FILE_BYTES, FILE_BYTES_MAX),
             may_be_cut=asked.limit is not None or asked.bytes_max is not None,
         )
-    export = yield from gateway.exports.get(reader, wanted)
+    export = yield from gateway.exports.get(reader, wanted, part)
     headers = [("X-Records", str(export.made.rows))]
     if export.made.next is not None:
         partition, offset = export.made.next
         headers.append(("X-Next", f"{partition}:{offset}"))
     file = gateway.exports.open(export)
-    return whole_or_part(file, export.made.size, export.tag, content_type, request.headers, tuple(headers))
+    return whole_or_part(
+        gateway.turns, file, export.made.size, export.tag, content_type, request.headers, tuple(headers)
+    )
 
 
 def _span(each: Range) -> Span:
@@ -327,6 +321,7 @@ def _delete(gateway: Any, request: Request) -> Response:
 # -- routes ----------------------------------------------------------------------------------------------------
 
 _TEXT_MAX = 64
+_PLACE = "^[0-9]{1,10}:[0-9]{1,18}$"
 
 _TIMES = (
     Query(
@@ -334,24 +329,25 @@ _TIMES = (
         str,
         "The first record that is as late as this: ISO 8601, or milliseconds since 1970.",
         max=_TEXT_MAX,
+        pattern=MOMENT,
     ),
-    Query("to", str, "End before the first record that is as late as this.", max=_TEXT_MAX),
+    Query("to", str, "End before the first record that is as late as this.", max=_TEXT_MAX, pattern=MOMENT),
     Query("from_end", int, "So many offsets at the end of the range.", min=0, max=2**62),
 )
 _LIMITS = (
     Query(
         "limit",
         int,
-        f"How many records at most. A page of JSON has {PAGE_RECORDS} unless told otherwise, and {PAGE_RECORDS_MAX} "
-        "at most; other forms have all.",
+        f"How many records at most. A page of JSON has {PAGE_RECORDS} unless told otherwise, and never more than "
+        f"{PAGE_RECORDS_MAX}, whatever is asked for: it says where to go on. Other forms have all.",
         min=1,
         max=2**62,
     ),
     Query(
         "max_bytes",
         int,
-        f"How many bytes, about: of JSON {PAGE_BYTES} unless told otherwise, and {PAGE_BYTES_MAX} at most; of Arrow's "
-        f"columns {FILE_BYTES} and {FILE_BYTES_MAX}.",
+        f"How many bytes, about: of JSON {PAGE_BYTES} unless told otherwise, and never more than {PAGE_BYTES_MAX}; of "
+        f"Arrow's columns {FILE_BYTES} and {FILE_BYTES_MAX}.",
         min=1,
         max=2**62,
     ),
@@ -363,14 +359,23 @@ _LIMITS = (
         default="base64",
         one_of=DECODINGS,
     ),
-    Query("columns", str, f"Of files: some of {','.join(COLUMNS)}.", max=256),
+    Query(
+        "columns",
+        list[str],
+        f"Of each record, and of files: some of {','.join(COLUMNS)}.",
+        max=len(COLUMNS),
+        one_of=COLUMNS,
+        is_unique=True,
+    ),
 )
 _FORMAT = Query("format", str, "In place of an Accept header.", one_of=tuple(FORMATS))
 _OFFSETS = (
     Query("offset", int, "The first offset.", min=0),
     Query("until", int, "The first offset that is not wanted.", min=0),
 )
-_START = Query("start", str, "Partition and offset to go on at, as `next` said: 1:250.", max=_TEXT_MAX)
+_START = Query(
+    "start", str, "Partition and offset to go on at, as `next` said: 1:250.", max=_TEXT_MAX, pattern=_PLACE
+)
 
 _TOPIC = "/topics/{topic}/records"
 _PARTITION = "/topics/{topic}/partitions/{partition}/records"
@@ -392,7 +397,7 @@ def _named(
     return lambda gateway, request: of(gateway, request, content_type)
 
 
-_ERRORS = (404, 416, 501)
+_ERRORS = (404, 409, 410, 412, 416, 501)
 _WORDS = {
     "ndjson": "lines of JSON",
     "arrow": "Arrow's stream",
@@ -450,6 +455,6 @@ ROUTES = (
             ),
         ),
         answer=Shortened,
-        errors=(404,),
+        errors=(404, 409),
     ),
 )

@@ -7,18 +7,23 @@ A route's function sees only requests that fit its description: parameters have 
 bounds, the body is what it says. The same description makes `/openapi.json`, so that the two cannot differ.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from penstock.gateway.http import targets
+from penstock.gateway.http.faults import not_json, unfit
 from penstock.gateway.http.messages import JSON, Handle, HttpError, Query, Request, Route
 from penstock.gateway.http.negotiation import preferred
 from penstock.handlers.context import Session
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 """A number in a query fits where Kafka's largest do: offsets and timestamps."""
+
+LISTED_MAX = 1_000
+"""Of a list that does not say how many it may have."""
 
 DIGITS_MAX = 20
 """Of a number that may fit; more are not even looked at."""
@@ -27,6 +32,8 @@ SHOWN_MAX = 64
 """How much of what somebody sent is sent back to them."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_GOT_FLOAT: Final = "got `float`"
+"""As msgspec says it."""
 
 
 class Entry:
@@ -68,12 +75,24 @@ class Entry:
         try:
             decoded = self._decode(body)
         except msgspec.ValidationError as error:
-            raise HttpError(400, "invalid_body", f"the body does not fit: {error}") from None
+            decoded = self._with_whole_floats(body, error)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise HttpError(400, "bad_json", f"the body is not JSON: {error}") from None
+            raise HttpError(400, "bad_json", f"the body is not JSON: {not_json(body, error)}") from None
         except RecursionError:
             raise HttpError(400, "bad_json", "the body is nested too deeply") from None
         return Request(session, path, values, headers, decoded)
+
+    def _with_whole_floats(self, body: bytes, error: msgspec.ValidationError) -> Any:
+        """The body if all that is wrong with it are numbers such as 3.0: they are integers in JSON Schema, and there
+        are languages that have no others."""
+        try:
+            if _GOT_FLOAT in str(error):
+                return msgspec.convert(_whole(msgspec.json.decode(body)), self.route.body)
+        except msgspec.ValidationError as other:
+            error = other
+        except RecursionError:
+            raise HttpError(400, "bad_json", "the body is nested too deeply") from None
+        raise HttpError(400, "invalid_body", f"the body does not fit: {unfit(error)}") from None
 
     def _query(self, query: bytes) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -202,13 +221,39 @@ def _value(parameter: Query, text: str) -> Any:
         if text not in ("true", "false"):
             raise _bad(parameter, text, "true or false")
         return text == "true"
+    if parameter.type is not str:
+        return _list(parameter, text)
     if parameter.one_of and text not in parameter.one_of:
         raise _bad(parameter, text, f"one of {', '.join(parameter.one_of)}")
     if parameter.min is not None and len(text) < parameter.min:
         raise _bad(parameter, text, f"at least {parameter.min} characters")
     if parameter.max is not None and len(text) > parameter.max:
         raise _bad(parameter, text, f"at most {parameter.max} characters")
+    if parameter.pattern and not re.fullmatch(parameter.pattern, text):
+        raise _bad(parameter, text, _like(parameter))
     return text
+
+
+def _list(parameter: Query, text: str) -> tuple[str, ...]:
+    count_max = parameter.max or LISTED_MAX
+    found = tuple(text.split(",", count_max))
+    if len(found) > count_max:
+        raise _bad(parameter, text, f"at most {count_max} with commas in between")
+    for each in found:
+        if parameter.one_of and each not in parameter.one_of:
+            raise _bad(parameter, text, f"some of {', '.join(parameter.one_of)} with commas in between")
+        if parameter.each_max is not None and len(each) > parameter.each_max:
+            raise _bad(parameter, text, f"at most {parameter.each_max} characters for each")
+        if parameter.pattern and not re.fullmatch(parameter.pattern, each):
+            raise _bad(parameter, text, _like(parameter))
+    if parameter.is_unique and len(set(found)) < len(found):
+        raise _bad(parameter, text, "each of them once")
+    return found
+
+
+def _like(parameter: Query) -> str:
+    what = parameter.what.strip()
+    return f"what fits its description: {what[0].lower()}{what[1:].removesuffix('.')}"
 
 
 def _number(parameter: Query, text: str) -> int:
@@ -231,6 +276,17 @@ def bounds(parameter: Query) -> tuple[int, int]:
 
 def _bad(parameter: Query, text: str, expected: str) -> HttpError:
     return HttpError(400, "bad_parameter", f"{parameter.name} is {shown(text)}, expected {expected}")
+
+
+def _whole(value: Any) -> Any:
+    """With each number that has nothing behind its point without the point."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return value
 
 
 def _check_json(content_type: str) -> None:

@@ -5,8 +5,9 @@
 
 A browser's `EventSource`, or any other reader, that loses the connection sends the last id as `Last-Event-ID`, and
 goes on behind it: no record is missed and none comes twice. A comment every 15 seconds keeps proxies from hanging up.
-When the topic is deleted, an event `end` says so; when the node stops, the stream just ends, to be picked up again.
-Partitions that the topic is given meanwhile are followed too, from their beginning.
+When the topic is deleted, an event `end` says so, as it does where the client has said how much it wants; when the
+node stops, the stream just ends, to be picked up again. Partitions that the topic is given meanwhile are followed too,
+from their beginning.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
-from penstock.gateway.asking import others_first
 from penstock.gateway.http.messages import Answer, HttpError, Out, Query, Request, Route, Stream
 from penstock.gateway.http.paths import topic_in
 from penstock.gateway.shown import DECODINGS, show
 from penstock.gateway.steps import Steps
 from penstock.gateway.tailing import Following
 from penstock.gateway.topics import find_partition
+from penstock.gateway.turns import Turns
 from penstock.handlers.context import Context, Operation
 from penstock.records import Record
 from penstock.replica import Partition
@@ -38,6 +39,13 @@ RETRY_MS: Final = 1_000
 PARTITIONS_MAX: Final = 256
 """Of one stream: each event's id names them all."""
 
+WAIT_MS_MAX: Final = 86_400_000
+
+DELETED: Final = "the topic was deleted"
+ALL_SENT: Final = "these are as many as were asked for"
+NOTHING_CAME: Final = "no more came in time"
+"""Why a stream ends of itself."""
+
 _DIGITS_MAX = 18
 _encode = msgspec.json.Encoder().encode
 
@@ -49,14 +57,17 @@ def _tail(gateway: Any, request: Request) -> Answer:
     numbers = sorted(topic.partitions) if number is None else [number]
     if len(numbers) > PARTITIONS_MAX:
         raise HttpError(
-            400,
+            409,
             "too_many_partitions",
             f"topic {topic.name!r} has {len(numbers)} partitions, and a stream {PARTITIONS_MAX} at most: "
             "name one with partition",
         )
     partitions = [find_partition(context, topic.name, each) for each in numbers]
-    tail = Tail(context, topic.id, partitions, _positions(request, partitions), request.query["decode"])
+    positions = _positions(request, partitions)
+    tail = Tail(context, gateway.turns, topic.id, partitions, positions, request.query["decode"])
     tail.takes_new = number is None
+    tail.events_left = request.query["max_events"]
+    tail.wait_ms = request.query["wait_ms"]
     return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
 
 
@@ -74,11 +85,11 @@ def _positions(request: Request, partitions: Sequence[Partition]) -> dict[int, O
         }
     if origin in ("beginning", "end"):
         return first if origin == "beginning" else end
-    if not (origin.isascii() and origin.isdigit() and len(origin) <= _DIGITS_MAX):
-        raise HttpError(400, "bad_parameter", f"from is {origin!r}, expected beginning, end or an offset")
-    if request.query["partition"] is None:
+    if len(first) > 1:
         raise HttpError(
-            400, "bad_parameter", "from is an offset, which is of one partition: name it with partition"
+            409,
+            "too_many_partitions",
+            f"from is an offset, which is of one partition, and there are {len(first)}: name one with partition",
         )
     [(number, start)] = first.items()
     if not start <= int(origin) <= end[number]:
@@ -113,38 +124,57 @@ class Tail:
     def __init__(
         self,
         context: Context,
+        turns: Turns,
         topic_id: Uuid,
         partitions: Sequence[Partition],
         positions: dict[int, Offset],
         decoding: str,
     ) -> None:
         self._context = context
+        self._turns = turns
         self._topic_id = topic_id
         self._partitions = partitions
         self._positions = positions
         self._decoding = decoding
         self.takes_new = True
         """Whether partitions that the topic is given are followed too."""
+        self.events_left: int | None = None
+        """How many records are to be sent yet; None for as many as come."""
+        self.wait_ms: int | None = None
+        """How long to wait for a record before it ends; None for as long as the client stays."""
         self._ids = {number: b"%d:%d" % (number, offset - 1) for number, offset in positions.items()}
         """The last offset that was sent of each partition, as it stands in ids."""
 
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
         following = Following(world, self._partitions, self._positions)
+        heard_ns = world.clock_ns()
+        why = ""
         try:
             # The first id is that of the beginning: who comes back before the first record misses none.
             out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
-            while not following.is_over:
+            while not following.is_over and not why:
+                if following.may_have_more:
+                    yield from self._turns.to_write(out)
+                    if following.is_over:
+                        break
                 found = following.read()
                 if found is not None:
                     out.write(self._written(*found))
-                    yield out.ready()
-                    yield others_first(world)
-                elif not self._find_new(following) and not (yield following.more(KEEP_ALIVE_MS)):
-                    out.write(b": keep-alive\n\n")
-                    yield out.ready()
-            if self._is_deleted:
-                out.write(b'event: end\ndata: {"reason":"the topic was deleted"}\n\n')
+                    heard_ns = world.clock_ns()
+                    why = ALL_SENT if self.events_left == 0 else ""
+                elif not self._find_new(following):
+                    silent_ms = (world.clock_ns() - heard_ns) / 1e6
+                    left_ms = float("inf") if self.wait_ms is None else self.wait_ms - silent_ms
+                    if left_ms <= 0:
+                        why = NOTHING_CAME
+                    elif not (yield following.more(min(left_ms, KEEP_ALIVE_MS))) and left_ms > KEEP_ALIVE_MS:
+                        out.write(b": keep-alive\n\n")
+                        yield out.ready()
+            if not why and self._is_deleted:
+                why = DELETED
+            if why:
+                out.write(b'event: end\ndata: {"reason":"%s"}\n\n' % why.encode())
         finally:
             following.close()
 
@@ -178,8 +208,11 @@ class Tail:
 
     def _written(self, number: int, records: list[Record]) -> bytes:
         parts = []
-        for shown in show(number, records, self._decoding):
-            self._ids[number] = b"%d:%d" % (number, shown.offset)
+        if self.events_left is not None:
+            records = records[: self.events_left]
+            self.events_left -= len(records)
+        for record, shown in zip(records, show(number, records, self._decoding), strict=True):
+            self._ids[number] = b"%d:%d" % (number, record.offset)
             parts.append(b"id: %s\ndata: %s\n\n" % (self._id, _encode(shown)))
         return b"".join(parts)
 
@@ -195,14 +228,23 @@ ROUTES = (
             Query(
                 "from",
                 str,
-                "Where: `beginning`, `end`, or with `partition` an offset.",
+                "Where: `beginning`, `end`, or an offset of the one `partition`.",
                 default="end",
                 max=20,
+                pattern="^(beginning|end|[0-9]{1,18})$",
             ),
             Query("partition", int, "One partition; all of them unless given.", min=0, max=2**31 - 1),
             Query("decode", str, "How bytes are shown.", default="base64", one_of=DECODINGS),
+            Query("max_events", int, "End after so many records.", min=1, max=2**62),
+            Query(
+                "wait_ms",
+                int,
+                "End when no record has come for so long; 0 sends what is there. Without it, the stream does not end.",
+                min=0,
+                max=WAIT_MS_MAX,
+            ),
         ),
-        errors=(404,),
+        errors=(404, 409),
         content_types=(EVENTS,),
     ),
 )

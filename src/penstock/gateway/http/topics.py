@@ -9,20 +9,26 @@ from msgspec import Meta
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 from penstock.gateway.asking import allow, check, decide, others_first
-from penstock.gateway.http.messages import Query, Request, Response, Route, json
+from penstock.gateway.http.errors import about_topic
+from penstock.gateway.http.forms import TopicName
+from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.paths import topic_in
+from penstock.gateway.http.settings import TopicSettings, check_in_sync, new_texts
 from penstock.gateway.steps import Steps
 from penstock.gateway.topics import find_topic
 from penstock.handlers.context import Context, On, Operation
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.metadata import Topic
+from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     MorePartitions,
     NewTopic,
+    Result,
 )
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
 
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
@@ -30,15 +36,9 @@ LISTED_MAX: Final = 10_000
 PARTITIONS_A_TURN: Final = 500
 """Described before others get their turn: a millisecond or two."""
 
-CONFIGS_MAX: Final = 1_000
-"""Kafka has not a tenth of it."""
-
-PARTITIONS_MAX: Final = 2**31 - 1
+PARTITIONS_OF_A_TOPIC_MAX: Final = 2**31 - 1
 REPLICAS_MAX: Final = 2**15 - 1
-"""As the protocol counts them; the controller has bounds of its own."""
-
-SettingValue = str | int | float | bool
-"""Settings are text to Kafka; numbers and truth values are taken as they are written."""
+"""As the protocol counts them."""
 
 
 class TopicListed(msgspec.Struct):
@@ -87,27 +87,21 @@ class TopicDescribed(msgspec.Struct):
 class TopicWanted(msgspec.Struct, forbid_unknown_fields=True):
     """A topic to create."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=249)]
+    name: TopicName
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
     """`num.partitions` unless given."""
     replication_factor: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None = None
-    configs: Annotated[dict[str, SettingValue], Meta(max_length=CONFIGS_MAX)] = {}
+    configs: TopicSettings = {}
     """Settings of the topic, by Kafka's names."""
 
 
 class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
-    """How many there are to be; more than now."""
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_OF_A_TOPIC_MAX)]
+    """How many there are to be: more than now, and not too many more at once."""
 
 
 class TopicDeleted(msgspec.Struct):
     status: str = "deleted"
-
-
-def setting_text(value: SettingValue) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 def _list(gateway: Any, request: Request) -> Response:
@@ -141,14 +135,21 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
     wanted: TopicWanted = request.body
     if not context.authorize(request.session, Operation.CREATE, On.TOPIC, wanted.name):
         allow(context, request.session, Operation.CREATE, On.CLUSTER)
+    configs = new_texts(wanted.name, wanted.configs)
+    usual = broker_setting("default.replication.factor", context.image, context.settings)
+    check_in_sync("the topic", configs, wanted.replication_factor or int(usual or 1))
     topic = NewTopic(
         wanted.name,
         wanted.partitions or -1,
         wanted.replication_factor or -1,
-        configs={name: setting_text(value) for name, value in wanted.configs.items()},
+        configs=configs,
     )
     [created] = yield from decide(context, CreateTopics((topic,)))
-    check(created.result, f"topic {wanted.name!r} could not be created")
+    check_settings(created.result)
+    try:
+        check(created.result, f"topic {wanted.name!r} could not be created")
+    except KafkaError as error:
+        raise about_topic(error, wanted.name) from error
     made = TopicListed(
         wanted.name,
         uuid_text(created.topic_id),
@@ -157,6 +158,12 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
         wanted.name in INTERNAL_TOPICS,
     )
     return json(made, 201)._replace(headers=(("Location", f"/topics/{wanted.name}"),))
+
+
+def check_settings(result: Result) -> None:
+    """Settings that are good one by one, and refused all the same, are at odds with each other."""
+    if result.code is ErrorCode.INVALID_CONFIG:
+        raise HttpError(409, "invalid_config", result.message or "the settings do not go together")
 
 
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
@@ -205,9 +212,10 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.DELETE)
     if topic.name in INTERNAL_TOPICS:
-        raise KafkaError(
+        raise HttpError(
+            403,
+            "invalid_topic_exception",
             f"{topic.name} is the cluster's own: it is not deleted over HTTP",
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
         )
     [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
     check(deleted.result, f"topic {topic.name!r} could not be deleted")
@@ -222,7 +230,7 @@ ROUTES = (
         "topics",
         "Topics, by name.",
         query=(
-            Query("after", str, "Begin behind this name.", max=249),
+            Query("after", str, "Begin behind this name.", max=NAME_LENGTH_MAX),
             Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
             Query("internal", bool, "Also those that the cluster keeps for itself.", default=False),
         ),

@@ -1,9 +1,9 @@
 """What a line says.
 
-    TOPIC <topic> <key> <length>                a message; its bytes follow the line
-    <topic>:<group>:<partition>[:<toOffset>]    messages from where the group is, -1 for all partitions
-    ACK                                         the message that came last is done with
-    SET_OFFSET <topic>:<group> <offset|BEGIN>   the group goes on from there
+    TOPIC <topic> <key> <length>                    a message; its bytes follow the line
+    <topic>:<group>:<partition>[:<toOffset>]        messages from where the group is, -1 for all partitions
+    ACK                                             the message that came last is done with
+    SET_OFFSET <topic>:<group> <offset|BEGIN|END>   the group goes on from there
 
 Fields are separated by one space. A topic's name is taken as it is, a group's and a key may be percent-encoded.
 """
@@ -15,13 +15,16 @@ from penstock.client.line_text import decode_group, decode_key
 
 ALL_PARTITIONS = -1
 
+END = -1
+"""In place of an offset: the end of each partition. Kafka's ListOffsets has the same sign for it."""
+
 _DIGITS_MAX = 19
 _NUMBER_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 
 _USAGE = {
     "TOPIC": "TOPIC <topic> <key> <length>",
-    "SET_OFFSET": "SET_OFFSET <topic>:<group> <offset|BEGIN>",
+    "SET_OFFSET": "SET_OFFSET <topic>:<group> <offset|BEGIN|END>",
     "read": "<topic>:<group>:<partition>[:<toOffset>]",
 }
 
@@ -45,7 +48,7 @@ class SetOffset(NamedTuple):
     topic: str
     group: str
     offset: Offset | None
-    """None for where each partition begins."""
+    """None for where each partition begins; `END` for where each ends."""
 
 
 class Ack(NamedTuple):
@@ -126,10 +129,12 @@ def _set_offset(line: bytes) -> SetOffset:
     if len(names) != 2:
         raise BadCommand(f"a group is moved with {_USAGE['SET_OFFSET']}")
     offset: int | None = None
-    if fields[2] != b"BEGIN":
+    if fields[2] == b"END":
+        offset = END
+    elif fields[2] != b"BEGIN":
         offset = _number(fields[2])
         if offset is None:
-            raise BadCommand(f"an offset is a number from 0 on, or BEGIN, not {_shown(fields[2])!r}")
+            raise BadCommand(f"an offset is a number from 0 on, BEGIN or END, not {_shown(fields[2])!r}")
     return SetOffset(_topic(names[0]), _group(names[1]), offset)
 
 

@@ -9,18 +9,25 @@ alone. Meanwhile what arrives is kept as it is, and not more of it received than
 client does not read what it is sent.
 
 A stream says something (`+MSG`, `+EMPTY`, `+END`) between two replies, never while a command is carried out alone.
+
+A browser can be made to send HTTP here by any page that it shows, and the page chooses what is in the body: lines such
+as these. So the first line that can only be a request of HTTP's is the last that is looked at.
 """
 
 import logging
+import re
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
 from penstock.base.world import Timer
 from penstock.client.line_text import encode_key
 from penstock.gateway.asking import allow
 from penstock.gateway.gateway import Gateway
 from penstock.gateway.line.commands import (
+    END,
     SHOWN_MAX,
     Ack,
     BadCommand,
@@ -39,6 +46,7 @@ from penstock.gateway.topics import find_partition, find_topic
 from penstock.gateway.wire import Wire
 from penstock.handlers.context import On, Operation, Session
 from penstock.metadata.configs import topic_setting
+from penstock.replica import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +68,9 @@ PIECES_MAX = 1000
 """Lines and messages of one client that are looked at before others have their turn: some milliseconds' worth."""
 
 EMPTY_INTERVAL_MS = 1000
+
+_HTTP = re.compile(rb" HTTP/[0-9](\.[0-9])?$")
+"""How a request line ends; no command does."""
 
 ERROR_CHARACTERS_MAX = 400
 
@@ -115,6 +126,8 @@ class LineConversation:
         """What it is, and when it began, for metrics."""
         self._creating: _Replies | None = None
         """Of a message that needs its topic made first."""
+        self._taken = 0
+        """Lines and messages that have been looked at."""
         self._stream: Stream | None = None
         self._quiet: Timer | None = None
         """Runs for a second after `+EMPTY`, during which there is no other."""
@@ -164,6 +177,14 @@ class LineConversation:
     @property
     def is_idle(self) -> bool:
         return not (self._replies or self._next is not None or self._is_alone or self._stream is not None)
+
+    @property
+    def unfinished(self) -> int | None:
+        """A message that was announced and has not begun is not: somebody may be about to type it."""
+        return self._taken if self._framer.is_midway and not self._is_held else None
+
+    def give_up_waiting(self) -> None:
+        self._refuse("the rest of what you send did not come in time", None)
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -215,6 +236,7 @@ class LineConversation:
                 self._is_giving_way = self._is_stalled = True
                 self._context.world.call_soon(self._had_its_turn)
                 break
+        self._taken += PIECES_MAX - pieces_left
         self._write()
         if self._is_held:
             return
@@ -253,7 +275,10 @@ class LineConversation:
             self._refuse(f"a line has at most {LINE_BYTES_MAX} bytes", None)
             return True
         except BadCommand as bad:
-            self._refuse(str(bad), bad.payload_bytes)
+            if line is not None and _HTTP.search(line):
+                self._refuse("this is not HTTP, but the line protocol", None)
+            else:
+                self._refuse(str(bad), bad.payload_bytes)
             return True
         if not isinstance(command, Produce):
             self._write()
@@ -419,9 +444,7 @@ class LineConversation:
         self._authorize(command.topic, command.group)
         topic = find_topic(context, command.topic)
         offsets = {
-            number: find_partition(context, topic.name, number).log.log_start
-            if command.offset is None
-            else command.offset
+            number: _meant(command.offset, find_partition(context, topic.name, number))
             for number in sorted(topic.partitions)
         }
         yield from commit(context, command.group, topic, offsets)
@@ -468,13 +491,15 @@ class LineConversation:
             return
         if isinstance(found, Message):
             self._wire.send(_message(found))
+        elif found is Nothing.YET:
+            self._is_looking = True
+            self._context.world.call_soon(self._look_on)
+        elif stream.is_past_more:
+            self._run(self._commit_passed(stream))
         elif found is Nothing.EVER:
             end_offset = stream.end_offset
             self._end_stream()
             self._wire.send(b"+END %d\n" % end_offset)
-        elif found is Nothing.YET:
-            self._is_looking = True
-            self._context.world.call_soon(self._look_on)
         else:
             stream.watch(self._go_on)
             if self._quiet is None:
@@ -489,6 +514,11 @@ class LineConversation:
             raise
         return b""
 
+    def _commit_passed(self, stream: Stream) -> Steps[bytes]:
+        with suppress(KafkaError):  # nobody asked for it
+            yield from stream.commit_passed()
+        return b""
+
     def _look_on(self) -> None:
         self._is_looking = False
         self._go_on()
@@ -498,6 +528,13 @@ class LineConversation:
         if self._stream is not None:
             self._stream.unwatch()
             self._go_on()
+
+
+def _meant(offset: Offset | None, partition: Partition) -> Offset:
+    """What `SET_OFFSET` means in a partition."""
+    if offset is None:
+        return partition.log.log_start
+    return partition.last_stable if offset == END else offset
 
 
 def _message(message: Message) -> bytes:

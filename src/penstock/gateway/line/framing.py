@@ -41,6 +41,11 @@ class Framer:
         else:
             self._data, self._at = self._data[self._at :] + data, 0
 
+    @property
+    def is_midway(self) -> bool:
+        """A part of the next piece has arrived."""
+        return bool(self._gathered) or self._to_skip > 0 or self._at < len(self._data)
+
     def line(self) -> bytes | None:
         """The next line without its end; None while that has not arrived."""
         data, at = self._data, self._at

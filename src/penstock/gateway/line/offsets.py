@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
+from penstock.coordinator.groups.consumer.member import HTTP_CLIENT_ID
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     ConsumerGroupDescribe,
@@ -92,8 +93,17 @@ def _members(context: Context, group: str) -> Steps[str]:
         members = [each for row in found.groups for each in row.members]
     if not members:
         return "members that joined it"
-    shown = ", ".join(f"{each.client_id!r} at {each.client_host}" for each in members[:MEMBERS_SHOWN_MAX])
+    shown = ", ".join(
+        _member(each.member_id, each.client_id, each.client_host) for each in members[:MEMBERS_SHOWN_MAX]
+    )
     return shown + (f" and {more} more" if (more := len(members) - MEMBERS_SHOWN_MAX) > 0 else "")
+
+
+def _member(member_id: str, client_id: str, host: str) -> str:
+    """A Kafka client goes by its client id, its member id says nothing; who came over HTTP chose a name."""
+    if client_id == HTTP_CLIENT_ID and not host.startswith("/"):
+        return f"{member_id!r} over HTTP at {host}"
+    return f"{client_id!r} at {host}"
 
 
 def _check(code: ErrorCode, group: str) -> None:

@@ -5,6 +5,12 @@
     partition 2   [....committed|]             nothing in any of them: watch them all
 
 Positions are the stream's own from the beginning on: what another client of the group commits, it does not see.
+
+Offsets that hold no message (markers of transactions, what they took back, what compaction removed) are acknowledged
+by nobody. When the stream is at the end, the group is moved behind them, as a consumer commits its position: otherwise
+it would seem to be behind for ever.
+
+A topic that is not there is waited for. It is not made: a name that was mistyped would leave a topic behind.
 """
 
 from collections import deque
@@ -17,9 +23,10 @@ from penstock.gateway.line.commands import ALL_PARTITIONS, Read
 from penstock.gateway.line.offsets import commit, committed
 from penstock.gateway.reading import read
 from penstock.gateway.steps import Steps
-from penstock.gateway.topics import ensure_topic, find_partition, find_topic
+from penstock.gateway.topics import find_partition, find_topic
 from penstock.handlers.context import Context
 from penstock.metadata import Topic
+from penstock.metadata.controller.topics import check_name
 from penstock.records import Record
 from penstock.replica import Partition
 
@@ -52,21 +59,24 @@ class Message:
 class _Place:
     """Where the stream is in one partition."""
 
-    __slots__ = ("begin", "partition", "position")
+    __slots__ = ("begin", "committed", "partition", "position")
 
     def __init__(self, partition: Partition, begin: Offset) -> None:
         self.partition = partition
         self.begin = begin
+        self.committed = begin
+        """Where this stream put the group last, or found it."""
         self.position = begin
         """Everything below has been read. It may be past the log's end: then the log has to get there first."""
 
 
 def open_stream(context: Context, request: Read) -> Steps["Stream"]:
-    """The stream of a request, from where its group is. The topic is made if it is not there, as for a consumer."""
-    topic = yield from ensure_topic(context, request.topic)
-    numbers = sorted(topic.partitions) if request.partition == ALL_PARTITIONS else [request.partition]
-    places = yield from _places(context, request.group, topic, numbers)
-    return Stream(context, request, topic, places)
+    """The stream of a request, from where its group is; while the topic is not there, one without messages."""
+    check_name(request.topic)
+    stream = Stream(context, request)
+    if request.topic in context.image.topics:
+        yield from stream.widen()
+    return stream
 
 
 def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) -> Steps[list[_Place]]:
@@ -80,13 +90,14 @@ def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) 
 
 
 class Stream:
-    """A `Watcher` of its partitions while it waits for more."""
+    """A `Watcher` of its partitions while it waits for more; before there are any, of the image."""
 
     __slots__ = (
         "_context",
         "_places",
         "_portion",
         "_portion_of",
+        "_sent_of",
         "_topic",
         "_turn",
         "_woken",
@@ -94,17 +105,20 @@ class Stream:
         "sent",
     )
 
-    def __init__(self, context: Context, request: Read, topic: Topic, places: list[_Place]) -> None:
+    def __init__(self, context: Context, request: Read) -> None:
+        """Without partitions: `widen` takes them in."""
         self.request = request
         self.sent: Message | None = None
         """The message that waits for its ACK."""
         self._context = context
-        self._topic = topic
-        self._places = places
+        self._topic: Topic | None = None
+        """None while it is not there."""
+        self._places: list[_Place] = []
         self._turn = 0
         """Whose portion is next."""
         self._portion: deque[Record] = deque()
-        self._portion_of = 0
+        self._portion_of: _Place | None = None
+        self._sent_of: _Place | None = None
         self._woken: Callable[[], None] | None = None
 
     # -- messages --------------------------------------------------------------------------------------
@@ -115,7 +129,9 @@ class Stream:
             found = self._read_on()
             if found is not None:
                 return found
-        self.sent = Message(self._portion_of, self._portion.popleft())
+        place = self._sent_of = self._portion_of
+        assert place is not None, "there is a portion"
+        self.sent = Message(place.partition.number, self._portion.popleft())
         return self.sent
 
     def _read_on(self) -> Nothing | None:
@@ -132,7 +148,7 @@ class Stream:
                     return None
             self._turn = (self._turn + 1) % len(places)
         to_offset = self.request.to_offset
-        if to_offset is not None and all(each.position > to_offset for each in places):
+        if to_offset is not None and places and all(each.position > to_offset for each in places):
             return Nothing.EVER
         return Nothing.NOW
 
@@ -163,17 +179,41 @@ class Stream:
         if to_offset is not None and records and records[-1].offset > to_offset:
             records = [each for each in records if each.offset <= to_offset]
         self._portion.extend(records)
-        self._portion_of = place.partition.number
+        self._portion_of = place
         return bool(records)
 
     def acknowledge(self) -> Steps[None]:
         """Commit the offset after the message that waits. Where that fails, it waits still."""
-        message = self.sent
-        if message is None:
+        message, place = self.sent, self._sent_of
+        if message is None or place is None or self._topic is None:
             raise KafkaError("no message waits for ACK", ErrorCode.INVALID_REQUEST)
-        offsets = {message.partition: message.record.offset + 1}
-        yield from commit(self._context, self.request.group, self._topic, offsets)
+        offset = message.record.offset + 1
+        yield from commit(self._context, self.request.group, self._topic, {message.partition: offset})
+        place.committed = offset
         self.sent = None
+
+    @property
+    def is_past_more(self) -> bool:
+        """Whether it has passed over offsets without messages that the group is not known to be behind. For when there
+        is no message to send: then all that there were are acknowledged."""
+        return any(self._passed(each) > each.committed for each in self._places)
+
+    def commit_passed(self) -> Steps[None]:
+        """Have the group go on behind them. It is tried once: in a group that has members, these commit."""
+        assert self._topic is not None, "it has partitions"
+        offsets = {
+            each.partition.number: passed
+            for each in self._places
+            if (passed := self._passed(each)) > each.committed
+        }
+        for each in self._places:
+            each.committed = max(each.committed, self._passed(each))
+        yield from commit(self._context, self.request.group, self._topic, offsets)
+
+    def _passed(self, place: _Place) -> Offset:
+        """Below it nothing is left of what is wanted: what was read beyond that was not sent."""
+        to_offset = self.request.to_offset
+        return place.position if to_offset is None else min(place.position, to_offset + 1)
 
     @property
     def end_offset(self) -> Offset:
@@ -186,17 +226,23 @@ class Stream:
     @property
     def is_outgrown(self) -> bool:
         """Whether the topic has got partitions that belong to the request, and are not in the stream."""
+        topic = self._context.image.topics.get(self.request.topic)
+        if self._topic is None:
+            return topic is not None
         if self.request.partition != ALL_PARTITIONS:
             return False
-        topic = self._context.image.topics.get(self._topic.name)
         return topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._places)
 
     def widen(self) -> Steps[None]:
-        """Take the topic's new partitions in."""
+        """Take the topic's partitions in that are new to it."""
         known = {each.partition.number for each in self._places}
-        topic = find_topic(self._context, self._topic.name)
-        numbers = [number for number in sorted(topic.partitions) if number not in known]
+        topic = find_topic(self._context, self.request.topic)
+        wanted = (
+            sorted(topic.partitions) if self.request.partition == ALL_PARTITIONS else [self.request.partition]
+        )
+        numbers = [number for number in wanted if number not in known]
         self._places += yield from _places(self._context, self.request.group, topic, numbers)
+        self._topic = topic
 
     # -- waiting for more ------------------------------------------------------------------------------
 
@@ -209,6 +255,8 @@ class Stream:
         if self._woken is None:
             for each in self._places:
                 each.partition.watch(self)
+            if self._topic is None:
+                self._context.image_watchers.add(self.changed)
         self._woken = woken
 
     def unwatch(self) -> None:
@@ -216,6 +264,7 @@ class Stream:
             self._woken = None
             for each in self._places:
                 each.partition.unwatch(self)
+            self._context.image_watchers.discard(self.changed)
 
     def grew(self, bytes_more: int) -> None:
         woken = self._woken

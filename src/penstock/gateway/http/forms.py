@@ -1,0 +1,94 @@
+"""What texts may look like, as regular expressions: the same for those who check them and those who describe them.
+
+They keep to what JSON Schema, ECMAScript and Python all read in the same way: no look-around, digits as `[0-9]`.
+"""
+
+import re
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX
+
+TOPIC_NAME: Final = (
+    "^([a-zA-Z0-9_-]|[.][a-zA-Z0-9_-]|[.][.][a-zA-Z0-9._-])[a-zA-Z0-9._-]*$"  # not a dot, nor two of them
+)
+"""Kafka's rule, but for the length."""
+
+
+def is_topic_name(text: str) -> bool:
+    return len(text) <= NAME_LENGTH_MAX and re.fullmatch(TOPIC_NAME, text) is not None
+
+
+TopicName: TypeAlias = Annotated[
+    str,
+    Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=TOPIC_NAME, examples=["orders"]),
+]
+
+_YEAR = "(19[7-9][0-9]|[2-9][0-9]{3})"
+_LEAP_YEAR = "(19(7[26]|8[048]|9[26])|[2-9][0-9](0[48]|[2468][048]|[13579][26])|([2468][048]|[3579][26])00)"
+_DATE = (
+    f"({_YEAR}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    f"|02-(0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_HOUR = "([01][0-9]|2[0-3])"
+_TIME = f"{_HOUR}(:[0-5][0-9](:[0-5][0-9]([.,][0-9]{{1,9}})?)?)?"
+_ZONE = f"(Z|[+ -]{_HOUR}:?[0-5][0-9])"
+
+MOMENT: Final = f"^([0-9]{{1,15}}|{_DATE}([T ]{_TIME}{_ZONE}?)?)$"
+"""What `parse_moment` takes, as most people write it: milliseconds since 1970, or days and times that there are. A
+blank is what a query makes of a plus sign that is not escaped."""
+
+
+def one_of(*patterns: str) -> str:
+    """A pattern for what fits one of these."""
+    return f"^({'|'.join(each.removeprefix('^').removesuffix('$') for each in patterns)})$"
+
+
+def whole_numbers(low: int, high: int) -> str:
+    """A pattern for the whole numbers of a range, without leading zeros.
+
+    whole_numbers(-1, 12) -> ^(-1|[0-9]|1[0-2])$
+    """
+    found = []
+    if low < 0:
+        found += [f"-{each}" for each in _spans(max(-high, 1), -low)]
+    if high >= 0:
+        found += _spans(max(low, 0), high)
+    return f"^({'|'.join(found)})$"
+
+
+def _spans(low: int, high: int) -> list[str]:
+    """The numbers from low to high, which are not below 0, by how many digits they have."""
+    found = []
+    while low <= high:
+        length = len(str(low))
+        if low == 10 ** (length - 1) and (most := len(str(high + 1)) - 1) > length:
+            found.append(f"[1-9][0-9]{{{length - 1},{most - 1}}}")  # all that have so many digits
+            low = 10**most
+            continue
+        end = min(high, 10**length - 1)
+        found += _same_length(str(low), str(end))
+        low = end + 1
+    return found
+
+
+def _same_length(low: str, high: str) -> list[str]:
+    """Numbers of as many digits: those that begin as `low` does, those in between, those that begin as `high`."""
+    if not low:
+        return [""]
+    first, last, rest = int(low[0]), int(high[0]), len(low) - 1
+    if first == last:
+        return [low[0] + each for each in _same_length(low[1:], high[1:])]
+    found = []
+    if low[1:] != "0" * rest:
+        found += [low[0] + each for each in _same_length(low[1:], "9" * rest)]
+        first += 1
+    above = []
+    if high[1:] != "9" * rest:
+        above = [high[0] + each for each in _same_length("0" * rest, high[1:])]
+        last -= 1
+    if first <= last:
+        digits = str(first) if first == last else f"[{first}-{last}]"
+        found.append(digits + {0: "", 1: "[0-9]"}.get(rest, f"[0-9]{{{rest}}}"))
+    return found + above
