@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.gateway.http.talking import SmallContext, SmallGateway, responses
@@ -303,6 +304,17 @@ def test_the_memory_of_bodies_goes_back_to_the_system(tmp_path: Path) -> None:
 # -- too slow ------------------------------------------------------------------------------------------
 
 
+class NoSocket:
+    def setsockopt(self, *_: int) -> None: ...
+
+
+class DoorTransport(StillTransport):
+    """It has a socket, to which nothing that is said makes a difference."""
+
+    def get_extra_info(self, name: str) -> Any:
+        return NoSocket() if name == "socket" else super().get_extra_info(name)
+
+
 class Slow:
     """A connection to a door, in a world that stands still."""
 
@@ -310,7 +322,7 @@ class Slow:
         self.world = world
         settings = {"connections.max.idle.ms": 600_000, "socket.request.max.bytes": MB}
         self.kept = Connections(world, Turn(world), None, lambda name: settings.get(name, 1000))  # type: ignore[arg-type]
-        self.transport = StillTransport()
+        self.transport = DoorTransport()
         self.connection: DoorConnection = self.kept.accept_at(door, "http")
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 

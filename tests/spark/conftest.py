@@ -38,7 +38,7 @@ def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["SparkSession"]:
     if getattr(request.config.option, "loadgroup", False):
-        # The directory above is that of the run. A second session takes half a minute, and nothing else would tell.
+        # The directory above is that of the run. A second session is dear, and nothing else would tell of it.
         (tmp_path_factory.getbasetemp().parent / "the-only-spark-session").touch(exist_ok=False)
     session = light_session(
         "penstock-tests",

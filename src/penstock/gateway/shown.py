@@ -27,9 +27,9 @@ class RecordShown(msgspec.Struct, omit_defaults=True):
     """A record, or those of its fields that were asked for. `key` and `value` are base64, or as `decode` says, or
     null."""
 
-    partition: int | UnsetType
-    offset: int | UnsetType
-    timestamp: int | UnsetType
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    timestamp: int | UnsetType = UNSET
     """Milliseconds since 1970."""
     key: Any = UNSET
     value: Any = UNSET

@@ -25,6 +25,7 @@ from typing import Any
 import uvloop
 
 from penstock.base.errors import KafkaError
+from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.host import Host, MakeNode, new_node
 from penstock.server.up import open_files_max
@@ -130,6 +131,8 @@ class Broker:
                 self.data, self.settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
             )
             config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
+            # Here, and not beside the loop: pytest parses what it imports, which CPython 3.11 cannot on two threads.
+            doors.load(config.doors)
             self._running = _Running(config, self._make_node)
         except (KafkaError, BrokerFailed) as error:
             if is_first:

@@ -15,7 +15,6 @@ from penstock.gateway.http.messages import HttpError
 from penstock.gateway.steps import Running
 from penstock.vfs import MemoryDisk, read_file
 
-
 ID = b"topic"
 
 
@@ -48,7 +47,10 @@ class Scene:
         return Made(asked.spans[0].stop, 1, None)
 
     def ask(
-        self, number: int, reader: str = "r", asked: Asked = Asked(Kind.WHOLE)  # noqa: B008
+        self,
+        number: int,
+        reader: str = "r",
+        asked: Asked = Asked(Kind.WHOLE),  # noqa: B008
     ) -> tuple[list[Any], Running[Export]]:
         answers: list[Any] = []
         steps = self.exports.get(reader, wanted(number), asked)

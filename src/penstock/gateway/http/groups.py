@@ -130,7 +130,10 @@ class OffsetsWanted(msgspec.Struct, forbid_unknown_fields=True):
     """Where a group shall go on."""
 
     topic: TopicName
-    to: Annotated[int, Meta(ge=0)] | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _PLACE})]
+    to: (
+        Annotated[int, Meta(ge=0)]
+        | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _PLACE})]
+    )
     """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """All of the topic's unless given."""
