@@ -45,6 +45,7 @@ class Walk:
                 break
             found.append(record)
             self.position = record.offset + 1
+        self.partition.messages_out += len(found)
         return found
 
     def _decoded(self) -> Iterator[Record | None]:
@@ -58,6 +59,7 @@ class Walk:
             start = self.position
             visible = partition.last_stable  # the range may end within a batch
             data = log.read(start, READ_BYTES, visible=visible)
+            partition.bytes_out += len(data)
             aborted = [
                 AbortedTransaction(each.producer_id, each.first_offset)
                 for each in log.aborted(start, visible)

@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -298,7 +299,14 @@ def test_what_the_other_doors_read_and_write_counts_as_well(broker: Broker, topi
         with client.consume(topic, uuid4().hex) as messages:
             for _, message in zip(range(4), messages, strict=False):
                 message.ack()
-    assert scrape(broker)("penstock_topic_messages_out_total", topic=topic) >= 4
+    assert scrape(broker)("penstock_topic_messages_out_total", topic=topic) == 4
+    for path in ("records", "records.ndjson", "tail?from=beginning&max_events=4"):
+        before = scrape(broker)
+        httpx.get(f"{broker.http_url}/topics/{topic}/{path}").raise_for_status()
+        after = scrape(broker)
+        for name, more in (("messages", 4), ("bytes", 200)):
+            series = f"penstock_topic_{name}_out_total"
+            assert after(series, topic=topic) >= before(series, topic=topic) + more, path
 
 
 def test_a_malformed_request_is_counted(broker: Broker) -> None:
