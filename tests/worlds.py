@@ -105,6 +105,10 @@ class StillWorld:
         call()
         return True
 
+    def stall(self, ms: float) -> None:
+        """Let time pass in which nothing happens, as while a process is stopped: all that was due is late."""
+        self._now_ms += ms
+
     def advance(self, ms: float = 0, *, calls_max: int = 100_000) -> None:
         """Let everything happen that is due within ms from now, and what comes of it within that time."""
         until_ms = self._now_ms + ms

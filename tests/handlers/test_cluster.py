@@ -161,6 +161,14 @@ def test_all_features_are_changed_or_none(cluster: Cluster) -> None:
     assert cluster.image is before
 
 
+def test_what_is_not_served_cannot_be_turned_on(cluster: Cluster) -> None:
+    for name in ("share.version", "streams.version"):
+        refused = update(cluster, (name, 1, 1))
+        assert refused.error_code is ErrorCode.invalid_update_version
+        assert "not served" in refused.error_message
+        assert update(cluster, (name, 0, 1)).error_code is ErrorCode.none
+
+
 def test_versions_0_and_1_have_a_row_for_each_feature_that_was_changed(cluster: Cluster) -> None:
     latest = ("metadata.version", METADATA_VERSION_LATEST, 1)
     for version in (0, 1):

@@ -5,10 +5,12 @@ from random import Random
 
 import pytest
 from tests.handlers.members import Groups, Member, dealt, gather
+from tests.storage.world import put
 
 from penstock.records import build_batch
 from penstock.runtime.groups import OFFSETS_TOPIC
 from penstock.storage import Origin
+from penstock.vfs import read_file
 from penstock.wire import Api
 
 
@@ -171,6 +173,25 @@ def test_what_was_committed_is_there_after_any_crash(seed: int) -> None:
 
 
 # -- what may go wrong ---------------------------------------------------------------------------------
+
+
+def test_a_byte_that_changed_on_disk_is_found_before_anybody_goes_on_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Groups()
+    number = scene.node.node.context.groups.shards.number_of("g")
+    assert scene.commit("g", offset=5) == 0
+    scene.node.stop()
+    disk = scene.node.disk
+    path = f"/data/logs/{OFFSETS_TOPIC}-{number}/{0:020d}.log"
+    data = bytearray(read_file(disk, path))
+    data[bytes(data).rindex((5).to_bytes(8, "big")) + 7] ^= 8
+    put(disk, path, bytes(data))
+    scene.node.restart()
+    scene.reconnect()
+    scene.advance(100)
+    assert f"{OFFSETS_TOPIC}-{number} cannot be read, and what it keeps is not served: " in caplog.text
+    assert scene.commit("g") == 15  # COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_record_that_cannot_be_read_stops_that_partitions_groups_and_no_others(

@@ -12,6 +12,13 @@ from tests.wire_requests import fetch_all, produce_body
 from tests.worlds import START_MS
 
 from penstock.base.ids import TopicPartition
+from penstock.metadata.schema import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
 from penstock.records import build_batch
 from penstock.storage import DirectoryRefused, open_directory
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -217,3 +224,51 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
         busy.call(Api.API_VERSIONS, 0)
         node.world.advance(400)
     assert (idle.transport.is_closed, busy.transport.is_closed) == (True, False)
+
+
+@pytest.mark.parametrize("phase_ms", range(0, 4500, 450))
+def test_a_node_that_stood_still_does_not_fence_itself(
+    phase_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a SIGSTOP, or while it made ten thousand partitions."""
+    node = StillNode()
+    node.create_topic("orders")
+    node.world.advance(20_000 + phase_ms)
+    end = node.node.context.image.offset
+    node.world.stall(60_000)
+    node.world.advance(20_000)
+    assert node.node.context.image.offset == end, "nothing was written about it"
+    assert "is fenced" not in caplog.text
+
+
+SECRETS = {
+    "SCRAM": UserScramCredentialRecord(name="alice", mechanism=1),
+    "delegation tokens": DelegationTokenRecord(owner="User:alice", token_id="t"),
+    "ACLs": AccessControlEntryRecord(id=bytes(16), resource_name="orders"),
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_cluster_that_keeps_people_out_is_not_served(what: str) -> None:
+    node = StillNode()
+    node.node._controller.write([SECRETS[what]])
+    node.world.advance(1000)
+    node.stop()
+    with pytest.raises(AssertionError):
+        node.restart()
+    [why] = node.failures
+    assert what in why
+    assert "would let everybody do everything" in why
+
+
+def test_what_is_kept_and_not_acted_on_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    node = StillNode()
+    setting = ConfigRecord(
+        resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"
+    )
+    node.node._controller.write([ClientQuotaRecord(key="producer_byte_rate", value=1.0), setting])
+    node.world.advance(1000)
+    node.stop()
+    node.restart()
+    assert "1 quotas of clients, which are kept but not acted on yet" in caplog.text
+    assert "1 groups with settings of their own, which are kept but not acted on yet" in caplog.text

@@ -20,7 +20,7 @@ from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.handlers.route import RoutedWrite
 from penstock.handlers.shapes import shapes
 from penstock.handlers.table import SERVED, Handler
-from penstock.metadata.versions import FEATURES
+from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
@@ -49,13 +49,10 @@ RANGES: dict[Api, VersionRange] = {
 }
 """What is advertised: all that is served, and nothing else."""
 
-_UNSERVED_FEATURES = ("share.version", "streams.version")
-"""A cluster that Kafka has begun may have them on. No client is told that they can be used here."""
-
 _SUPPORTED_FEATURES = {
     name: VersionRange(feature.min_level, feature.max_level)
     for name, feature in FEATURES.items()
-    if name not in _UNSERVED_FEATURES
+    if name not in UNSERVED
 }
 _PRODUCE, _FETCH, _API_VERSIONS = int(Api.PRODUCE), int(Api.FETCH), int(Api.API_VERSIONS)
 _FREQUENT = frozenset((Api.OFFSET_COMMIT, Api.HEARTBEAT, Api.CONSUMER_GROUP_HEARTBEAT))

@@ -7,6 +7,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import Later
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures, UpgradeType
+from penstock.metadata.versions import UNSERVED
 from penstock.wire import Api
 
 from .asking import ask, wait_ms_of
@@ -41,6 +42,10 @@ def update_features(context: Context, call: Call) -> Any | Later[Any]:
 
     if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
+    for update in updates.values():
+        if update.name in UNSERVED and update.level > context.image.features.get(update.name, 0):
+            why = f"{update.name} cannot be turned on: what it brings is not served"
+            return respond(KafkaError(why, ErrorCode.INVALID_UPDATE_VERSION))
     asked = UpdateFeatures(tuple(updates.values()), getattr(request, "validate_only", False))
     return ask(context, asked, wait_ms_of(request.timeout), respond)
 

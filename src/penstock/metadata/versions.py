@@ -87,3 +87,8 @@ def register_broker_version(metadata_version: int) -> int:
 def partition_version(metadata_version: int) -> int:
     """Of PartitionRecord and PartitionChangeRecord."""
     return has_directories(metadata_version) + has_elr(metadata_version)
+
+
+UNSERVED = frozenset({"share.version", "streams.version"})
+"""Features that a cluster which Kafka has begun may have on. No client is told that they can be used here, and nobody
+can turn them on."""

@@ -125,6 +125,8 @@ class ShardLog:
             if offset < end:
                 data = self.partition.log.read(offset, PORTION_BYTES, visible=end)
                 batches = list(iter_batches(bytearray(data)))
+                for each in batches:
+                    each.check_crc()
                 take(each for each in batches if each.last_offset >= offset)
                 next_offset = batches[-1].next_offset if batches else end
         except Exception as error:  # whatever is wrong with the records ends this shard, and no other

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import LeaderEpoch, Offset
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
+from penstock.metadata.schema import BrokerRegistrationChangeRecord
 from penstock.raft.errors import NotLeader
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class ActiveController:
         self._high_watermark: Offset = 0
         self._waiting: deque[_Waiting] = deque()
         self._timer: Timer | None = None
+        self._due_ms: TimestampMs = 0
+        """When it is to fire."""
 
     @property
     def is_active(self) -> bool:
@@ -126,19 +129,31 @@ class ActiveController:
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        self._timer = self._world.call_later(self._session_timeout_ms / 4, self._tick)
+        wait_ms = self._session_timeout_ms // 4
+        self._due_ms = self._world.now_ms() + wait_ms
+        self._timer = self._world.call_later(wait_ms, self._tick)
 
     def _tick(self) -> None:
         controller = self._controller
         if controller is None:
             return
+        # While this node stood still it heard nobody, itself not either: that time counts against no broker. What they
+        # said meanwhile is heard before the next look.
+        now_ms = min(self._world.now_ms(), self._due_ms + self._session_timeout_ms // 4)
         try:
-            outcome = controller.tick(self._world.now_ms())
+            outcome = controller.tick(now_ms)
             if outcome.records:
                 self._write(controller, outcome.records)
+                _tell_fenced(outcome.records)
         except NotLeader:
             return
         self._set_timer()
+
+
+def _tell_fenced(records: Sequence[AnyRecord]) -> None:
+    for each in records:
+        if isinstance(each, BrokerRegistrationChangeRecord) and each.fenced == 1:
+            logger.warning("broker %d was not heard for its session, and is fenced", each.broker_id)
 
 
 def _not_controller() -> KafkaError:

@@ -15,7 +15,7 @@ for a quorum of one is this node; the broker registers and is unfenced; clients 
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
 from penstock.base.metrics import Metrics
@@ -34,7 +34,14 @@ from penstock.metadata import (
 )
 from penstock.metadata.configs import broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.schema import AccessControlEntryRecord, Endpoint
+from penstock.metadata.image import ResourceType
+from penstock.metadata.schema import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    Endpoint,
+    UserScramCredentialRecord,
+)
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
@@ -62,6 +69,14 @@ logger = logging.getLogger(__name__)
 
 NODE_ID_DEFAULT = 1
 STRAYS_SHOWN_MAX = 5
+
+
+_GUARDS: Final[dict[type[AnyRecord], str]] = {
+    AccessControlEntryRecord: "ACLs, which are not enforced",
+    UserScramCredentialRecord: "users with passwords (SCRAM), who are not asked for them",
+    DelegationTokenRecord: "delegation tokens, which are not asked for",
+}
+"""What keeps people out of a cluster, and would not here."""
 
 
 class Node:
@@ -236,6 +251,7 @@ class Node:
         if refusal is not None:
             self._failed(refusal)
             return
+        self._tell_what_is_not_acted_on(image)
         self._controller.lead(image, epoch)
         if not image.features:
             self._controller.write(self._first_records())
@@ -261,9 +277,17 @@ class Node:
         others = sorted(each.key.id for each in self.quorum.voters if each.key.id != self.context.node_id)
         if others:
             return f"the quorum has other voters ({', '.join(map(str, others))}), and clusters are not served yet"
-        if any(isinstance(each, AccessControlEntryRecord) for each in image.kept.values()):
-            return "the cluster has ACLs, which are not enforced yet: serving it would let everybody do everything"
+        for kind, what in _GUARDS.items():
+            if any(isinstance(each, kind) for each in image.kept.values()):
+                return f"the cluster has {what} yet: serving it would let everybody do everything"
         return None
+
+    def _tell_what_is_not_acted_on(self, image: ClusterImage) -> None:
+        quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
+        groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
+        for count, what in ((quotas, "quotas of clients"), (groups, "groups with settings of their own")):
+            if count:
+                logger.warning("the cluster has %d %s, which are kept but not acted on yet", count, what)
 
     # -- the broker's life -----------------------------------------------------------------------------
 

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.coordinator.groups.consumer.regex import STATES_MAX, InvalidRegularExpression, compile_regex
+from penstock.coordinator.groups.consumer.regex import (
+    STATES_MAX,
+    TEXT_MAX,
+    InvalidRegularExpression,
+    compile_regex,
+)
 
 MATCHES = [
     ("orders", "orders", True),
@@ -144,6 +149,13 @@ def test_a_pattern_stays_within_its_memory() -> None:
         assert compiled.matches(name) is (name[0] == "a")
     assert len(compiled._steps) + len(compiled._closures) <= 2_000
     assert STATES_MAX == 5_000
+
+
+def test_a_text_that_takes_long_to_read_is_refused_unread() -> None:
+    assert compile_regex("x|" * (TEXT_MAX // 2)).matches("x")
+    with pytest.raises(InvalidRegularExpression, match="has 1000000 characters") as refused:
+        compile_regex("x" * 1_000_000)
+    assert len(str(refused.value)) < 400
 
 
 def patterns() -> st.SearchStrategy[str]:

@@ -30,6 +30,8 @@ from .regex_syntax import (
 
 STATES_MAX = 5_000
 """RE2 bounds memory, this bounds states: enough for an alternative of some hundred whole topic names."""
+TEXT_MAX = 5_000
+"""Characters. Reading them takes time, in which nobody else is served: this many, less than a tenth of a second."""
 REMEMBERED_MAX = 2_000
 """Sets of states; beyond it they are forgotten, and met again."""
 
@@ -184,6 +186,8 @@ def compile_regex(text: str) -> Pattern:
     """The pattern, or InvalidRegularExpression, which says why."""
     builder = _Builder()
     try:
+        if len(text) > TEXT_MAX:
+            raise SyntaxFault(f"it has {len(text)} characters, {TEXT_MAX} are the most")
         start = builder.build(parse(text), _MATCH)
     except SyntaxFault as fault:
         raise InvalidRegularExpression(
