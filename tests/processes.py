@@ -26,6 +26,13 @@ WAIT_S_MAX = 60.0
 """Far more than anything takes; a process that is stuck fails its test instead of hanging it."""
 
 
+def is_readable(stream: Any, wait_s: float) -> bool:
+    """Whether something has come within a time; with `poll`, since `select` knows no descriptor above 1,023."""
+    waiting = select.poll()
+    waiting.register(stream, select.POLLIN)
+    return bool(waiting.poll(wait_s * 1000))
+
+
 class Process:
     """One node, over as many lives as a test gives it."""
 
@@ -140,7 +147,7 @@ class Process:
         """The next line of its standard output; empty when it has ended."""
         assert self._child is not None
         assert self._child.stdout is not None
-        readable, _, _ = select.select([self._child.stdout], [], [], WAIT_S_MAX)
+        readable = is_readable(self._child.stdout, WAIT_S_MAX)
         if not readable:
             self.kill()
             raise AssertionError(f"it said nothing for {WAIT_S_MAX:.0f} s; before that:\n{self.stderr}")

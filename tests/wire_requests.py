@@ -55,6 +55,7 @@ def fetch_body(
     session: tuple[int, int] = (0, -1),
     forgotten: Iterable[tuple[Topic, Sequence[int]]] = (),
     leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
 ) -> bytes:
     """Partitions are number and offset; what a version does not know is left out."""
     module = request_module(Api.FETCH, version)
@@ -85,7 +86,7 @@ def fetch_body(
                         partition=number,
                         current_leader_epoch=leader_epoch,
                         fetch_offset=offset,
-                        last_fetched_epoch=-1,
+                        last_fetched_epoch=last_fetched_epoch,
                         log_start_offset=-1,
                         partition_max_bytes=partition_bytes,
                     )

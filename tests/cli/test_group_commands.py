@@ -9,7 +9,9 @@ from tests.cli import group_tour
 from tests.cli.conftest import Command
 from tests.cli.wire_tour import Shell
 
+from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
+from penstock.cli import groups
 from penstock.cli.moments import parse_duration
 from penstock.cli.output import Refused
 from penstock.cli.resets import read_file
@@ -48,6 +50,41 @@ def test_a_transaction_that_hangs_is_found_and_ended(shell: Shell) -> None:
 def test_a_broker_without_groups_says_so(penstock: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     with Broker() as fresh:
         group_tour.absent(Shell(penstock, fresh.bootstrap, monkeypatch))
+
+
+def test_groups_that_a_coordinator_cannot_tell_are_not_left_out_without_a_word(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One partition of the topic of offsets is damaged; who lists the others is told so."""
+    few = {"offsets.topic.num.partitions": 4}
+    lost, kept = "billing", "audit"
+    damaged = partition_for(lost, 4)
+    assert partition_for(kept, 4) != damaged
+    with Broker(data=tmp_path, settings=few) as broker:
+        shell = Shell(penstock, broker.bootstrap, monkeypatch)
+        shell("topics", "create", "t", "--partitions", 1)
+        for name in (lost, kept):
+            shell("groups", "reset-offsets", name, "--to", "latest", "--topic", "t", "--execute")
+        assert [each["groupId"] for each in shell.json("groups", "list")["groups"]] == [kept, lost]
+    log = tmp_path / "logs" / f"__consumer_offsets-{damaged}" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 0xFF
+    log.write_bytes(data)
+    with Broker(data=tmp_path, settings=few) as broker:
+        shell = Shell(penstock, broker.bootstrap, monkeypatch)
+        sentence = (
+            f"penstock: groups of 1 of 4 partitions of __consumer_offsets are not told ({damaged}): "
+            "COORDINATOR_NOT_AVAILABLE. The broker's log says why\n"
+        )
+        for command in ("list", "describe"):
+            outcome = shell.try_("groups", command, "--json")
+            assert (outcome.code, outcome.err) == (2, sentence)
+            assert [each["groupId"] for each in outcome.json()["groups"]] == [kept]
+        monkeypatch.setattr(groups, "COORDINATOR_MS_MAX", 300)
+        outcome = shell.try_("groups", "describe", lost, kept)
+        assert outcome.code == 2
+        assert "COORDINATOR_NOT_AVAILABLE" in outcome.err
+        assert outcome.out.startswith(f"{kept}: Empty")
 
 
 def test_a_name_does_nothing_to_a_terminal(shell: Shell) -> None:

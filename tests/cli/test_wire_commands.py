@@ -104,7 +104,7 @@ def test_a_bad_timestamp_or_partition_is_one_sentence(shell: Shell) -> None:
 def test_a_bad_line_is_told_and_what_came_before_is_sent(shell: Shell) -> None:
     shell("topics", "create", "lines", "--partitions", 1)
     outcome = shell.try_("produce", "lines", "-K", ":", stdin=b"a:1\nb:2\nc\n")
-    assert (outcome.code, outcome.err) == (2, "penstock: standard input, line 3: no b':' after the key\n")
+    assert (outcome.code, outcome.err) == (2, "penstock: standard input, line 3: no ':' after the key\n")
     assert "produced 2 records" in outcome.out
     assert shell.lines("consume", "lines") == ["1", "2"]
 

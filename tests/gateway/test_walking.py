@@ -38,7 +38,9 @@ class Shelf:
 
     @property
     def partition(self) -> Any:
-        return SimpleNamespace(name="t-0", is_leader=True, last_stable=self.end, log=self)
+        return SimpleNamespace(
+            name="t-0", is_leader=True, last_stable=self.end, log=self, bytes_out=0, messages_out=0
+        )
 
 
 @given(

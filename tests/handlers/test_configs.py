@@ -224,6 +224,7 @@ def test_a_brokers_settings_are_changed_for_it_and_for_all(cluster: Cluster) -> 
     [
         ([("retention.ms", 0, "soon")], ErrorCode.invalid_config),
         ([("nonsense", 0, "1")], ErrorCode.invalid_config),
+        ([("remote.storage.enable", 0, "true")], ErrorCode.invalid_config),
         ([("retention.ms", 0, None)], ErrorCode.invalid_request),
         ([("retention.ms", 9, "1")], ErrorCode.invalid_request),
         ([("retention.ms", 2, "1")], ErrorCode.invalid_config),
@@ -246,6 +247,37 @@ def test_a_whole_with_a_null_or_a_name_twice_is_refused(cluster: Cluster) -> Non
     for configs in ([("flush.ms", None)], [("flush.ms", "1"), ("flush.ms", "2")]):
         assert altered(cluster, TOPIC, "t", configs).error_code is ErrorCode.invalid_request
     assert settings_of(cluster) == {"retention.ms": "10"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("a b", ErrorCode.invalid_topic_exception),
+        (".", ErrorCode.invalid_topic_exception),
+        ("", ErrorCode.invalid_request),
+        ("__cluster_metadata", ErrorCode.unknown_topic_or_partition),
+    ],
+)
+def test_what_cannot_be_a_topic_is_told_from_what_is_not_there(
+    name: str, code: ErrorCode, cluster: Cluster
+) -> None:
+    """ControllerConfigurationValidator, after the settings themselves were looked at."""
+    assert changed(cluster, TOPIC, name, ("flush.ms", 0, "5")).error_code is code
+    assert altered(cluster, TOPIC, name, [("flush.ms", "5")]).error_code is code
+    null = changed(cluster, TOPIC, name, ("flush.ms", 0, None))
+    assert null.error_code is ErrorCode.invalid_request
+
+
+def test_a_topic_that_says_that_it_is_not_tiered_is_fine(cluster: Cluster) -> None:
+    cluster.create("t")
+    assert changed(cluster, TOPIC, "t", ("remote.storage.enable", 0, "False")).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("broker", ["1", ""])
+def test_settings_of_single_listeners_are_refused(broker: str, cluster: Cluster) -> None:
+    """Kafka takes them; a limit that nobody keeps to is refused here."""
+    name = "listener.name.plaintext.max.connections"
+    assert changed(cluster, BROKER, broker, (name, 0, "5")).error_code is ErrorCode.invalid_config
 
 
 @pytest.mark.parametrize("api", [Api.ALTER_CONFIGS, Api.INCREMENTAL_ALTER_CONFIGS])

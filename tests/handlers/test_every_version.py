@@ -35,7 +35,7 @@ REQUESTS: dict[Api, dict[str, Any]] = {
     Api.DESCRIBE_TOPIC_PARTITIONS: {
         "topics": [{"name": "t"}, {"name": "missing"}],
         "response_partition_limit": 1,
-        "cursor": {"topic_name": "a", "partition_index": 0},
+        "cursor": {"topic_name": "missing", "partition_index": 0},
     },
     Api.CREATE_TOPICS: {
         "topics": [

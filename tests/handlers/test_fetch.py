@@ -91,6 +91,46 @@ def test_the_brokers_own_limit_holds() -> None:
     assert 1000 < size(results(client.wait())[0]) <= 2048
 
 
+@pytest.mark.parametrize(("partition", "offset"), [(0, 0), (0, 2), (1, 0), (0, 1000)])
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_an_epoch_that_the_log_does_not_know_is_out_of_range(
+    node: StillNode, partition: int, offset: int, isolation: int
+) -> None:
+    """Partition.readRecords: the end of the last fetched epoch cannot be told."""
+    produce(node, 0, b"a", b"b")
+    client = node.client()
+    ask(client, (partition, offset), last_fetched_epoch=5, isolation_level=isolation, max_wait_ms=10_000)
+    [result] = results(client.wait()).values()
+    assert result.error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (result.high_watermark, size(result)) == (-1, 0)
+
+
+def test_a_reader_is_told_where_its_log_and_this_one_part(node: StillNode) -> None:
+    """KIP-595: at once, without records, and before its offset is looked at."""
+    produce(node, 0, b"a", b"b")
+    partition = node.node.context.replicas.find("orders", 0)
+    partition.lead(4, in_sync=1, min_in_sync=1)
+    produce(node, 0, b"c")
+    client = node.client()
+
+    def told(offset: int, epoch: int) -> tuple[int, int, int, int]:
+        ask(client, (0, offset), last_fetched_epoch=epoch, max_wait_ms=10_000)
+        node.world.advance(0)
+        reply = client.reply()
+        assert reply is not None, "there is nothing to wait for"
+        result = results(reply)[0]
+        parted = result.diverging_epoch
+        return result.error_code.value, size(result), parted.epoch, parted.end_offset
+
+    assert told(3, 0) == (0, 0, 0, 2), "epoch 0 ended at 2, and it has more of it"
+    assert told(1000, 4) == (0, 0, 4, 3)
+    assert told(2, 3) == (0, 0, 0, 2), "nothing was written in epoch 3"
+    for offset, epoch in ((0, 0), (2, 0), (2, 4)):
+        code, bytes_told, parted, _ = told(offset, epoch)
+        assert (code, parted) == (0, -1)
+        assert bytes_told
+
+
 def test_a_long_poll_is_answered_when_there_is_enough(node: StillNode) -> None:
     client = node.client()
     ask(client, (0, 0), (1, 0), max_wait_ms=10_000, min_bytes=2200)

@@ -211,6 +211,24 @@ def test_a_group_needs_a_name(api: Api) -> None:
         assert EMPTY_NAMES[api] in codes_in(scene.call(api, version, **asked))
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_no_member_of_a_group_that_is_not_there_is_known(version: int) -> None:
+    """GroupCoordinatorService.leaveGroup: from 3 on it is said of each member, and nothing is wrong with the whole."""
+    scene, _ = scene_with_groups()
+    asked = {"member_id": "m", "members": [{"member_id": "m"}, {"member_id": "", "group_instance_id": "i"}]}
+    reply = scene.call(Api.LEAVE_GROUP, version, group_id="nobody", **asked)
+    if version < 3:
+        assert reply.error_code is ErrorCode.unknown_member_id
+        return
+    assert reply.error_code is ErrorCode.none
+    assert [(each.member_id, each.group_instance_id, each.error_code) for each in reply.members] == [
+        ("m", None, ErrorCode.unknown_member_id),
+        ("", "i", ErrorCode.unknown_member_id),
+    ]
+    empty = scene.call(Api.LEAVE_GROUP, version, group_id="nobody", members=[])
+    assert (empty.error_code, empty.members) == (ErrorCode.none, ())
+
+
 def test_offsets_may_be_committed_for_the_group_without_a_name() -> None:
     """Old clients that assign partitions themselves do so, and Kafka lets them."""
     scene = Groups(find="")

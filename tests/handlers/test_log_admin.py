@@ -260,6 +260,9 @@ def test_producers_of_partitions_that_are_not_led_here_are_not_told(logs: Logs) 
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ]
     assert found[1].error_message == "there is no partition nope-0"
+    for name in ("a b", ".", ""):
+        (found,) = producers(logs, (name, 0))
+        assert found.error_code.value == ErrorCode.INVALID_TOPIC_EXCEPTION
     (found,) = producers(logs, ("orders", 0), kind=Denying)
     assert found.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert found.active_producers == ()

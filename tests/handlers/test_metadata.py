@@ -342,6 +342,30 @@ def test_a_cursor_before_the_first_partition_is_refused(cluster: Cluster) -> Non
     cluster.create("t")
     reply = page(cluster, "t", cursor=("t", -1))
     assert [topic.error_code for topic in reply.topics] == [ErrorCode.invalid_request]
+    assert page(cluster, cursor=("t", -1)).topics == ()
+
+
+@pytest.mark.parametrize("start", ["a", "k", "z"])
+def test_a_cursor_that_is_none_of_the_named_topics_is_refused(cluster: Cluster, start: str) -> None:
+    """DescribeTopicPartitionsRequestHandler: each named topic is told, in the client's order, and no other."""
+    for name in ("t", "b", "k"):
+        cluster.create(name)
+    reply = page(cluster, "t", "gone", "b", cursor=(start, 0))
+    assert [(topic.name, topic.error_code.name) for topic in reply.topics] == [
+        ("t", "invalid_request"),
+        ("gone", "invalid_request"),
+        ("b", "invalid_request"),
+    ]
+    assert reply.next_cursor is None
+
+
+def test_a_page_has_no_more_partitions_than_the_broker_allows() -> None:
+    """max.request.partition.size.limit"""
+    cluster = Cluster(static={"max.request.partition.size.limit": "2"})
+    cluster.create("t", (1,), (1,), (1,))
+    reply = page(cluster)
+    assert told(reply) == [("t", [0, 1])]
+    assert (reply.next_cursor.topic_name, reply.next_cursor.partition_index) == ("t", 2)
 
 
 def test_a_page_tells_eligible_leaders(three: Cluster) -> None:

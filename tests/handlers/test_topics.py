@@ -86,6 +86,7 @@ def test_what_is_only_validated_is_answered_alike_and_not_created(cluster: Clust
 
 
 def test_each_topic_is_created_or_says_why_not(cluster: Cluster) -> None:
+    """ControllerApis.createTopics: one that is named twice is refused once."""
     cluster.create("there")
     told = create(
         cluster,
@@ -98,20 +99,22 @@ def test_each_topic_is_created_or_says_why_not(cluster: Cluster) -> None:
         {"name": "many", "replication_factor": 2},
         {"name": "odd", "configs": [{"name": "retention.ms", "value": "soon"}]},
         {"name": "null", "configs": [{"name": "retention.ms", "value": None}]},
+        {"name": "tiered", "configs": [{"name": "remote.storage.enable", "value": "true"}]},
         {"name": "__cluster_metadata"},
     )
     assert codes(told) == [
         ErrorCode.topic_already_exists,
         ErrorCode.none,
         ErrorCode.invalid_request,
-        ErrorCode.invalid_request,
         ErrorCode.invalid_topic_exception,
         ErrorCode.invalid_partitions,
         ErrorCode.invalid_replication_factor,
         ErrorCode.invalid_config,
         ErrorCode.invalid_config,
-        ErrorCode.topic_authorization_failed,
+        ErrorCode.invalid_config,
+        ErrorCode.invalid_request,
     ]
+    assert [each.name for each in told].count("twice") == 1
     assert all((each.error_message is None) == (each.error_code is ErrorCode.none) for each in told)
     assert sorted(cluster.image.topics) == ["good", "there"]
 
@@ -186,16 +189,39 @@ def test_what_cannot_be_deleted_says_why(cluster: Cluster) -> None:
             {"name": "good"},
         ],
     ).responses
-    assert codes(told) == [
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.unknown_topic_id,
-        ErrorCode.invalid_request,
-        ErrorCode.invalid_request,
-        ErrorCode.invalid_request,
-        ErrorCode.invalid_request,
-        ErrorCode.none,
+    assert [(each.name, each.error_code.name) for each in told] == [
+        ("missing", "unknown_topic_or_partition"),
+        (None, "unknown_topic_id"),
+        ("twice", "invalid_request"),
+        ("both", "invalid_request"),
+        (None, "invalid_request"),
+        ("good", "none"),
     ]
+    assert told[2].topic_id == cluster.topic_id("twice")
     assert sorted(cluster.image.topics) == ["both", "twice"]
+
+
+@pytest.mark.parametrize("version", [1, 5, 6])
+def test_a_topic_that_is_named_twice_is_refused_once_there_or_not(cluster: Cluster, version: int) -> None:
+    """ControllerApis.deleteTopics: the words are looked at before the topics."""
+    cluster.create("there")
+    told = delete(cluster, "gone", "there", "gone", "there", "gone", "other", version=version)
+    assert [(each.name, each.error_code.name) for each in told] == [
+        ("gone", "invalid_request"),
+        ("there", "invalid_request"),
+        ("other", "unknown_topic_or_partition"),
+    ]
+    assert "there" in cluster.image.topics
+
+
+def test_an_id_that_is_named_twice_is_refused_once_and_its_topic_not_told(cluster: Cluster) -> None:
+    cluster.create("there")
+    ids = [cluster.topic_id("there"), UUID(int=77)] * 2
+    rows = [{"topic_id": each, "name": None} for each in ids] + [{"name": None}] * 2
+    told = cluster.call(Api.DELETE_TOPICS, 6, topics=rows).responses
+    assert [(each.name, each.topic_id) for each in told[:2]] == [(None, each) for each in ids[:2]]
+    assert codes(told) == [ErrorCode.invalid_request] * 4, "and rows that name nothing are not the same topic"
+    assert "there" in cluster.image.topics
 
 
 @pytest.mark.parametrize(

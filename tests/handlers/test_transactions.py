@@ -89,6 +89,27 @@ def test_no_partition_joins_where_one_is_not_there(node: StillNode, version: int
     assert describe(node, "mine").transaction_state == "Empty"
 
 
+@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("number", [0, 999])
+def test_a_client_cannot_have_an_internal_topic_join(node: StillNode, version: int, number: int) -> None:
+    """KafkaApis.handleAddPartitionsToTxnRequest; whether the partition is there is not told."""
+    producer = Txn(node, "mine")
+    producer.init()
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        code = producer.add((topic, number), version=version)
+        assert code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    others = producer.add(("orders", 0), ("__transaction_state", number), version=version)
+    assert others is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert describe(node, "mine").transaction_state == "Empty"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_broker_may_have_an_internal_topic_join(node: StillNode, version: int) -> None:
+    producer = Txn(node, "mine")
+    producer.init()
+    assert producer.add(("__transaction_state", 0), version=version) is NONE
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_broker_is_told_which_partitions_are_in_a_transaction(node: StillNode, version: int) -> None:
     producer = Txn(node, "mine")

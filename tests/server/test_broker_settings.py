@@ -32,6 +32,10 @@ ELSEWHERE = {
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "http.hosts": "tests/server/test_door_abuse.py::test_a_proxys_name_may_be_allowed",
     "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
+    "max.request.partition.size.limit": "tests/handlers/test_metadata.py::"
+    "test_a_page_has_no_more_partitions_than_the_broker_allows",
+    "security.inter.broker.protocol": "tests/server/test_config.py::"
+    "test_brokers_speak_plaintext_among_themselves",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
     "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"

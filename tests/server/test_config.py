@@ -123,6 +123,51 @@ log.retention.check.interval.ms=300000
 """
 
 
+NOT_ACTED_ON = """
+offsets.topic.compression.codec=0
+transaction.abort.timed.out.transaction.cleanup.interval.ms=10000
+producer.id.expiration.check.interval.ms=600000
+log.cleaner.io.buffer.size=524288
+log.cleaner.io.buffer.load.factor=0.9
+queued.max.request.bytes=-1
+socket.connection.setup.timeout.ms=10000
+socket.connection.setup.timeout.max.ms=30000
+group.consumer.assignment.interval.ms=1000
+group.coordinator.rebalance.protocols=classic,consumer
+security.inter.broker.protocol=PLAINTEXT
+"""
+
+
+def test_kafkas_settings_that_change_nothing_here_are_taken_from_wherever_they_come(tmp_path: Path) -> None:
+    lines = NOT_ACTED_ON.split()
+    for config in (told(tmp_path, properties=NOT_ACTED_ON), told(tmp_path, *lines)):
+        assert {f"{name}={text}" for name, text in config.settings.items()} >= set(lines)
+        assert config.warnings == ()
+
+
+def test_brokers_speak_plaintext_among_themselves(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadSetting, match=r"security.inter.broker.protocol is 'SSL'.*expected one of PLAINTEXT"
+    ):
+        told(tmp_path, properties="security.inter.broker.protocol=SSL")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("create.topic.policy.class.name", "it loads a class of Java's"),
+        ("alter.config.policy.class.name", "it loads a class of Java's"),
+        ("config.providers", "it loads a class of Java's"),
+        ("principal.builder.class", "authorization are not there yet"),
+        ("delegation.token.secret.key", "authorization are not there yet"),
+        ("listener.name.plaintext.max.connections", "settings of single listeners are not there yet"),
+    ],
+)
+def test_what_would_forbid_something_is_never_left_out(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(BadSetting, match=f"unknown setting {name} .*: .*{why}"):
+        told(tmp_path, properties=f"{name}=x")
+
+
 def test_the_settings_that_apache_kafka_ships_are_taken(tmp_path: Path) -> None:
     """The lines of Kafka 4's own config/server.properties: one node, both roles."""
     config = told(tmp_path, properties=KAFKA_KRAFT)

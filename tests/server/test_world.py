@@ -112,13 +112,16 @@ def test_works_run_at_the_same_time(loop: asyncio.AbstractEventLoop) -> None:
 
 def test_after_the_end_nothing_is_called_back(world: LoopWorld, loop: asyncio.AbstractEventLoop) -> None:
     answer, started, go_on = Answer(loop), threading.Event(), threading.Event()
+    workers: list[threading.Thread] = []
 
     def work() -> None:
+        workers.append(threading.current_thread())
         started.set()
         go_on.wait(30)
 
     world.beside(work, answer)
     assert started.wait(30)
+    before = set(threading.enumerate())
     threading.Timer(0, go_on.set).start()
     world.close()
     world.beside(work, answer)
@@ -126,7 +129,8 @@ def test_after_the_end_nothing_is_called_back(world: LoopWorld, loop: asyncio.Ab
     loop.call_soon(loop.stop)
     loop.run_forever()
     assert answer.given == []
-    assert not [each for each in threading.enumerate() if each.name.startswith("penstock-")]
+    assert not any(each.is_alive() for each in workers)
+    assert not [each for each in set(threading.enumerate()) - before if each.name.startswith("penstock-")]
 
 
 def test_a_child_works_in_another_process_with_low_priority(

@@ -8,7 +8,6 @@ waits for that kills the driver and all that it started, the way a machine fails
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
+from tests.processes import is_readable
 from tests.spark.conftest import CHECKPOINTS
 from tests.spark.queries import Fault, FaultyNetwork
 
@@ -150,8 +150,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def wait_for(pipe: int) -> None:
     """Until a commit says that it has stopped."""
-    readable, _, _ = select.select([pipe], [], [], WAIT_S_MAX)
-    assert readable, "no commit got there"
+    assert is_readable(pipe, WAIT_S_MAX), "no commit got there"
     os.read(pipe, 100)
 
 

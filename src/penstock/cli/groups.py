@@ -14,12 +14,20 @@ from penstock.client import groups as client
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
+from penstock.client.group_silence import silence
 from penstock.client.offsets import EARLIEST
+from penstock.client.settings import ClientSettings
+from penstock.coordinator.transactions.requests import GROUP_TOPIC
+
+COORDINATOR_MS_MAX = 10_000
+"""How long to look at a group is tried. Few coordinators take as long to move or to load; one that cannot
+read its partition is not there however long one waits."""
 
 
 def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
     with connected(server) as cluster:
         found = client.list_groups(cluster, tuple(states), tuple(types))
+        worst = _say_what_is_missing(cluster)
     if as_json:
         rows = [
             {
@@ -40,7 +48,21 @@ def show_list(server: str, *, states: list[str], types: list[str], as_json: bool
             columns,
             [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
         )
-    return 0
+    return worst
+
+
+def _say_what_is_missing(cluster: Cluster) -> int:
+    """A list without the groups of a coordinator that is out of order is not the whole list."""
+    found = silence(cluster)
+    if not found.partitions:
+        return 0
+    numbers = ", ".join(str(each) for each in found.partitions)
+    codes = ", ".join(dict.fromkeys(each.name for each in found.partitions.values()))
+    complain(
+        f"groups of {len(found.partitions)} of {found.of} partitions of {GROUP_TOPIC} are not told "
+        f"({numbers}): {codes}. The broker's log says why"
+    )
+    return EXIT_CANNOT
 
 
 # -- describe ---------------------------------------------------------------------------------------------
@@ -66,8 +88,11 @@ class Position(NamedTuple):
 def describe(server: str, names: list[str], *, as_json: bool) -> int:
     worst = 0
     documents = []
-    with connected(server) as cluster:
-        wanted = list(dict.fromkeys(names)) or [each.group_id for each in client.list_groups(cluster)]
+    with connected(server, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            wanted = [each.group_id for each in client.list_groups(cluster)]
+            worst = _say_what_is_missing(cluster)
         for name in wanted:
             try:
                 group = client.describe_group(cluster, name)

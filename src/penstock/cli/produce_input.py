@@ -92,15 +92,20 @@ def parse_line(line: bytes, form: LineForm, where: str) -> NewRecord:
     if form.header_separator is not None:
         head, found, line = line.partition(form.header_separator)
         if not found:
-            raise Refused(f"{where}: no {form.header_separator!r} after the headers")
+            raise Refused(f"{where}: no {_shown(form.header_separator)} after the headers")
         headers += parse_headers(head, where)
     if form.key_separator is not None:
         own_key, found, line = line.partition(form.key_separator)
         if not found:
-            raise Refused(f"{where}: no {form.key_separator!r} after the key")
+            raise Refused(f"{where}: no {_shown(form.key_separator)} after the key")
         key = own_key
     value = None if form.null_value is not None and line == form.null_value else line
     return NewRecord(key, value, headers)
+
+
+def _shown(separator: bytes) -> str:
+    """In quotes, with `\\t` for a tab."""
+    return repr(separator.decode("utf-8", "backslashreplace"))
 
 
 def parse_headers(text: bytes, where: str) -> Headers:

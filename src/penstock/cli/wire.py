@@ -12,6 +12,7 @@ from penstock.cli.output import Refused, complain
 
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
+    from penstock.client.settings import ClientSettings
 
 SERVER_DEFAULT = "127.0.0.1:9092"
 
@@ -29,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of
 
 
 @contextmanager
-def connected(server: str) -> "Iterator[Cluster]":
+def connected(server: str, settings: "ClientSettings | None" = None) -> "Iterator[Cluster]":
     """A cluster for one command. What it refuses is one sentence and exit code 2; damaged records are 1."""
     from penstock.base.errors import KafkaError  # noqa: PLC0415  # only who runs a command pays for the client
     from penstock.client.cluster import Cluster  # noqa: PLC0415
@@ -41,7 +42,7 @@ def connected(server: str) -> "Iterator[Cluster]":
     except ValueError as error:
         raise Refused(str(error)) from error
     try:
-        with Cluster(servers) as cluster:
+        with Cluster(servers, settings) as cluster:
             yield cluster
     except CorruptBatch as damage:
         complain(str(damage))

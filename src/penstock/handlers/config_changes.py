@@ -17,6 +17,7 @@ from penstock.metadata.controller.requests import (
     ConfigOp,
     IncrementalAlterConfigs,
 )
+from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
 from .asking import ask, default_wait_ms
@@ -28,8 +29,9 @@ from .words import NO_THROTTLE, refusal
 def alter_configs(context: Context, call: Call) -> Any | Later[Any]:
     """AlterConfigs 0 to 2: all settings of resources; those that are not named go back to their defaults.
 
-    A resource or a setting that is named twice, a value that is null, and another broker's id get INVALID_REQUEST; a
-    value that may not be INVALID_CONFIG. `validate_only` changes nothing. Clients should use IncrementalAlterConfigs:
+    A resource or a setting that is named twice, a value that is null, another broker's id and a topic without a name
+    get INVALID_REQUEST; a value that may not be INVALID_CONFIG, and what cannot be a topic's name
+    INVALID_TOPIC_EXCEPTION. `validate_only` changes nothing. Clients should use IncrementalAlterConfigs:
     two of them that change settings of one topic with this undo each other's work (KIP-339).
 
     Version 2 is flexible.
@@ -122,6 +124,10 @@ def _check(context: Context, resource: Resource, changes: Iterable[Any]) -> None
     for change in changes:
         if change.value is None and getattr(change, "config_operation", ConfigOp.SET) != ConfigOp.DELETE:
             raise KafkaError(f"{change.name} is given no value", ErrorCode.INVALID_REQUEST)
+    if resource.type == ResourceType.TOPIC:
+        if not resource.name:
+            raise KafkaError("there are no settings of all topics", ErrorCode.INVALID_REQUEST)
+        check_name(resource.name)
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

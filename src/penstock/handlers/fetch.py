@@ -9,9 +9,12 @@ Versions 4 to 18.
   all if something is wrong with a partition.
 - Isolation level 1 ends at the last stable offset and comes with the aborted transactions of the range.
 - Incremental sessions: `fetch_sessions`.
+- Who says of which epoch its last batch was is told where its log and this one part (KIP-595), and gets
+  OFFSET_OUT_OF_RANGE for an epoch that this log does not know.
 - Followers are not served yet: NOT_LEADER_OR_FOLLOWER.
 
-Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 13 has topic ids.
+Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 12 may say the epoch
+of the last batch, 13 has topic ids.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,6 +36,7 @@ from penstock.replica import Partition
 from penstock.wire import (
     AbortedTransaction,
     Buffer,
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResult,
@@ -101,6 +105,17 @@ def _end_of(records: Buffer, offset: Offset) -> Offset:
     return end
 
 
+def _parted(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+    """Where the reader's log and this one part, if they do; None where all that it has is here too."""
+    last = asked.last_fetched_epoch
+    if last < 0:
+        return None
+    epoch, end = partition.log.epochs.end_of(last, partition.log.log_end)
+    if epoch < 0:
+        raise KafkaError(f"{partition.name} has no leader epoch {last}", ErrorCode.OFFSET_OUT_OF_RANGE)
+    return EpochEndOffset(epoch, end) if epoch < last or end < asked.fetch_offset else None
+
+
 class OneFetch:
     """A request, and how it is read and answered; both may happen more than once, or later."""
 
@@ -140,13 +155,14 @@ class OneFetch:
         """The topic that was last found to be readable."""
         for topic, partitions in self.wanted:
             for asked in partitions:
-                number, epoch, offset, _, _, _, _, _ = asked
+                number, epoch, offset, fetched_epoch, _, _, _, _ = asked
                 # Most partitions of most fetches have nothing new.
                 if (
                     simple
                     and (partition := led((topic, number))) is not None
                     and offset == (high := partition.high_watermark)
                     and epoch in (-1, partition.leader_epoch)
+                    and fetched_epoch < 0
                     and (topic is readable or topic == readable or self._may_read(partition.topic))
                 ):
                     readable = topic
@@ -182,6 +198,9 @@ class OneFetch:
             start = partition.log.log_start
             committed_only = self.request.isolation_level == READ_COMMITTED
             visible = stable if committed_only else high
+            parted = _parted(partition, asked)
+            if parted is not None:
+                return FetchResult(number, 0, high, stable, start, diverging_epoch=parted)
             if offset == visible or (
                 left <= 0 and not must_give and start <= offset <= partition.log.log_end
             ):
@@ -217,7 +236,7 @@ class OneFetch:
             return True
         total = 0
         for _, result in read:
-            if result[1]:
+            if result[1] or result[8] is not None:
                 return True
             if result[5]:
                 total += len(result[5])

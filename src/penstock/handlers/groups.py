@@ -18,6 +18,7 @@ from penstock.coordinator.groups.requests import (
     LeaveGroup,
     LeaveReply,
     LeavingMember,
+    LeftMember,
     SyncGroup,
     SyncReply,
 )
@@ -148,6 +149,8 @@ def _alive(call: Call, reply: HeartbeatReply) -> Any:
 def leave_group(context: Context, call: Call) -> Any | Later[Any]:
     """LeaveGroup 0 to 5: members leave, or are removed by an administrator.
 
+    Of a group that is not there no member is known: UNKNOWN_MEMBER_ID for each.
+
     Version 3 takes several at once, with an error for each (KIP-345), where before the answer's error was that of the
     one member; 4 is flexible, 5 has reasons, which nobody reads.
     """
@@ -160,7 +163,14 @@ def leave_group(context: Context, call: Call) -> Any | Later[Any]:
     if refused is not ErrorCode.NONE:
         return _left(call, LeaveReply(refused))
     answer = context.groups.handle(request.group_id, LeaveGroup(request.group_id, members))
-    return after(answer, lambda reply: _left(call, reply))
+
+    def respond(reply: LeaveReply) -> Any:
+        if reply.code is ErrorCode.UNKNOWN_MEMBER_ID:
+            strangers = [LeftMember(*each, ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
+            reply = LeaveReply(members=tuple(strangers))
+        return _left(call, reply)
+
+    return after(answer, respond)
 
 
 def _left(call: Call, reply: LeaveReply) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
+from penstock.metadata.controller.topics import check_name
 from penstock.storage import Log
 from penstock.wire import Api
 
@@ -163,7 +164,7 @@ def describe_producers(context: Context, call: Call) -> Any:
 
     A producer is told until it has been idle for `producer.id.expiration.ms`: its epoch, the sequence and timestamp of
     its last batch, the epoch of the coordinator that ended its last transaction, and where its open transaction
-    began; -1 where there is no such thing.
+    began; -1 where there is no such thing. What cannot be a topic's name gets INVALID_TOPIC_EXCEPTION.
     """
     make = call.make
     topics = []
@@ -174,6 +175,7 @@ def describe_producers(context: Context, call: Call) -> Any:
             producers: tuple[Any, ...] = ()
             code, message = ErrorCode.NONE, None
             try:
+                check_name(topic.name)
                 if not is_allowed:
                     raise KafkaError(f"{topic.name} may not be read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 producers = _producers(call, context.replicas.find(topic.name, number).log)

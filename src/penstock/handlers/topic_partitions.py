@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.metadata import NO_UUID, Topic
+from penstock.metadata.configs import broker_setting
 from penstock.wire import Api
 
 from .context import Call, Context, On, Operation
@@ -13,32 +14,28 @@ from .metadata import is_name
 from .sight import Sight
 from .words import NO_THROTTLE, NOT_ASKED_FOR, topic_operations, uuid_out
 
-PARTITIONS_MAX = 2_000
-"""Of one response: the default of Kafka's max.request.partition.size.limit."""
-
 
 def describe_topic_partitions(context: Context, call: Call) -> Any:
     """DescribeTopicPartitions 0: topics by name, and in the order of their names, a page at a time (KIP-966).
 
-    A page ends after as many partitions as the client asks for, at least one and at most 2,000; where there is more,
-    the cursor says with which topic and partition the next page begins. Without names all topics are told, but for
-    those that the client may not describe. A topic that is asked for by name and is not there has an error, also if it
-    is the cursor's and was deleted between two pages.
+    A page ends after as many partitions as the client asks for, at least one and at most
+    `max.request.partition.size.limit`; where there is more, the cursor says with which topic and partition the next
+    page begins. Without names all topics are told, but for those that the client may not describe. A topic that is
+    asked for by name and is not there has an error, also if it is the cursor's and was deleted between two pages.
 
-    Partitions have their eligible leaders, which Metadata does not tell. A cursor with a negative partition gets
-    INVALID_REQUEST for each topic, there being no error for the whole.
+    Partitions have their eligible leaders, which Metadata does not tell. A cursor with a negative partition, or with
+    a topic that is not among those asked for, gets INVALID_REQUEST for each of these, there being no error for the
+    whole.
     """
     make, request = call.make, call.message
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
-    named = {topic.name for topic in request.topics}
-    if cursor is not None and cursor.partition_index < 0:
-        refused = [_missing(call, name, ErrorCode.INVALID_REQUEST) for name in sorted(named | {start})]
+    named = dict.fromkeys(topic.name for topic in request.topics)
+    if cursor is not None and (cursor.partition_index < 0 or (named and start not in named)):
+        refused = [_missing(call, name, ErrorCode.INVALID_REQUEST) for name in named]
         return make.DescribeTopicPartitionsResponse(
             throttle_time=NO_THROTTLE, topics=tuple(refused), next_cursor=None
         )
-    if named and cursor is not None:
-        named.add(start)
     names = sorted(name for name in named or context.image.topics if name >= start)
     allowed: list[str] = []
     denied: list[str] = []
@@ -46,7 +43,8 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
         may = context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
         (allowed if may else denied).append(name)
     sight = Sight(context, call.session)
-    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    most = int(broker_setting("max.request.partition.size.limit", context.image, context.settings) or 1)
+    left = max(1, min(request.response_partition_limit, most))
     told, next_cursor = [], None
     for name in allowed:
         if not left:

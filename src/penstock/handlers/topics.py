@@ -1,9 +1,11 @@
 """Topics created, deleted and given more partitions. The controller decides; here its answers find their rows.
 
 A response has a row for each thing that was asked for, in the client's order: some refused here, for want of
-authorization, the others as the controller says. What refuses the whole request is said in each row.
+authorization or because they were named twice, the others as the controller says. What refuses the whole request is
+said in each row.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from penstock.metadata.controller.requests import (
     MorePartitions,
     NewTopic,
 )
+from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.metadata.schema import ConfigRecord
 from penstock.wire import Api
 
@@ -31,31 +34,35 @@ from .words import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
 def create_topics(context: Context, call: Call) -> Any | Later[Any]:
     """CreateTopics 2 to 7: all that can be created is, and each of the others says why not.
 
-    A topic that is named twice gets INVALID_REQUEST. `validate_only` creates nothing, and answers the same. The answer
-    has the topic's partitions, replicas and settings, for those who may describe its settings.
+    A topic that is named twice gets INVALID_REQUEST, once, and so does the topic of the metadata log. `validate_only`
+    creates nothing, and answers the same. The answer has the topic's partitions, replicas and settings, for those who
+    may describe its settings.
 
     Version 4 lets -1 stand for the default partitions and replicas, 5 tells settings, 6 may throttle by quota, which
     never happens here, 7 tells the topic's id.
     """
     make, request = call.make, call.message
     everywhere = context.authorize(call.session, Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
-    allowed = [
-        topic
-        for topic in request.topics
-        if everywhere or context.authorize(call.session, Operation.CREATE, On.TOPIC, topic.name)
-    ]
-    names = {topic.name for topic in allowed}
+    counts = Counter(topic.name for topic in request.topics)
+    topics = {topic.name: topic for topic in request.topics}
+    refused: dict[str, Result] = {}
+    for name in topics:
+        if counts[name] > 1:
+            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
+        elif name == METADATA_TOPIC:
+            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own")
+        elif not everywhere and not context.authorize(call.session, Operation.CREATE, On.TOPIC, name):
+            refused[name] = DENIED_TOPIC
+    allowed = [topic for name, topic in topics.items() if name not in refused]
 
     def respond(answer: Any) -> Any:
         whole = refusal(answer) if isinstance(answer, KafkaError) else None
         created: dict[str, CreatedTopic] = {} if whole else {each.name: each for each in answer}
         rows = []
         settings = _Settings(context, call)
-        for topic in request.topics:
-            if topic.name not in names:
-                row = CreatedTopic(topic.name, DENIED_TOPIC)
-            else:
-                row = CreatedTopic(topic.name, whole) if whole else created[topic.name]
+        for name, topic in topics.items():
+            result = refused.get(name, whole)
+            row = created[name] if result is None else CreatedTopic(name, result)
             rows.append(_created(context, call, topic, row, settings))
         return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
 
@@ -138,13 +145,18 @@ class Doomed(NamedTuple):
     name: str | None
     id: Uuid = NO_UUID
 
+    @property
+    def is_sound(self) -> bool:
+        """By one of them, that is."""
+        return (self.name is None) != (self.id == NO_UUID)
+
 
 def delete_topics(context: Context, call: Call) -> Any | Later[Any]:
     """DeleteTopics 1 to 6: topics by name or by id.
 
-    One that is not there gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that is named twice, or by both name
-    and id, or by neither, INVALID_REQUEST. Who may not describe a topic is told nothing of it, neither that it is
-    there nor its name.
+    One that is not there gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that is named twice, there or not,
+    INVALID_REQUEST, once; so does a row with both name and id, or with neither. Who may not describe a topic is told
+    nothing of it, neither that it is there nor its name.
 
     Version 3 tells a cluster in which `delete.topic.enable` is off with TOPIC_DELETION_DISABLED, what was
     INVALID_REQUEST before; 4 is flexible, 5 has messages, 6 takes and gives ids.
@@ -154,7 +166,13 @@ def delete_topics(context: Context, call: Call) -> Any | Later[Any]:
         doomed = [Doomed(each.name, uuid_in(each.topic_id)) for each in request.topics]
     else:
         doomed = [Doomed(name) for name in request.topic_names]
-    rows: list[DeletedTopic | None] = [_undeletable(context, call, each) for each in doomed]
+    counts = Counter(doomed)
+    doomed = _distinct(doomed)
+    rows: list[DeletedTopic | None] = [
+        _named_twice(each) if each.is_sound and counts[each] > 1 else _undeletable(context, call, each)
+        for each in doomed
+    ]
+    doomed, rows = _without_aliases(context, doomed, rows)
     # The controller answers names first, then ids.
     asked = [place for place, row in enumerate(rows) if row is None and doomed[place].name is not None]
     ids_from = len(asked)
@@ -183,6 +201,38 @@ def _in_version(result: Result, version: int) -> Result:
     if result.code is ErrorCode.TOPIC_DELETION_DISABLED and version < 3:
         return Result(ErrorCode.INVALID_REQUEST, result.message)
     return result
+
+
+def _distinct(doomed: list[Doomed]) -> list[Doomed]:
+    """Each topic once, in order; rows that name none, or one in two ways, are all kept."""
+    seen: set[Doomed] = set()
+    kept = []
+    for each in doomed:
+        if not each.is_sound or each not in seen:
+            kept.append(each)
+        seen.add(each)
+    return kept
+
+
+def _named_twice(doomed: Doomed, topic_id: Uuid | None = None) -> DeletedTopic:
+    which = "an id" if doomed.name is None else f"topic {doomed.name}"
+    result = Result(ErrorCode.INVALID_REQUEST, f"{which} is named twice")
+    return DeletedTopic(doomed.name, doomed.id if topic_id is None else topic_id, result)
+
+
+def _without_aliases(
+    context: Context, doomed: list[Doomed], rows: list[DeletedTopic | None]
+) -> tuple[list[Doomed], list[DeletedTopic | None]]:
+    """The same without ids of topics that are there by name as well: those names are refused."""
+    wanted = {each.id for each, row in zip(doomed, rows, strict=True) if row is None and each.name is None}
+    aliases: set[Uuid] = set()
+    for place, (name, _) in enumerate(doomed):
+        topic = None if name is None else context.image.topics.get(name)
+        if topic is not None and rows[place] is None and topic.id in wanted:
+            rows[place] = _named_twice(doomed[place], topic.id)
+            aliases.add(topic.id)
+    kept = [place for place, each in enumerate(doomed) if each.name is not None or each.id not in aliases]
+    return [doomed[place] for place in kept], [rows[place] for place in kept]
 
 
 def _undeletable(context: Context, call: Call, doomed: Doomed) -> DeletedTopic | None:

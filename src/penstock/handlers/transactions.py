@@ -30,7 +30,7 @@ from penstock.replica import Partition
 from penstock.wire import Api
 
 from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .internal_topics import OFFSETS_TOPIC
+from .internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from .taking_part import Claim, Fates, may_write
 from .waiting import after, after_all
 from .words import NO_THROTTLE
@@ -61,7 +61,7 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Later[Any]:
     """AddPartitionsToTxn 0 to 5: partitions join a transaction; with `verify_only` it is told whether they have.
 
     Where one of the partitions may not be written to, or is not there, none joins: the others get
-    OPERATION_NOT_ATTEMPTED.
+    OPERATION_NOT_ATTEMPTED. No client may write to an internal topic.
 
     Versions to 3 come from clients, which need WRITE on the transactional id and the topics. From 4 on brokers ask,
     for several transactions at once, and need CLUSTER_ACTION; this is also how a leader elsewhere adds the partitions
@@ -146,7 +146,10 @@ def _refused_partitions(context: Context, call: Call, wanted: _Wanted) -> Codes:
     codes = dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED)
     is_refused = False
     for name in names:
-        if is_client and not context.authorize(session, Operation.WRITE, On.TOPIC, name.topic):
+        if is_client and (
+            name.topic in INTERNAL_TOPICS
+            or not context.authorize(session, Operation.WRITE, On.TOPIC, name.topic)
+        ):
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif context.image.partition(name.topic, name.partition) is None:
             codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -42,12 +42,13 @@ OFF = "off"
 _ROLES = {"broker", "controller"}
 
 _LEFT_OUT = (
-    "share.coordinator.",
+    "share.",
     "group.share.",
     "group.streams.",
     "group.coordinator.",
     "metric.reporters",
     "metrics.",
+    "kafka.metrics.",
     "auto.include.jmx.reporter",
     "client.quota.",
     "quota.",
@@ -55,12 +56,25 @@ _LEFT_OUT = (
     "telemetry.",
     "remote.",
     "log.remote.",
+    "internal.",
     "request.queue.",
     "unstable.",
     "zookeeper.",
 )
 """Kafka's settings that a file of Kafka's may carry and that change nothing which a client of a single node is
 promised: they are left out with a warning. What would keep somebody out (`ssl.`, `sasl.`, `authorizer.`) never is."""
+
+_ACCESS = (
+    "ssl.",
+    "sasl.",
+    "authorizer.",
+    "super.users",
+    "security.",
+    "principal.builder.",
+    "delegation.token.secret.",
+)
+_CLASSES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
+"""Rules of somebody's own: a topic that they forbid would be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +212,12 @@ def _hint(name: str) -> str:
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.brokers:
         return f": it is a topic's; for all topics, the broker's is {topic.brokers[0]}"
-    if name.startswith(("ssl.", "sasl.", "authorizer.", "super.users", "listener.name.", "security.")):
+    if name.startswith(_ACCESS):
         return ": encryption, authentication and authorization are not there yet"
+    if name.startswith("listener.name."):
+        return ": settings of single listeners are not there yet"
+    if name in _CLASSES or name.startswith("config.providers"):
+        return ": it loads a class of Java's, and what that would do would not be done"
     near = nearest(name, BROKER_SETTINGS)
     return f"; did you mean {near}?" if near else ""
 

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import select
 import sys
 import time
 from base64 import b64encode
@@ -14,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.processes import WAIT_S_MAX, Process
+from tests.processes import WAIT_S_MAX, Process, is_readable
 
 from penstock.gateway.idempotency import HEADER
 
@@ -51,8 +50,7 @@ def wait_until_written(data: Path, key: str) -> None:
 
 
 def is_answered(connection: http.client.HTTPConnection) -> bool:
-    readable, _, _ = select.select([connection.sock], [], [], 0)
-    return bool(readable)
+    return is_readable(connection.sock, 0)
 
 
 def records(penstock: Process) -> dict[str, list[tuple[int, int]]]:
