@@ -220,6 +220,20 @@ class RunningKafka:
         """Return the lines logged so far that a regular expression finds."""
         return [line for line in list(self.lines) if re.search(pattern, line)]
 
+    def complaints(self) -> list[str]:
+        """Return the errors logged so far.
+
+        But for one that is Kafka's own: a node that starts quickly registers its controller with itself before that
+        knows that it is the active one, is told NotControllerException, and asks again.
+        """
+        lines = list(self.lines)
+        return [
+            line
+            for line, after in zip(lines, [*lines[1:], ""], strict=True)
+            if re.search("ERROR|FATAL", line)
+            and not ("apiKey=CONTROLLER_REGISTRATION" in line and "NotControllerException" in after)
+        ]
+
     def tail(self, count: int = 40) -> str:
         return "\n".join(self.lines[-count:])
 
