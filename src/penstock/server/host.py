@@ -100,6 +100,8 @@ class Host:
         node = self._node
         assert node is not None
         await self._take(self.listening, node.connection)
+        if self._is_ended:
+            return
         ready()
         if self.doors:
             loaded = asyncio.Event()
