@@ -21,12 +21,12 @@ from tests.spark.sinks import Server, committed, values
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Call
 from penstock.client.network import SocketLink, SocketNetwork
-from penstock.client.request import Request
 from penstock.client.settings import Address, SystemClock
 from penstock.spark.writing import ledger
 from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, commit_batch, write_rows
 from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.wire import Api
+from penstock.wire.request import Request
 
 T = TypeVar("T")
 

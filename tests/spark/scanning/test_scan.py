@@ -26,7 +26,7 @@ from penstock.base.settings import LogSettings
 from penstock.records import Codec, build_batch, end_txn_marker
 from penstock.spark.columns.decode import CorruptRecords
 from penstock.spark.errors import BadOption, DataLoss
-from penstock.spark.scanning.cuts import Curve
+from penstock.spark.scanning.cuts import Curve, share
 from penstock.spark.scanning.files import open_view
 from penstock.spark.scanning.places import locate
 from penstock.spark.scanning.scan import ScanReader, ScanTask, plan_scan, read_scan_options
@@ -599,6 +599,26 @@ def test_a_lying_index_changes_nothing_but_the_cuts(tmp_path: Path, monkeypatch:
         data[7::24] = bytes((each + 3) & 0xFF for each in data[7::24])
         path.write_bytes(data)
     assert numbers(scan(tmp_path)) == list(range(5_000))
+
+
+def test_there_are_tasks_for_all_processors_as_long_as_none_is_small() -> None:
+    """A task costs as much to begin as some megabytes cost to read."""
+
+    class Sized:
+        def __init__(self, megabytes: float) -> None:
+            self.bytes = megabytes * (1 << 20)
+
+    def shared(*megabytes: float, cores: int, tasks_min: int | None = None) -> list[int]:
+        return share([Sized(each) for each in megabytes], tasks_min, cores)  # type: ignore[misc]
+
+    assert shared(270, 270, cores=2) == [1, 1]
+    assert shared(270, cores=2) == [2]
+    assert shared(270, cores=64) == [4]
+    assert shared(100, cores=64) == [1]
+    assert shared(1, 1, 1, cores=64) == [1, 1, 1]
+    assert shared(2560, 10, cores=2) == [10, 1]
+    assert shared(384, 128, cores=8) == [6, 2]
+    assert shared(100, cores=2, tasks_min=7) == [7]
 
 
 def test_pieces_cover_a_range_without_gap_or_overlap(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import Call
 from penstock.client.identity import init_producer_id
 from penstock.client.network import SocketLink, SocketNetwork
-from penstock.client.request import Request
 from penstock.client.settings import Address, SystemClock
 from penstock.client.transactional import end_transactions
 from penstock.spark.errors import WriteFailed
@@ -23,6 +22,7 @@ from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.spark.writing.transactions import open_transaction
 from penstock.testing import Broker
 from penstock.wire import Api
+from penstock.wire.request import Request
 
 _numbers = count()
 

@@ -1,12 +1,22 @@
-"""Arrow's arrays of bytes, made from spans of a buffer and taken apart for numpy."""
+"""Arrow's arrays, made from numpy's and from spans of a buffer, and taken apart for numpy.
+
+They are made of buffers: `pa.array` and `pa.scalar` import pandas, to see whether they were given something of its,
+which takes half a second of a worker's first task.
+"""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.spark.columns.varints import WORD_BYTES, Bytes, Ints
+
+
+def fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An array of values of one width, in the memory that they are in."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def as_binary(array: pa.Array) -> pa.Array:
@@ -77,4 +87,4 @@ def _every_second(count: int) -> pa.Array:
 
 @lru_cache(4)  # rows of batches are of a few sizes, and powers of two even fewer
 def _indices(size: int) -> pa.Array:
-    return pa.array(np.arange(0, 2 * size, 2, dtype=np.int32))
+    return fixed(np.arange(0, 2 * size, 2, dtype=np.int32), pa.int32())

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.spark.columns.arrays import gather
+from penstock.spark.columns.arrays import fixed, gather
 from penstock.spark.columns.varints import MALFORMED, Cursor, Ints, Source
 from penstock.spark.schema import ARROW_TYPES
 
@@ -29,6 +29,8 @@ _CALM_MS: Final = 1 << 52
 
 STRIDE: Final = 8192
 """Records read at a time. Arrays of more than 64 KB would come as fresh memory from the kernel for every step."""
+
+NULL_SIZE: Final = -1
 
 Mask = npt.NDArray[np.bool_]
 
@@ -85,14 +87,20 @@ class Fields:
         cursor = Cursor(self.source, starts[these])
         cursor.skip_varint(extra=1)  # the length, by which the record was found; attributes mean nothing yet
         deltas = self.timestamp_deltas[these] = cursor.varlongs()
-        check(deltas != MALFORMED, "its timestamp is no number of 64 bits")
+        _check_least(deltas, MALFORMED + 1, "its timestamp is no number of 64 bits")
         deltas = self.offset_deltas[these] = cursor.varints()
-        check((cursor.at <= ends) & (deltas != MALFORMED), "its offset is cut short")
+        _check_least(deltas, MALFORMED + 1, "its offset is no number of 32 bits")
+        # Nothing leads backwards, so that only the last place has to lie inside of the record.
         if self._wants_keys:
-            _read_span(cursor, ends, self.keys, these, "key")
+            _read_span(cursor, self.keys, these, "key")
+            if not self._wants_values:
+                check(cursor.at < ends, "its key does not fit it")
         if self._wants_values:
-            _read_span(cursor, ends, self.values, these, "value")
+            _read_span(cursor, self.values, these, "value")
+            check(cursor.at < ends, "its value does not fit it")
             self._read_headers(cursor, ends, these)
+        elif not self._wants_keys:
+            check(cursor.at <= ends, "its offset is cut short")
 
     def _read_headers(self, cursor: Cursor, ends: Ints, these: slice) -> None:
         if not self.source.bytes.take(cursor.at).any():
@@ -108,14 +116,17 @@ class Fields:
             self.headers_at[these] = cursor.at
 
 
-def _read_span(cursor: Cursor, ends: Ints, span: Span, these: slice, name: str) -> None:
+def _read_span(cursor: Cursor, span: Span, these: slice, name: str) -> None:
     sizes = span.sizes[these] = cursor.varints()
-    begins = span.begins[these] = cursor.at
-    if sizes.max() <= 0:
-        check((sizes >= -1) & (begins < ends), f"its {name} does not fit it")
-        return  # nothing to pass, and the cursor's words stay good
-    cursor.skip(np.maximum(sizes, 0))
-    check((sizes >= -1) & (cursor.at < ends), f"its {name} does not fit it")
+    span.begins[these] = cursor.at
+    _check_least(sizes, NULL_SIZE, f"its {name} does not fit it")
+    if sizes.max() > 0:  # or there is nothing to pass, and the cursor's words stay good
+        cursor.skip(np.maximum(sizes, 0))
+
+
+def _check_least(numbers: Ints, least: int, why: str) -> None:
+    if numbers.min() < least:
+        check(numbers >= least, why)
 
 
 def timestamps_of(fields: Fields, bases: Ints, is_append_time: Mask) -> Ints:
@@ -133,20 +144,18 @@ def timestamps_of(fields: Fields, bases: Ints, is_append_time: Mask) -> Ints:
 
 
 def microseconds(times_ms: Ints) -> pa.Array:
-    return pa.Array.from_buffers(
-        ARROW_TYPES["timestamp"], len(times_ms), [None, pa.py_buffer(times_ms * 1000)]
-    )
+    return fixed(times_ms * 1000, ARROW_TYPES["timestamp"])
 
 
 def numbers(values: Ints) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+    return fixed(values, pa.int64())
 
 
 def binary(source: Source, span: Span) -> pa.Array:
     """A copy of the span's bytes."""
     begins, sizes = span.begins, span.sizes
     if not len(begins):
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     if sizes.max() < 0:
         return pa.nulls(len(sizes), pa.binary())
     if sizes.min() >= 0:
@@ -159,11 +168,21 @@ def binary(source: Source, span: Span) -> pa.Array:
 class Constant:
     """A column with the same value in every row: made once, handed out in slices."""
 
-    def __init__(self, value: object, kind: pa.DataType) -> None:
-        self._value = pa.scalar(value, kind)
-        self._made = pa.repeat(self._value, 0)
+    def __init__(self, value: str | int, kind: pa.DataType) -> None:
+        self._value = value
+        self._kind = kind
+        self._made = pa.nulls(0, kind)
 
     def rows(self, count: int) -> pa.Array:
         if len(self._made) < count:
-            self._made = pa.repeat(self._value, count + count // 4)
+            self._made = self._repeated(count + count // 4)
         return self._made.slice(0, count)
+
+    def _repeated(self, count: int) -> pa.Array:
+        if isinstance(self._value, int):
+            return fixed(np.full(count, self._value, np.int32), self._kind)
+        text = self._value.encode()
+        edges = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+        return pa.Array.from_buffers(
+            self._kind, count, [None, pa.py_buffer(edges), pa.py_buffer(text * count)]
+        )

@@ -1,8 +1,9 @@
 """Record batches of a partition, as bytes, to Arrow record batches of the columns that are wanted.
 
-No record becomes a Python object. Bytes come in as a Fetch or a segment has them and go through three steps:
+No record becomes a Python object. Bytes come in as a Fetch or a segment has them and go through four steps:
 
-    framing   batches: CRC, codec, aborted transactions, what is outside of [start, stop)      per batch
+    frames    headers of batches, in columns                                                    per batch
+    framing   CRC, codec, aborted transactions, what is outside of [start, stop)                per batch
     walk      where each record starts                                                          per record, in step
     columns   each field of all records at once, then Arrow arrays                              per field
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.records.varint import Readable
+from penstock.spark.columns.arrays import fixed
 from penstock.spark.columns.columns import (
     Constant,
     Fields,
@@ -27,6 +29,7 @@ from penstock.spark.columns.columns import (
     numbers,
     timestamps_of,
 )
+from penstock.spark.columns.frames import Frames
 from penstock.spark.columns.framing import Block, CorruptRecords, Framer
 from penstock.spark.columns.headers import headers_of
 from penstock.spark.columns.varints import Ints, Source
@@ -101,12 +104,16 @@ class Decoder:
         """
         return list(self.stream(data, aborted))
 
-    def stream(self, data: Readable, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[pa.RecordBatch]:
-        """As feed, one Arrow batch at a time: for bytes that may unpack to far more than they are."""
-        if not isinstance(data, bytes | bytearray):
-            data = memoryview(data).cast("B")
-        for block in self._framer.blocks(data, aborted):
-            for rows, size_bytes in self._decoded(block, memoryview(data)):
+    def stream(
+        self, data: Readable | Frames, aborted: Sequence[tuple[int, int]] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """As feed, one Arrow batch at a time: for bytes that may unpack to far more than they are.
+
+        Who has read the headers already gives them instead of the bytes.
+        """
+        frames = data if isinstance(data, Frames) else Frames.read(data)
+        for block in self._framer.blocks(frames, aborted):
+            for rows, size_bytes in self._decoded(block):
                 yield from self._emit(rows, size_bytes)
 
     def finish(self) -> list[pa.RecordBatch]:
@@ -126,18 +133,16 @@ class Decoder:
         self._held_bytes += size_bytes
         return self.finish() if 2 * self._held_bytes >= self._batch_bytes else []
 
-    def _decoded(self, block: Block, view: memoryview) -> Iterator[tuple[pa.RecordBatch, int]]:
-        source = Source(block.records)
-        _, _, _, counts, base_offsets, timestamps, is_append_time = zip(*block.batches, strict=True)
-        starts = record_starts(source, block.begins, block.ends, counts)
+    def _decoded(self, block: Block) -> Iterator[tuple[pa.RecordBatch, int]]:
+        source, frames = Source(block.records), block.frames
+        starts = record_starts(source, block.begins, block.ends, frames.counts)
         if isinstance(starts, int):
-            why = "its records do not add up to its length"
-            raise self._framer.explain(view, block.batches[starts], why)
-        lasts = np.cumsum(counts)
+            raise self._framer.explain(frames, starts, "its records do not add up to its length")
+        lasts = np.cumsum(frames.counts)
         record_ends = np.empty_like(starts)
         record_ends[:-1] = starts[1:]
         record_ends[lasts - 1] = block.ends
-        bases = _Bases(np.array(base_offsets), np.array(timestamps), np.array(is_append_time), lasts)
+        bases = _Bases(frames.base_offsets, frames.timestamps, frames.is_append_time, lasts)
         for first, last in self._cuts(starts):
             chunk = slice(first, last)
             try:
@@ -148,7 +153,7 @@ class Decoder:
                 batch = int(np.searchsorted(lasts, record, side="right"))
                 index = record - (int(lasts[batch - 1]) if batch else 0)
                 why = f"record {index} of the batch: {error.why}"
-                raise self._framer.explain(view, block.batches[batch], why) from None
+                raise self._framer.explain(frames, batch, why) from None
             if rows is not None:
                 yield rows, self._size(len(rows), starts, first, last)
 
@@ -215,7 +220,7 @@ class Decoder:
         kinds = is_append_time if keep is None else is_append_time[keep]
         if kinds.all() or not kinds.any():
             return self._types[bool(kinds[0])].rows(count)
-        return pa.array(kinds.astype(np.int32))
+        return fixed(kinds.astype(np.int32), ARROW_TYPES["timestampType"])
 
 
 class _Bases:

@@ -1,8 +1,8 @@
-"""Batches, one after the other, as a Fetch or a segment has them: which of them have records to show.
+"""Which batches have records to show, and where these lie.
 
-Here each batch costs a few microseconds and no record costs anything. A batch's header is looked at, its CRC is
-checked, and then it is passed over (control batches, those of aborted transactions, those outside of what is read) or
-put into a block, to be decoded together with its neighbours: where it lies, or unpacked into memory of the block's.
+Here a batch costs a microsecond and no record costs anything. CRCs are checked, batches are passed over (control
+batches, those of aborted transactions, those outside of what is read), and the others are put into blocks, to be
+decoded together: where they lie, or unpacked into memory of the block's.
 
 Aborted transactions are told as a broker tells them, by producer and first offset: from there on the producer's
 transactional batches are dropped until its abort marker comes by. That is how Kafka's own consumer does it.
@@ -13,31 +13,21 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
+import numpy as np
+
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.records import (
     DECOMPRESSED_BYTES_MAX,
-    HEADER,
     HEADER_BYTES,
-    LOG_OVERHEAD,
     ControlType,
     CorruptBatch,
     RecordBatch,
     parse_control,
 )
-from penstock.records.batch import (
-    ATTRIBUTES_AT,
-    CODEC_MASK,
-    CONTROL_MASK,
-    LENGTH_AT,
-    LENGTH_MIN,
-    LOG_APPEND_TIME_MASK,
-    MAGIC,
-    MAGIC_AT,
-    OLD_LENGTH_MIN,
-    TRANSACTIONAL_MASK,
-)
-from penstock.records.checksum import crc32c
+from penstock.records.batch import LENGTH_AT, LENGTH_MIN, MAGIC, MAGIC_AT, OLD_LENGTH_MIN
 from penstock.records.varint import Readable
+from penstock.spark.columns.frames import Frames, Mask
+from penstock.spark.columns.varints import Ints
 from penstock.spark.columns.walk import RECORD_BYTES_MIN
 
 OFFSET_MAX = (1 << 63) - (1 << 32)
@@ -65,31 +55,15 @@ class CorruptRecords(KafkaError):
         return CorruptRecords, (self.topic, self.partition, self.offset, self.why)
 
 
-class Batch(NamedTuple):
-    """A batch with records to show, as its header has it."""
-
-    at: int
-    """Where it starts in what was given."""
-    size: int
-    codec: int
-    record_count: int
-    base_offset: int
-    timestamp: int
-    """What its records' times are relative to; with append time, what they all are."""
-    is_append_time: bool
-
-
-class Block:
+class Block(NamedTuple):
     """Batches to be decoded together, and the one piece of memory that has all of their records."""
 
-    def __init__(self, records: Readable, *, is_unpacked: bool) -> None:
-        self.records = records
-        """What was given, or where records were unpacked to."""
-        self.is_unpacked = is_unpacked
-        self.batches: list[Batch] = []
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self.size_bytes = 0
+    frames: Frames
+    records: Readable
+    """What was given, or where records were unpacked to."""
+    begins: Ints
+    """Where the records of each batch begin in it."""
+    ends: Ints
 
 
 class Framer:
@@ -108,105 +82,97 @@ class Framer:
     def corrupt(self, offset: int, why: str) -> CorruptRecords:
         return CorruptRecords(self.topic, self.partition, offset, why)
 
-    def explain(self, view: memoryview, batch: Batch, otherwise: str) -> CorruptRecords:
-        """What the reader that goes record by record finds wrong with the batch."""
+    def explain(self, frames: Frames, index: int, otherwise: str) -> CorruptRecords:
+        """What the reader that goes record by record finds wrong with a batch."""
         try:
-            for _ in RecordBatch.parse(view, batch.at).records():
+            for _ in RecordBatch.parse(memoryview(frames.data), int(frames.at[index])).records():
                 pass
         except CorruptBatch as error:
             otherwise = str(error)
-        return self.corrupt(batch.base_offset, otherwise)
+        return self.corrupt(int(frames.base_offsets[index]), otherwise)
 
-    def blocks(self, data: Readable, aborted: Sequence[tuple[int, int]]) -> Iterator[Block]:
-        """What there is to decode in whole batches; a last one that is cut off is left.
+    def blocks(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Iterator[Block]:
+        """What there is to decode in batches. The position has moved past all of them when the first is given.
 
         A block is done with when the next is asked for: both may use the same memory.
         """
-        view = memoryview(data)
-        block = Block(data, is_unpacked=False)
-        for batch in self._wanted(view, aborted):
-            begin = batch.at + HEADER_BYTES
-            payload = self._unpack(view, batch) if batch.codec else None
-            size = batch.size - HEADER_BYTES if payload is None else len(payload)
-            if batch.record_count <= 0 or batch.record_count * RECORD_BYTES_MIN > size:
-                raise self.explain(
-                    view, batch, f"the batch counts {batch.record_count} records in {size} bytes"
-                )
-            if block.size_bytes + size > self._block_bytes or (batch.codec and not block.is_unpacked):
-                if block.batches:
-                    yield block
-                block = self._block(data, payload)
-            if block.is_unpacked:
-                unpacked = view[begin : begin + size] if payload is None else payload
-                begin = block.size_bytes
-                if block.records is not payload:
-                    block.records[begin : begin + size] = unpacked  # type: ignore[index]
-            block.batches.append(batch)
-            block.begins.append(begin)
-            block.ends.append(begin + size)
-            block.size_bytes += size
-        if block.batches:
-            yield block
+        if self.position >= self.stop:
+            return
+        within = self._within(frames)
+        self._check(within)
+        wanted = self._wanted(within, aborted)
+        self._move(within, is_end=len(within) < len(frames))
+        yield from self._unpacked_blocks(wanted) if wanted.codecs.any() else self._plain_blocks(wanted)
+        if self.position < self.stop:
+            self._check_rest(frames.rest)
 
-    def _block(self, data: Readable, payload: memoryview | None) -> Block:
-        """The block that starts with a batch of which this was unpacked, if anything was."""
-        if payload is None:
-            return Block(data, is_unpacked=False)
-        if len(payload) > self._block_bytes:
-            return Block(payload, is_unpacked=True)  # alone in its block, where it was unpacked
-        if not self._unpacked:
-            self._unpacked = bytearray(self._block_bytes)
-        return Block(self._unpacked, is_unpacked=True)
+    # -- which batches ---------------------------------------------------------------------------------
 
-    def _wanted(self, view: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[Batch]:
-        """Each batch with records to show. The position has moved past it when it is given."""
+    def _within(self, frames: Frames) -> Frames:
+        """Those before the first that has nothing but what lies behind the stop."""
+        is_past = frames.base_offsets >= self.stop
+        is_past[1:] |= np.maximum.accumulate(frames.last_offsets)[:-1] >= self.stop - 1
+        past = _first(is_past)
+        return frames if past is None else frames.between(0, past)
+
+    def _check(self, frames: Frames) -> None:
+        """Find fault with the first batch that is not sound."""
+        first_offsets, deltas = frames.base_offsets, frames.last_offset_deltas
+        odd = _first((first_offsets < 0) | (first_offsets > OFFSET_MAX) | (deltas < 0))
+        torn = frames.bad_crc()
+        if torn is not None and (odd is None or torn <= odd):
+            said, found = frames.crcs(torn)
+            why = f"the batch has CRC {said:#010x}, its bytes give {found:#010x}"
+            raise self.corrupt(int(first_offsets[torn]), why)
+        if odd is not None:
+            self._move(frames.between(0, odd), is_end=False)
+            first = int(first_offsets[odd])
+            raise self.corrupt(self.position, f"the batch has offsets {first} to {first + int(deltas[odd])}")
+
+    def _move(self, frames: Frames, *, is_end: bool) -> None:
+        """Past these batches, or to the end of what is read."""
+        behind = self.stop if is_end else int(frames.last_offsets.max(initial=-1)) + 1
+        self.position = max(self.position, min(behind, self.stop))
+
+    def _wanted(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Frames:
+        """Those with records to show."""
+        before = np.maximum.accumulate(np.concatenate(([self.position - 1], frames.last_offsets)))
+        is_wanted = (frames.last_offsets > before[:-1]) & ~frames.is_control
+        is_wanted &= (frames.counts != 0) | (frames.sizes > HEADER_BYTES)  # or it is all that compaction left
+        if aborted:
+            is_wanted &= ~self._aborted(frames, aborted)
+        return frames.only(is_wanted)
+
+    def _aborted(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Mask:
+        """Those of transactions that were aborted."""
         ahead = sorted(aborted, key=itemgetter(1), reverse=True)
         aborting: set[int] = set()
-        at, end = 0, len(view)
-        while self.position < self.stop and end - at >= HEADER_BYTES:
-            header = HEADER.unpack_from(view, at)
-            base_offset, length, _, magic, crc, attributes, last_delta = header[:7]
-            base_time, max_time, producer, _, _, count = header[7:]
-            size = LOG_OVERHEAD + length
-            if magic != MAGIC or length < LENGTH_MIN or size > end - at:
-                break
-            if base_offset >= self.stop:
-                self.position = self.stop
-                return
-            found = crc32c(view[at + ATTRIBUTES_AT : at + size])
-            if found != crc:
-                raise self.corrupt(
-                    base_offset, f"the batch has CRC {crc:#010x}, its bytes give {found:#010x}"
-                )
-            last_offset = base_offset + last_delta
-            if not 0 <= base_offset <= min(last_offset, OFFSET_MAX):
-                raise self.corrupt(self.position, f"the batch has offsets {base_offset} to {last_offset}")
+        is_aborted = np.zeros(len(frames), np.bool_)
+        last_offsets, producers = frames.last_offsets.tolist(), frames.producer_ids.tolist()
+        is_control, is_transactional = frames.is_control.tolist(), frames.is_transactional.tolist()
+        for index, (last_offset, producer) in enumerate(zip(last_offsets, producers, strict=True)):
             while ahead and ahead[-1][1] <= last_offset:
                 aborting.add(ahead.pop()[0])
-            is_new = last_offset >= self.position
-            if is_new:
-                self.position = min(last_offset + 1, self.stop)
-            if attributes & CONTROL_MASK:
-                if producer in aborting and self._is_abort(view, at):
+            if producer in aborting:
+                is_aborted[index] = is_transactional[index]
+                if is_control[index] and self._is_abort(frames, index):
                     aborting.discard(producer)
-            elif (
-                is_new
-                and not (attributes & TRANSACTIONAL_MASK and producer in aborting)
-                and (count or size > HEADER_BYTES)  # or it is all that compaction left
-            ):
-                is_append_time = attributes & LOG_APPEND_TIME_MASK != 0
-                timestamp = max_time if is_append_time else base_time
-                yield Batch(at, size, attributes & CODEC_MASK, count, base_offset, timestamp, is_append_time)
-            at += size
-        if self.position < self.stop:
-            self._check_rest(view, at, end)
+        return is_aborted
 
-    def _check_rest(self, view: memoryview, at: int, end: int) -> None:
+    def _is_abort(self, frames: Frames, index: int) -> bool:
+        parsed = RecordBatch.parse(memoryview(frames.data), int(frames.at[index]))
+        try:
+            record = next(parsed.records(), None)
+            return record is not None and parse_control(record).type == ControlType.ABORT
+        except CorruptBatch as error:
+            raise self.corrupt(parsed.base_offset, str(error)) from None
+
+    def _check_rest(self, rest: Readable) -> None:
         """What follows the last whole batch is the begin of another, or it is refused."""
-        if end - at <= MAGIC_AT:
+        if len(rest) <= MAGIC_AT:
             return
-        (length,) = _LENGTH.unpack_from(view, at + LENGTH_AT)
-        magic = view[at + MAGIC_AT]
+        (length,) = _LENGTH.unpack_from(rest, LENGTH_AT)
+        magic = rest[MAGIC_AT]
         if length < (OLD_LENGTH_MIN if magic in (0, 1) else LENGTH_MIN):
             raise self.corrupt(
                 self.position, f"the batch has length {length}, at least {LENGTH_MIN} expected"
@@ -220,16 +186,64 @@ class Framer:
         if magic != MAGIC:
             raise self.corrupt(self.position, f"the batch has magic {magic}, expected {MAGIC}")
 
-    def _is_abort(self, view: memoryview, at: int) -> bool:
-        parsed = RecordBatch.parse(view, at)
-        try:
-            record = next(parsed.records(), None)
-            return record is not None and parse_control(record).type == ControlType.ABORT
-        except CorruptBatch as error:
-            raise self.corrupt(parsed.base_offset, str(error)) from None
+    # -- where their records lie -----------------------------------------------------------------------
 
-    def _unpack(self, view: memoryview, batch: Batch) -> memoryview:
+    def _plain_blocks(self, frames: Frames) -> Iterator[Block]:
+        """Of batches that are all as they were sent: the records stay where they lie."""
+        begins, ends = frames.at + HEADER_BYTES, frames.at + frames.sizes
+        sizes = ends - begins
+        odd = _first((frames.counts <= 0) | (frames.counts * RECORD_BYTES_MIN > sizes))
+        if odd is not None:
+            raise self._miscounted(frames, odd, int(sizes[odd]))
+        heights = np.cumsum(sizes)
+        first = 0
+        while first < len(frames):
+            limit = heights[first] - sizes[first] + self._block_bytes
+            last = max(first + 1, int(np.searchsorted(heights, limit, side="right")))
+            yield Block(frames.between(first, last), frames.data, begins[first:last], ends[first:last])
+            first = last
+
+    def _unpacked_blocks(self, frames: Frames) -> Iterator[Block]:
+        """Of batches of which some are packed: the records of all go into one memory."""
+        if not self._unpacked:
+            self._unpacked = bytearray(self._block_bytes)
+        edges = [0]
+        for index in range(len(frames)):
+            records = self._records(frames, index)
+            if edges[-1] + len(records) > self._block_bytes:
+                yield from self._block(frames, index, self._unpacked, edges)
+                edges = [0]
+            edges.append(edges[-1] + len(records))
+            if edges[-1] > self._block_bytes:  # alone in its block, where it was unpacked
+                yield from self._block(frames, index + 1, records, edges)
+                edges = [0]
+            else:
+                self._unpacked[edges[-2] : edges[-1]] = records
+        yield from self._block(frames, len(frames), self._unpacked, edges)
+
+    def _block(self, frames: Frames, last: int, records: Readable, edges: list[int]) -> Iterator[Block]:
+        """The batches before the last whose records begin and end at these edges; none if there are none."""
+        if len(edges) > 1:
+            these = frames.between(last - len(edges) + 1, last)
+            yield Block(these, records, np.array(edges[:-1]), np.array(edges[1:]))
+
+    def _records(self, frames: Frames, index: int) -> memoryview:
+        view, at = memoryview(frames.data), int(frames.at[index])
         try:
-            return RecordBatch.parse(view, batch.at).decompressed(DECOMPRESSED_BYTES_MAX)
+            if frames.codecs[index]:
+                records = RecordBatch.parse(view, at).decompressed(DECOMPRESSED_BYTES_MAX)
+            else:
+                records = view[at + HEADER_BYTES : at + int(frames.sizes[index])]
         except CorruptBatch as error:
-            raise self.corrupt(batch.base_offset, str(error)) from None
+            raise self.corrupt(int(frames.base_offsets[index]), str(error)) from None
+        if not 0 < frames.counts[index] * RECORD_BYTES_MIN <= len(records):
+            raise self._miscounted(frames, index, len(records))
+        return records
+
+    def _miscounted(self, frames: Frames, index: int, size: int) -> CorruptRecords:
+        return self.explain(frames, index, f"the batch counts {frames.counts[index]} records in {size} bytes")
+
+
+def _first(which: Mask) -> int | None:
+    """Index of the first that is so."""
+    return int(np.argmax(which)) if which.any() else None

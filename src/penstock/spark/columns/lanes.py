@@ -11,7 +11,7 @@ wrong guess is found out; it costs time and nothing else.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,16 +26,16 @@ _WINDOW_BYTES_MAX: Final = 2048
 
 _U = np.uint64
 
+Places: TypeAlias = Ints | Sequence[int]
 
-def lanes(
-    source: Source, steps: Ints, begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]
-) -> tuple[Ints, Ints]:
+
+def lanes(source: Source, steps: Ints, begins: Places, ends: Places, counts: Places) -> tuple[Ints, Ints]:
     """Begin and end of each walk; a batch of few records is one.
 
     steps has, by the first two bytes of a record, how far the next one is, or 0.
     """
-    batch_begins, batch_ends = np.array(begins), np.array(ends)
-    found = _guesses(source, steps, batch_begins, batch_ends, np.array(counts))
+    batch_begins, batch_ends = np.asarray(begins), np.asarray(ends)
+    found = _guesses(source, steps, batch_begins, batch_ends, np.asarray(counts))
     lane_begins = np.sort(np.concatenate((batch_begins, found)))
     # A walk ends where the next begins, or with its batch.
     lane_ends = batch_ends[np.searchsorted(batch_begins, lane_begins, side="right") - 1]

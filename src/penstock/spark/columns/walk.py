@@ -12,8 +12,7 @@ A walk through a batch is sound if it takes as many steps as the batch counts re
 Every start then lies inside the batch, since no step leads backwards.
 """
 
-from collections.abc import Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from penstock.records import CorruptBatch
 from penstock.records.varint import Readable, decode_varint
-from penstock.spark.columns.lanes import LANE_RECORDS, lanes
+from penstock.spark.columns.lanes import LANE_RECORDS, Places, lanes
 from penstock.spark.columns.varints import Ints, Source
 
 RECORD_BYTES_MIN: Final = 7
@@ -67,51 +66,54 @@ _LONG: Final = [
 """The step by the second byte of a length, then its first; 0 where more follow."""
 
 
-def record_starts(
-    source: Source, begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]
-) -> Ints | int:
+def record_starts(source: Source, begins: Places, ends: Places, counts: Places) -> Ints | int:
     """The start of every record, batch after batch; or, where a batch is not sound, its index."""
-    steps_max = max(min(count, 2 * LANE_RECORDS) for count in counts)
-    if steps_max * _LOCKSTEP_US < sum(counts) * _SINGLE_US:
+    steps_max = min(int(np.max(counts)), 2 * LANE_RECORDS)
+    if steps_max * _LOCKSTEP_US < int(np.sum(counts)) * _SINGLE_US:
         starts = _in_lockstep(source, begins, ends, counts)
         if starts is not None:
             return starts
     return _one_by_one(source, begins, ends, counts)
 
 
-def _in_lockstep(
-    source: Source, begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]
-) -> Ints | None:
+def _in_lockstep(source: Source, begins: Places, ends: Places, counts: Places) -> Ints | None:
     at, stop = lanes(source, _STEPS, begins, ends, counts)
     pairs = np.ndarray((len(source.data) - 1,), "<u2", source.data, strides=(1,))
     last_pair = len(pairs) - 1
     found = []
-    for _ in range(0, max(counts), _ROUND):
-        passed = np.empty((_ROUND, len(at)), np.int64)
-        for row in passed:
-            row[:] = at
-            at = at + _STEPS[pairs[np.minimum(at, last_pair)]] * (at < stop)
-        found.append(passed[passed < stop])
-        goes_on = at < stop
-        if (at > stop).any() or (at == passed[0])[goes_on].any():
+    left = int(np.max(counts))
+    while left > 0 and at.size:
+        steps = min(left, _ROUND)
+        passed = np.empty((steps + 1, len(at)), np.int64)
+        passed[0] = at
+        place, step = np.empty_like(at), np.empty_like(at)
+        # A walk that has come to its end goes on with the others: what it finds there is left out below.
+        for here, there in pairwise(passed):
+            np.minimum(here, last_pair, out=place)
+            _STEPS.take(pairs[place], out=step, mode="clip")
+            np.add(here, step, out=there)
+        is_inside = passed < stop
+        inside = np.count_nonzero(is_inside, axis=0)
+        goes_on = inside > steps
+        ended = np.flatnonzero(~goes_on)
+        if (passed[inside[ended], ended] != stop[ended]).any() or (passed[-1] == at)[goes_on].any():
             return None  # a length that leads too far, or that the table does not have
-        at, stop = at[goes_on], stop[goes_on]
-        if not at.size:
-            break
+        found.append(passed[:-1][is_inside[:-1]])
+        at, stop = passed[-1][goes_on], stop[goes_on]
+        left -= steps
     # No two walks came to the same place, and batches lie one behind the other.
     starts = np.sort(np.concatenate(found))
-    edges = np.searchsorted(starts, np.array([*begins, ends[-1]]))
-    if at.size or not np.array_equal(np.diff(edges), np.array(counts)):
+    edges = np.searchsorted(starts, np.append(begins, ends[-1]))
+    if at.size or not np.array_equal(np.diff(edges), counts):
         return None
     return starts
 
 
-def _one_by_one(
-    source: Source, begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]
-) -> Ints | int:
+def _one_by_one(source: Source, begins: Places, ends: Places, counts: Places) -> Ints | int:
     found = []
     data = source.data
-    for index, (begin, end, count) in enumerate(zip(begins, ends, counts, strict=True)):
+    batches = np.stack((begins, ends, counts), axis=1).tolist()
+    for index, (begin, end, count) in enumerate(batches):
         if type(data) is memoryview and end - begin < count * _COPY_BYTES_MAX:
             starts = _walk(bytes(data[begin:end]), 0, end - begin, count)
             shift = begin

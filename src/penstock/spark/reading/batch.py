@@ -16,6 +16,7 @@ from penstock.spark.reading.offsets import (
 )
 from penstock.spark.reading.options import START_EARLIEST, STOP_LATEST, Edge, SourceOptions
 from penstock.spark.reading.plan import OffsetRange, RangeTask, plan
+from penstock.spark.worker import settle
 
 
 class BatchReader(DataSourceReader):
@@ -24,6 +25,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
+        settle()
         return list(plan_batch(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -33,6 +35,7 @@ class BatchReader(DataSourceReader):
 def read_rows(
     partition: InputPartition, columns: Sequence[str], options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
+    settle()
     if isinstance(partition, RangeTask):
         return read_task(partition, columns, options)
     return iter(())  # Spark's stand-in for a plan without tasks: there is nothing to read

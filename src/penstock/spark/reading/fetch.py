@@ -12,8 +12,7 @@ until that has failed for too long. Records that are gone are an error or a warn
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from struct import Struct
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -26,12 +25,14 @@ from penstock.client.network import Link
 from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from penstock.client.topology import TopicInfo
 from penstock.spark.columns.decode import CorruptRecords, Decoder
+from penstock.spark.columns.frames import Frames
 from penstock.spark.errors import DataLoss
 from penstock.spark.reading.fetch_request import fetch_request
 from penstock.spark.reading.offsets import MISSING_WAIT_MS, open_cluster
 from penstock.spark.reading.options import SourceOptions
 from penstock.spark.reading.plan import OffsetRange, RangeTask
 from penstock.wire import FetchResult
+from penstock.wire.fetch import AbortedTransaction
 from penstock.wire.fetch_client import FetchResponse
 
 log = logging.getLogger("penstock.spark")
@@ -45,9 +46,6 @@ CORRUPT_TRIES: Final = 3
 _ABSENT = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
-_BATCH = Struct(">qi11xi")
-"""Of a batch's header: base offset, length of what follows, last offset's delta."""
-_BATCH_HEAD_BYTES = 12
 
 
 def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -57,26 +55,20 @@ def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -
     decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
     with open_cluster(options) as cluster:
         fetcher = RangeFetcher(cluster, span, options, task.topic_id)
-        for result in fetcher.results():
+        for fetched in fetcher.fetched():
             if fetcher.start > start:  # a batch may hold records from before the log's new start
                 yield from decoder.finish()
                 start = fetcher.start
                 decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
-            yield from decoder.stream(result.records or b"", result.aborted or ())
+            yield from decoder.stream(*fetched)
     yield from decoder.finish()
 
 
-def offset_after(records: bytes | bytearray | memoryview) -> Offset | None:
-    """The offset after the last whole batch of some; None where there is none. Nothing is checked here."""
-    view = memoryview(records)
-    at, after = 0, None
-    while at + _BATCH.size <= len(view):
-        base, length, delta = _BATCH.unpack_from(view, at)
-        at += _BATCH_HEAD_BYTES + length
-        if length < _BATCH.size - _BATCH_HEAD_BYTES or at > len(view):
-            break
-        after = base + delta + 1
-    return after
+class Fetched(NamedTuple):
+    """Batches that a leader gave. They lie where they were received, which is used again for those to come."""
+
+    frames: Frames
+    aborted: Sequence[AbortedTransaction]
 
 
 class _Gone(Exception):
@@ -110,8 +102,8 @@ class RangeFetcher:
     def partition(self) -> TopicPartition:
         return self._span.partition
 
-    def results(self) -> Iterator[FetchResult]:
-        """Each with records, up to the end of the range or as far as there are any."""
+    def fetched(self) -> Iterator[Fetched]:
+        """All there is, up to the end of the range or as far as there is any."""
         flight: tuple[Link, Call[FetchResponse]] | None = None
         with suppress(_Gone):
             while self._position < self._span.stop:
@@ -126,15 +118,16 @@ class RangeFetcher:
                     continue
                 finally:
                     flight = None
-                after = offset_after(result.records or b"")
+                fetched = Fetched(Frames.read(result.records or b""), result.aborted or ())
+                after = fetched.frames.next_offset
                 if after is None or after <= self._position:
-                    yield result  # whoever decodes it says what is wrong with it
+                    yield fetched  # whoever decodes it says what is wrong with it
                     raise self._not_whole(result)
                 self._position, self._failing, self._short = after, None, None
                 if after < self._span.stop:
                     with suppress(*NETWORK_ERRORS):  # it is asked again above
                         flight = self._start()
-                yield result
+                yield fetched
 
     # -- asking ---------------------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.client.cluster import Cluster
-from penstock.client.request import Request
 from penstock.client.topology import TopicKeys
 from penstock.wire import Api, FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.fetch import CONSUMER, NO_EPOCH, TOPIC_IDS, VERSION_MAX, VERSION_MIN
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
+from penstock.wire.request import Request
 
 _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 _LOG_START_UNTOLD = -1

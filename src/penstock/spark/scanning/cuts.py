@@ -19,8 +19,11 @@ from penstock.base.ids import Offset
 from penstock.spark.scanning.files import Knot, LogView, knots_of
 from penstock.vfs import Vfs
 
-TASK_BYTES: Final = 64 << 20
-"""Of log for a task, where nothing else is asked for: far longer in the reading than a task takes to begin."""
+TASK_BYTES: Final = 256 << 20
+"""Of log for a task, about, where nothing else is asked for: a task takes some 75 ms to begin, and ten times as long
+to read so much."""
+TASK_BYTES_MIN: Final = 64 << 20
+"""No task is smaller for want of tasks for all processors: beginning it would take as long as reading it."""
 
 
 class Piece(NamedTuple):
@@ -46,7 +49,11 @@ class Curve:
             if end > start and segment.base_offset < stop:
                 offsets.append(segment.base_offset)
                 heights.append(height)
-                known = knots_of(vfs, view, segment) if segment.size > TASK_BYTES // 4 else []
+                known = (
+                    knots_of(vfs, view, segment)
+                    if segment.size > min(TASK_BYTES, TASK_BYTES_MIN) // 4
+                    else []
+                )
                 for knot in known:
                     if offsets[-1] < knot.last_offset < end:
                         offsets.append(knot.last_offset)
@@ -101,13 +108,14 @@ def _no_longer_than(borders: Sequence[Offset], records_max: int) -> list[Offset]
     return result
 
 
-def share(curves: Sequence[Curve], tasks_min: int | None) -> list[int]:
-    """How many pieces each partition is cut into: by size, and at least so many in all."""
-    counts = [max(1, ceil(curve.bytes / TASK_BYTES)) for curve in curves]
-    if tasks_min is not None and sum(counts) < tasks_min:
-        total = sum(curve.bytes for curve in curves)
+def share(curves: Sequence[Curve], tasks_min: int | None, cores: int) -> list[int]:
+    """How many pieces each partition is cut into: by size, and so many in all that no processor is idle."""
+    counts = [max(1, round(curve.bytes / TASK_BYTES)) for curve in curves]
+    total = sum(curve.bytes for curve in curves)
+    wanted = min(cores, int(total / TASK_BYTES_MIN)) if tasks_min is None else tasks_min
+    if sum(counts) < wanted:
         counts = [
-            max(count, ceil(tasks_min * curve.bytes / total))
+            max(count, ceil(wanted * curve.bytes / total))
             for curve, count in zip(curves, counts, strict=True)
         ]
     return counts

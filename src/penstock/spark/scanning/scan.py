@@ -8,6 +8,7 @@ than consumers see: a broker shows what is replicated, and how far that is only 
 to `read_committed`, it is what lies before the first transaction that is still open, less what was aborted.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from penstock.spark.scanning.places import INTERNAL_TOPICS, Located, locate
 from penstock.spark.scanning.scan_task import ScanRange, log, read_range
 from penstock.spark.schema import wanted_columns
 from penstock.spark.told import INT32_MAX, Told
+from penstock.spark.worker import settle
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import RealDisk, Vfs
 
@@ -126,9 +128,11 @@ class ScanReader(DataSourceReader):
         self.vfs = RealDisk() if vfs is None else vfs
 
     def partitions(self) -> list[InputPartition]:
+        settle()
         return [ScanTask(span) for span in plan_scan(self.vfs, self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         if not isinstance(partition, ScanTask):
             return iter(())  # Spark makes a task of its own where there is none
         return read_range(
@@ -145,7 +149,7 @@ def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
     for limit in (options.start, options.stop):
         _check_complete([each.partition for each in chosen], limit)
     parts = [part for each in chosen if (part := _part(vfs, each, options)) is not None]
-    counts = share([part.curve for part in parts], options.tasks_min)
+    counts = share([part.curve for part in parts], options.tasks_min, os.cpu_count() or 1)
     return [
         ScanRange(part.located, *piece, aborted=_within(part.aborted, piece))
         for part, count in zip(parts, counts, strict=True)

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Offset
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD
-from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, TRANSACTIONAL_MASK
-from penstock.records.checksum import crc32c
+from penstock.records.batch import LENGTH_MIN
 from penstock.spark.columns.decode import CorruptRecords, Decoder
+from penstock.spark.columns.frames import Frames, Mask
 from penstock.spark.errors import DataLoss
 from penstock.spark.scanning.decided import Aborted
 from penstock.spark.scanning.files import ATTEMPTS_MAX, Knot, gone, list_segments, load_indexes, old_format
@@ -35,11 +36,11 @@ from penstock.vfs import File, Vfs
 log = logging.getLogger("penstock.spark")
 
 FIRST_BYTES: Final = 128 << 10
-STEP_BYTES_MAX: Final = 4 << 20
+STEP_BYTES_MAX: Final = 8 << 20
 """Reads begin small and double, so that a short range does not cost a long read."""
 
-_HEADER: Final = Struct(">qiibIhi16xq")
-"""Of a batch: base offset, length, leader epoch, magic, CRC, attributes, last offset's delta, producer id."""
+_HEADER: Final = Struct(">qi4xb6xi")
+"""Of a batch: base offset, length, magic, last offset's delta."""
 
 _MAGIC: Final = 2
 
@@ -64,7 +65,7 @@ def read_range(
     decoder = Decoder(*span.located.partition, columns, start=span.start, stop=span.stop)
     for piece in RangeReader(vfs, span, fails_on_data_loss=fails_on_data_loss):
         try:
-            yield from decoder.stream(piece.data)
+            yield from decoder.stream(piece.frames)
         except CorruptRecords as error:
             raise CorruptRecords(
                 error.topic, error.partition, error.offset, f"{error.why}, in {piece.path}"
@@ -73,9 +74,9 @@ def read_range(
 
 
 class Stretch(NamedTuple):
-    """Whole batches, one after the other, of one file."""
+    """Whole batches of one file, good until the next ones are asked for."""
 
-    data: memoryview
+    frames: Frames
     path: str
 
 
@@ -88,6 +89,8 @@ class RangeReader:
         self._fails = fails_on_data_loss
         self._position: Offset = span.start
         """The next offset to find. Never goes back."""
+        self._buffer = bytearray()
+        """What is read goes here, again and again: fresh memory would cost more than the reading."""
         self._aborted: dict[int, list[Aborted]] = {}
         for each in span.aborted:
             self._aborted.setdefault(each.producer_id, []).append(each)
@@ -151,19 +154,25 @@ class RangeReader:
         step = needed = FIRST_BYTES
         while at is not None and at < segment.size and self._position < self._span.stop:
             wanted = max(min(step, border - at) if at < border else step, needed)
-            data = file.pread(min(wanted, segment.size - at), at)
+            wanted = min(wanted, segment.size - at)
+            data = self._read(file, wanted, at)
             taken = self._take(data, segment.size - at, has_crc_checked=is_last)
-            for run in taken.runs:
-                yield Stretch(run, file.path)
+            if len(taken.frames):
+                yield Stretch(taken.frames, file.path)
             step = FIRST_BYTES if at < border <= at + taken.size else min(step * 2, STEP_BYTES_MAX)
-            is_short = len(data) < min(wanted, segment.size - at)
             at, needed = at + taken.size, taken.needed
             if taken.is_last:
                 return
-            if taken.problem or is_short:
+            if taken.problem or len(data) < wanted:
                 why = taken.problem or "the file was cut short"
                 self._damaged(file, at, segment.size, why, is_last=is_last)
                 return
+
+    def _read(self, file: File, size: int, at: int) -> memoryview:
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size)
+        room = memoryview(self._buffer)[:size]
+        return room[: file.pread_into(room, at)]
 
     def _find(self, segment: Segment, file: File) -> int | None:
         """Where the first batch lies that ends at or after the position; None where the segment ends before it."""
@@ -194,37 +203,47 @@ class RangeReader:
         found = segment.find(self._position)
         return None if found is None else found.position
 
-    def _take(self, data: bytes, left: int, *, has_crc_checked: bool) -> "_Taken":
-        """Go through the batches in a buffer and move the position; `left` is how much there is in the file."""
-        view, runs = memoryview(data), []
-        stop, is_last, problem = self._span.stop, False, ""
-        begin = at = needed = 0
-        while True:
-            needed = HEADER_BYTES
-            if len(data) - at < needed:
-                if at < left < at + needed:
-                    problem = f"{left - at} bytes are left, expected a batch of at least {needed}"
-                break
-            base, length, _, magic, crc, attributes, delta, producer_id = _HEADER.unpack_from(data, at)
-            needed = LOG_OVERHEAD + length
-            problem = _problem(magic, length, delta, left - at)
-            is_last = base >= stop
-            if problem or is_last or needed > len(data) - at:
-                break
-            if has_crc_checked and crc32c(view[at + ATTRIBUTES_AT : at + needed]) != crc:
-                problem = "the CRC does not fit the batch"
-                break
-            if self._aborted and attributes & TRANSACTIONAL_MASK and self._is_aborted(producer_id, base):
-                if begin < at:
-                    runs.append(view[begin:at])
-                begin = at + needed
-            at += needed
-            self._position = max(self._position, base + delta + 1)
-        if begin < at:
-            runs.append(view[begin:at])
-        return _Taken(runs, at, needed, is_last, problem)
+    def _take(self, data: memoryview, left: int, *, has_crc_checked: bool) -> "_Taken":
+        """Find the batches in what was read and move the position; `left` is how much there is in the file."""
+        frames = Frames.read(data)
+        is_odd = (frames.last_offset_deltas < 0) | (frames.sizes > BATCH_BYTES_MAX)
+        ends = np.flatnonzero(is_odd | (frames.base_offsets >= self._span.stop))
+        frames = frames.between(0, int(ends[0]) if len(ends) else len(frames))
+        torn = frames.bad_crc() if has_crc_checked else None
+        if torn is not None:
+            frames = frames.between(0, torn)
+        size = frames.end
+        self._position = max(self._position, int(frames.last_offsets.max(initial=-1)) + 1)
+        if self._aborted and frames.is_transactional.any():
+            frames = frames.only(~self._is_aborted(frames))
+        if torn is not None:
+            return _Taken(frames, size, HEADER_BYTES, False, "the CRC does not fit the batch")
+        return _Taken(frames, size, *self._behind(data[size:], left - size))
 
-    def _is_aborted(self, producer_id: int, offset: Offset) -> bool:
+    def _behind(self, rest: memoryview, left: int) -> tuple[int, bool, str]:
+        """Of the batch behind those that were taken: its size, whether it lies behind the range, what is wrong."""
+        if len(rest) < HEADER_BYTES:
+            what = f"{left} bytes are left, expected a batch of at least {HEADER_BYTES}"
+            return HEADER_BYTES, False, what if 0 < left < HEADER_BYTES else ""
+        base, length, magic, delta = _HEADER.unpack_from(rest)
+        return LOG_OVERHEAD + length, base >= self._span.stop, _problem(magic, length, delta, left)
+
+    def _is_aborted(self, frames: Frames) -> Mask:
+        told = zip(
+            frames.producer_ids.tolist(),
+            frames.base_offsets.tolist(),
+            frames.is_transactional.tolist(),
+            strict=True,
+        )
+        return np.array(
+            [
+                is_transactional and self._has_aborted(producer_id, offset)
+                for producer_id, offset, is_transactional in told
+            ],
+            np.bool_,
+        )
+
+    def _has_aborted(self, producer_id: int, offset: Offset) -> bool:
         return any(
             each.first_offset <= offset <= each.last_offset for each in self._aborted.get(producer_id, ())
         )
@@ -252,7 +271,8 @@ class RangeReader:
 class _Taken(NamedTuple):
     """What a buffer held."""
 
-    runs: list[memoryview]
+    frames: Frames
+    """The whole batches that are part of the range."""
     size: int
     """Bytes of whole batches."""
     needed: int

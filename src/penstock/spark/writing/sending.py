@@ -26,7 +26,6 @@ from penstock.client.connection import Call
 from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
 from penstock.client.network import Link
 from penstock.client.producer import ACKS_ALL
-from penstock.client.request import Request
 from penstock.client.topology import TopicKeys
 from penstock.client.transactional import PRODUCE_ADDS_PARTITIONS, OpenTransaction, add_partitions
 from penstock.records.batch import SEQUENCE_MASK
@@ -36,6 +35,7 @@ from penstock.spark.writing.sink_options import SinkOptions
 from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
 from penstock.wire.produce import TOPIC_IDS, VERSION_MAX, VERSION_MIN
 from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
+from penstock.wire.request import Request
 
 IN_FLIGHT_MAX: Final = 3
 """Batches of one partition. Brokers remember five by their numbers."""
