@@ -30,6 +30,14 @@ def test_a_trace_is_the_same_each_time(penstock: Command) -> None:  # noqa: F811
     assert penstock(*arguments).out == first.out
 
 
+def test_a_cluster_is_played_unless_one_node_is_meant(penstock: Command) -> None:  # noqa: F811
+    outcome = penstock("sim", "run", "--seed", "3", "--minutes", "0.05", "--trace")
+    assert outcome.code == 0
+    assert "process 3 of node-3 starts" in outcome.out
+    outcome = penstock("sim", "run", "--seed", "3", "--minutes", "0.05", "--nodes", "4", "--trace")
+    assert "process 4 of node-4 starts" in outcome.out
+
+
 def test_a_failure_names_the_rule_and_how_to_see_it_again(
     penstock: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -47,6 +55,11 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
         (("--seeds", "5"), "--seeds is '5', expected two numbers as in 1..20"),
         (("--seeds", "5..1"), "--seeds is '5..1', expected two numbers as in 1..20"),
         (("--seed", "1", "--seeds", "1..2"), "--seed and --seeds say the same in two ways"),
+        (
+            ("--steps", "9", "--nodes", "3"),
+            "--steps is for one node, expected neither --minutes",
+        ),
+        (("--minutes", "1", "--nodes", "1"), "--minutes is for clusters, expected --steps beside --nodes 1"),
     ],
 )
 def test_a_mistake_is_one_sentence(penstock: Command, arguments: tuple[str, ...], sentence: str) -> None:  # noqa: F811

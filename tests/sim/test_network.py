@@ -7,6 +7,9 @@ import pytest
 from penstock.sim.network import KERNEL_BYTES_MAX, Link, Network
 from penstock.sim.schedule import Schedule
 from penstock.sim.world import SimWorld
+from penstock.wire.peers import Address
+
+ADDRESS = Address("node-1", 9092)
 
 
 class Echo(asyncio.BufferedProtocol):
@@ -76,7 +79,7 @@ class Scene:
         self.caller = Caller()
 
     def listen(self) -> None:
-        self.network.listen(self.world, self._accept)
+        self.network.listen(self.world, ADDRESS.port, self._accept)
 
     def _accept(self) -> Echo:
         self.protocols.append(Echo(self.world))
@@ -84,7 +87,7 @@ class Scene:
 
     def connect(self) -> Link:
         self.listen()
-        self.network.connect(self.caller)
+        self.network.connect(self.caller, ADDRESS)
         self.run()
         assert self.caller.link is not None
         return self.caller.link
@@ -111,7 +114,7 @@ def test_bytes_arrive_complete_and_in_order_both_ways(scene: Scene) -> None:
 
 
 def test_nobody_listens_nobody_connects(scene: Scene) -> None:
-    scene.network.connect(scene.caller)
+    scene.network.connect(scene.caller, ADDRESS)
     scene.run()
     assert scene.caller.refusals == 1
 
@@ -183,7 +186,7 @@ def test_a_dead_node_hears_nothing_and_what_it_sent_ends_anywhere() -> None:
         transport.write(b"0123456789")
         link.send(b"never heard")
         scene.world.end()
-        scene.network.node_died(is_power_cut=seed % 2 == 0)
+        scene.network.node_died("node-1", is_power_cut=seed % 2 == 0)
         transport.write(b"a ghost's word")
         scene.run()
         assert scene.protocols[0].received == b""
@@ -209,3 +212,157 @@ def test_a_buffer_that_is_used_again_too_early_shows() -> None:
         scene.run()
         garbled += scene.caller.heard != b"as it was written"
     assert 0 < garbled < 60
+
+
+# -- between nodes ------------------------------------------------------------------------------------------
+
+
+class Dialler(Echo):
+    """A process's protocol that only listens."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.buffer[:nbytes]
+
+    def pause_writing(self) -> None:
+        """It goes on reading: two that wait for each other would wait for ever."""
+
+
+class Pair(Scene):
+    """A node that dials another."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.other = SimWorld(self.schedule, 2, host="node-2", network=self.network)
+        self.dialler = Dialler(self.other)
+        self.failures: list[bool] = []
+
+    def dial(self) -> asyncio.Transport:
+        self.listen()
+        self.try_to_dial()
+        self.run()
+        assert self.dialler.transport is not None
+        return self.dialler.transport
+
+    def try_to_dial(self) -> None:
+        self.other.dial("node-1", 9092, self.dialler, self.failures.append)
+
+    def run_until(self, at_us: int) -> None:
+        self.schedule.later(at_us - self.schedule.now_us, lambda: None)
+        while self.schedule.now_us < at_us:
+            self.schedule.step()
+
+
+@pytest.fixture(params=range(10))
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return Pair(request.param)
+
+
+def test_what_a_node_dials_carries_bytes_both_ways_in_order(pair: Pair) -> None:
+    transport = pair.dial()
+    sent = bytes(range(256)) * 1000
+    for at in range(0, len(sent), 1700):
+        transport.write(sent[at : at + 1700])
+    pair.run()
+    assert pair.protocols[0].received == sent
+    assert pair.dialler.received == sent
+    assert transport.get_extra_info("peername") == tuple(ADDRESS)
+
+
+def test_a_node_is_told_that_nobody_listens(pair: Pair) -> None:
+    pair.try_to_dial()
+    pair.run()
+    assert pair.failures == [True]
+
+
+def test_a_machine_without_power_does_not_even_refuse(pair: Pair) -> None:
+    pair.network.node_died("node-1", is_power_cut=True)
+    pair.try_to_dial()
+    pair.run()
+    assert pair.failures == [False]
+    assert pair.schedule.now_us > 5_000_000
+
+
+def test_a_process_that_is_killed_is_heard_of_by_who_dialled_it(pair: Pair) -> None:
+    pair.dial()
+    pair.world.end()
+    pair.network.node_died("node-1", is_power_cut=False)
+    pair.run()
+    assert pair.dialler.lost == [None]
+
+
+def test_a_process_that_dialled_and_is_killed_is_heard_of_too(pair: Pair) -> None:
+    pair.dial()
+    pair.other.end()
+    pair.network.node_died("node-2", is_power_cut=False)
+    pair.run()
+    assert pair.protocols[0].lost == [None]
+    assert pair.dialler.lost == []
+
+
+def test_a_cut_in_one_direction_holds_up_that_direction_alone(pair: Pair) -> None:
+    transport = pair.dial()
+    pair.network.cut(["node-1"], ["node-2"])
+    transport.write(b"hello")
+    pair.run_until(3_000_000)
+    assert pair.protocols[0].received == b"hello"
+    assert pair.dialler.received == b""
+    pair.network.heal()
+    pair.run()
+    assert pair.dialler.received == b"hello"
+
+
+def test_nobody_new_is_connected_across_a_cut(pair: Pair) -> None:
+    """Not even if the way there is open: the answer would not come back."""
+    pair.listen()
+    pair.network.cut(["node-1"], ["node-2"])
+    pair.try_to_dial()
+    pair.run()
+    assert pair.failures == [False]
+    assert pair.dialler.transport is None
+
+
+def test_a_cut_that_is_healed_in_time_only_delays_a_connection(pair: Pair) -> None:
+    pair.listen()
+    pair.network.cut(["node-2"], ["node-1"])
+    pair.try_to_dial()
+    pair.run_until(500_000)
+    pair.network.heal()
+    pair.run()
+    assert pair.failures == []
+    assert pair.dialler.transport is not None
+
+
+def test_some_connections_do_not_outlive_a_cut(pair: Pair) -> None:
+    pair.dial()
+    pair.network.cut(["node-1"], ["node-2"])
+    pair.run()
+    pair.network.heal(breaks=1.0)
+    pair.run()
+    assert isinstance(pair.dialler.lost[0], ConnectionResetError)
+    assert isinstance(pair.protocols[0].lost[0], ConnectionResetError)
+
+
+def test_a_node_that_stands_still_receives_when_it_goes_on(pair: Pair) -> None:
+    transport = pair.dial()
+    pair.world.pause()
+    transport.write(b"are you there?")
+    pair.run_until(3_000_000)
+    assert pair.protocols[0].received == b""
+    pair.world.resume()
+    pair.network.resumed("node-1")
+    pair.run()
+    assert pair.dialler.received == b"are you there?"
+
+
+def test_a_connection_that_is_reset_before_it_is_known_is_a_failure() -> None:
+    outcomes = set()
+    for seed in range(40):
+        pair = Pair(seed)
+        pair.listen()
+        pair.try_to_dial()
+        pair.run_until(250)
+        pair.network.reset_one()
+        pair.run()
+        outcomes.add((tuple(pair.failures), len(pair.dialler.lost)))
+    assert outcomes <= {((), 0), ((), 1), ((False,), 0)}
+    assert ((False,), 0) in outcomes

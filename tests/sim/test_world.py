@@ -2,8 +2,9 @@
 
 import pytest
 
-from penstock.sim.schedule import Schedule
-from penstock.sim.world import NodeRaised, SimWorld
+from penstock.sim.schedule import START_MS, Schedule
+from penstock.sim.violation import Violation
+from penstock.sim.world import Clock, NodeRaised, SimWorld
 
 
 def run_all(schedule: Schedule) -> None:
@@ -111,3 +112,55 @@ def test_streams_of_chance_are_the_seeds_and_do_not_touch_each_other() -> None:
     one.rng("a").random()
     assert one.rng("b").random() == other.rng("b").random()
     assert Schedule(6).rng("b").random() != other.rng("b").random()
+
+
+def test_what_an_observer_complains_of_is_not_taken_for_the_nodes_own() -> None:
+    schedule = Schedule(1)
+    world = SimWorld(schedule, 1)
+
+    def complain() -> None:
+        raise Violation("OneLeaderPerEpoch: there are two")
+
+    world.call_soon(complain)
+    with pytest.raises(Violation, match="there are two"):
+        schedule.step()
+
+
+def test_a_process_that_is_stopped_does_nothing_and_then_all_that_was_due_in_order() -> None:
+    schedule, seen = Schedule(1), []
+    world = SimWorld(schedule, 1)
+    world.call_later(2, lambda: seen.append("second"))
+    world.call_later(1, lambda: seen.append("first"))
+    cancelled = world.call_later(3, lambda: pytest.fail("it was cancelled"))
+    world.call_later(50, lambda: seen.append("in its time"))
+    world.pause()
+    while schedule.now_us < 10_000:
+        schedule.later(1_000, lambda: None)
+        schedule.step()
+    assert seen == []
+    world.resume()
+    cancelled.cancel()
+    run_all(schedule)
+    assert seen == ["first", "second", "in its time"]
+    assert schedule.now_us == 50_000
+
+
+def test_a_process_that_is_killed_while_it_is_stopped_never_goes_on() -> None:
+    schedule = Schedule(1)
+    world = SimWorld(schedule, 1)
+    world.call_later(1, lambda: pytest.fail("it is gone"))
+    world.pause()
+    run_all(schedule)
+    world.end()
+    world.resume()
+    run_all(schedule)
+
+
+def test_a_clock_that_is_wrong_and_fast_takes_its_timers_with_it() -> None:
+    schedule, seen = Schedule(1), []
+    world = SimWorld(schedule, 1, clock=Clock(ahead_ms=-500, rate=1.25))
+    assert world.now_ms() == START_MS - 500
+    world.call_later(1000, lambda: seen.append(schedule.now_us))
+    run_all(schedule)
+    assert seen == [800_000]
+    assert world.now_ms() == START_MS + 500

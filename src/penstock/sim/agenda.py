@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from penstock.sim.client import Client
 from penstock.wire import Api
+from penstock.wire.peers import Address
 
 
 class Agenda:
@@ -52,9 +53,16 @@ class Agenda:
                 self._is_at_work = False
                 self._go_on()
 
-        self._client.later(pause_us + self._client.rng.randrange(2_000, 30_000), again)
+        client = self._client
+        client.later(pause_us + client.stage.patience * client.rng.randrange(2_000, 30_000), again)
 
-    def _ask(self, api: Api, body: bytes, heard: Callable[[int, memoryview], None]) -> None:
+    def _ask(
+        self,
+        api: Api,
+        body: bytes,
+        heard: Callable[[int, memoryview], None],
+        to: Address | None = None,
+    ) -> None:
         self._asked += 1
         asked = self._asked
 
@@ -62,7 +70,7 @@ class Agenda:
             if asked == self._asked:
                 heard(version, body)
 
-        self._client.ask(api, body, heard_still)
+        self._client.ask(api, body, heard_still, to=to)
 
     def _version(self, api: Api) -> int:
         return self._client.versions[api]

@@ -21,13 +21,22 @@ class OffsetsAuditor(TopicClient):
         return (max(low, speech.STABLE_FROM) if api is Api.OFFSET_FETCH else low), high
 
     def topic_ready(self) -> None:
-        if self.is_done:
+        if not self.is_done:
+            version = self.versions[Api.FIND_COORDINATOR]
+            self.ask(
+                Api.FIND_COORDINATOR, speech.find_coordinator(version, self.group, speech.GROUP), self._found
+            )
+
+    def _found(self, version: int, body: memoryview) -> None:
+        code, coordinator = speech.read_find_coordinator(version, body)
+        if code:
+            self.again_soon(self.topic_ready)
             return
         self._requests += 1
         self.record(OffsetsWanted((self.name, self._requests)))
         version = self.versions[Api.OFFSET_FETCH]
-        body = speech.offset_fetch(version, Membership(self.group), self.topic, self.partitions)
-        self.ask(Api.OFFSET_FETCH, body, self._heard)
+        asked = speech.offset_fetch(version, Membership(self.group), self.topic, self.partitions)
+        self.ask(Api.OFFSET_FETCH, asked, self._heard, to=coordinator)
 
     def _heard(self, version: int, body: memoryview) -> None:
         code, positions = speech.read_offset_fetch(version, body)

@@ -5,21 +5,20 @@ from collections.abc import Callable
 from penstock.sim.checkers import (
     AckedNotLost,
     Checker,
-    EveryRequestAnswered,
     Ground,
     HighWatermarkNeverBack,
     NoChangedRecord,
     NoDuplicate,
-    NoStrangeError,
     OrderKept,
     ProducersRemembered,
     Register,
-    RepliesInOrder,
     Rules,
-    TopicsKept,
 )
+from penstock.sim.cluster_checkers import CLUSTER_CHECKERS, HighWatermarkHeld
+from penstock.sim.cluster_history import HighWatermark
+from penstock.sim.conduct_checkers import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
 from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
-from penstock.sim.history import Event
+from penstock.sim.history import Event, Replied
 from penstock.sim.txn_checkers import (
     CommittedNotHidden,
     EpochsRise,
@@ -49,14 +48,28 @@ CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
 )
 
 
+_ALONE: dict[type[Event], type[Checker]] = {Replied: RepliesInOrder, HighWatermark: HighWatermarkHeld}
+"""Events that are many, and of which one rule alone speaks."""
+
+
 class Bench:
-    """All checkers, each told of every event."""
+    """All checkers, each told of every event that may say something to it."""
 
     def __init__(self, rules: Rules) -> None:
         self._ground, self._register = Ground(), Register()
-        self._checkers = [make(rules, self._ground, self._register) for make in CHECKERS]
+        makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
+        self._checkers = [make(rules, self._ground, self._register) for make in makers]
+        self._alone = {
+            event: [each for each in self._checkers if isinstance(each, rule)]
+            for event, rule in _ALONE.items()
+        }
 
     def see(self, event: Event) -> None:
+        alone = self._alone.get(type(event))
+        if alone is not None:
+            for checker in alone:
+                checker.see(event)
+            return
         self._register.see(event)
         self._ground.see(event)
         for checker in self._checkers:

@@ -12,7 +12,6 @@ came later.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
@@ -21,26 +20,21 @@ from penstock.sim.history import (
     Asked,
     Audited,
     Batch,
-    Denied,
     End,
     Event,
     GotProducerId,
     Moved,
-    Overdue,
     PowerCut,
     Refused,
-    Replied,
     Sent,
     Stopped,
     Survives,
-    TopicMet,
     Viewed,
     Written,
 )
+from penstock.sim.violation import Violation
 
-
-class Violation(Exception):
-    """A rule is broken. The message begins with its name."""
+__all__ = ["Checker", "Ground", "Register", "Rules", "Violation"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,10 @@ class Rules:
     shortened: frozenset[str] = frozenset()
     """Topics whose oldest records may go."""
     has_disk_faults: bool = False
+    is_replicated: bool = False
+    """What was acknowledged by all, or read, is on several nodes: it survives whatever happens in the run."""
+    is_shaken: bool = False
+    """All nodes may lose power at once: what was read before it was synced may be gone."""
 
 
 class Ground:
@@ -124,7 +122,9 @@ class Contents(Checker):
 
     def see(self, event: Event) -> None:
         match event:
-            case Acked(batch, base_offset, _, incarnation) if base_offset >= 0:
+            case Acked(batch, base_offset, survives, incarnation) if base_offset >= 0:
+                if survives is Survives.NOTHING:
+                    return
                 if self.ground.is_past(incarnation) and base_offset >= self.ground.firm[batch.at]:
                     return
                 for delta, record in enumerate(batch.records):
@@ -150,7 +150,24 @@ class Contents(Checker):
 
 
 class NoChangedRecord(Contents):
-    """An offset never has two values, and a value is one that was sent, to this partition."""
+    """An offset never has two values, and a value is one that was sent, to this partition. Where nothing takes
+    records, what was read is there in the end."""
+
+    def see(self, event: Event) -> None:
+        super().see(event)
+        if isinstance(event, Audited) and self.rules.is_replicated:
+            self._check_end(event)
+
+    def _check_end(self, audit: Audited) -> None:
+        if audit.at.topic in self.rules.compacted | self.rules.shortened:
+            return
+        found = {record.offset for record in audit.records}
+        lost = [each for each in sorted(self.known[audit.at]) if each >= audit.start and each not in found]
+        if lost:
+            value = self.known[audit.at][lost[0]]
+            raise self.complain(
+                f"{audit.at} had {value!r} at {lost[0]}; in the end, from {audit.start} to {audit.end}, it has not"
+            )
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
         known = self.known[at].setdefault(offset, value)
@@ -317,12 +334,17 @@ class OrderKept(Checker):
 
 
 class HighWatermarkNeverBack(Checker):
-    """A fetch never shows less than was known when it was sent; a power cut may take what was not durable."""
+    """A fetch never shows less than was known when it was sent; a power cut may take what was not durable.
+
+    Where several nodes have a partition, this is said of each process: who leads next may learn later how far the
+    last one had come.
+    """
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
         super().__init__(rules, ground, register)
-        self._highest: dict[TopicPartition, Offset] = defaultdict(int)
-        self._bounds: dict[tuple[str, int], Mapping[TopicPartition, Offset]] = {}
+        self._highest: dict[TopicPartition, dict[int, Offset]] = defaultdict(dict)
+        """By process."""
+        self._bounds: dict[tuple[str, int], Mapping[TopicPartition, Mapping[int, Offset]]] = {}
         """What was known when a fetch was sent; for each consumer's last one."""
         self._last_request: dict[str, tuple[str, int]] = {}
 
@@ -331,44 +353,30 @@ class HighWatermarkNeverBack(Checker):
             case Asked(request, partitions):
                 self._bounds.pop(self._last_request.get(request[0], request), None)
                 self._last_request[request[0]] = request
-                self._bounds[request] = {at: self._highest[at] for at in partitions}
+                self._bounds[request] = {at: dict(self._highest[at]) for at in partitions}
             case Viewed():
-                bound = self._bounds[event.request][event.at]
+                known = self._bounds[event.request][event.at]
+                if self.rules.is_replicated:
+                    known = {event.incarnation: known.get(event.incarnation, 0)}
+                bound = max(known.values(), default=0)
                 if event.high_watermark < bound:
                     raise self.complain(
                         f"{event.at} had {bound}, and showed {event.high_watermark} to {event.consumer}"
                     )
                 if not self.ground.is_past(event.incarnation):
-                    self._raise(event.at, event.high_watermark)
+                    self._raise(event.at, event.incarnation, event.high_watermark)
             case Acked(batch, base_offset, _, incarnation) if batch.acks == -1 and base_offset >= 0:
                 if not self.ground.is_past(incarnation):
-                    self._raise(batch.at, base_offset + len(batch.records))
+                    self._raise(batch.at, incarnation, base_offset + len(batch.records))
             case PowerCut():
-                for at in self._highest:
-                    self._highest[at] = min(self._highest[at], self.ground.firm[at])
+                for at, highest in self._highest.items():
+                    self._highest[at] = {0: min(max(highest.values(), default=0), self.ground.firm[at])}
             case _:
                 pass
 
-    def _raise(self, at: TopicPartition, offset: Offset) -> None:
-        self._highest[at] = max(self._highest[at], offset)
-
-
-class RepliesInOrder(Checker):
-    """A connection's replies come in the order of its requests, one each."""
-
-    def see(self, event: Event) -> None:
-        if isinstance(event, Replied) and event.expected != event.found:
-            raise self.complain(
-                f"{event.client} on link {event.link} waits for the reply {event.expected}, and got {event.found}"
-            )
-
-
-class EveryRequestAnswered(Checker):
-    """A request to a node that lives is answered, or its connection closed."""
-
-    def see(self, event: Event) -> None:
-        if isinstance(event, Overdue) and event.is_node_there:
-            raise self.complain(f"{event.client} never heard of its {event.what}")
+    def _raise(self, at: TopicPartition, incarnation: int, offset: Offset) -> None:
+        highest = self._highest[at]
+        highest[incarnation] = max(highest.get(incarnation, 0), offset)
 
 
 class ProducersRemembered(Checker):
@@ -402,44 +410,3 @@ class ProducersRemembered(Checker):
                     raise self.complain(f"{batch} comes next, and is refused with {ErrorCode(code).name}")
             case _:
                 pass
-
-
-class NoStrangeError(Checker):
-    """A sound request is refused for a passing reason only."""
-
-    PASSING: ClassVar = frozenset(
-        {
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            ErrorCode.LEADER_NOT_AVAILABLE,
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            ErrorCode.REQUEST_TIMED_OUT,
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            ErrorCode.UNKNOWN_PRODUCER_ID,
-        }
-    )
-
-    def see(self, event: Event) -> None:
-        match event:
-            case Refused(batch, code, _, _) if code not in self.PASSING:
-                if code == ErrorCode.KAFKA_STORAGE_ERROR and self.rules.has_disk_faults:
-                    return
-                raise self.complain(f"{batch} is refused with {ErrorCode(code).name}")
-            case Denied(client, what, code, is_due) if not is_due:
-                raise self.complain(f"{what} of {client} is refused with {ErrorCode(code).name}")
-            case _:
-                pass
-
-
-class TopicsKept(Checker):
-    """A topic that somebody has seen keeps its id and its partitions."""
-
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
-        self._met: dict[str, TopicMet] = {}
-
-    def see(self, event: Event) -> None:
-        if isinstance(event, TopicMet):
-            known = self._met.setdefault(event.name, event)
-            if known != event:
-                raise self.complain(f"{known} became {event}")

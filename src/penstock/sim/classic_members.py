@@ -37,7 +37,7 @@ class ClassicMember(Member):
             if turn == self._turn:
                 self._joined(speech.read_join_group(version, body))
 
-        self.ask(Api.JOIN_GROUP, body, heard)
+        self.ask_coordinator(Api.JOIN_GROUP, body, heard)
 
     def _joined(self, reply: speech.Joined) -> None:
         if reply.code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -62,7 +62,7 @@ class ClassicMember(Member):
             if turn == self._turn:
                 self._synced(*speech.read_sync_group(version, body))
 
-        self.ask(Api.SYNC_GROUP, body, heard)
+        self.ask_coordinator(Api.SYNC_GROUP, body, heard)
 
     def _synced(self, code: int, partitions: list[int]) -> None:
         if code:
@@ -109,7 +109,7 @@ class ClassicMember(Member):
                 self.denied("Heartbeat", code)
             self._beat_soon()
 
-        self.ask(Api.HEARTBEAT, speech.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard)
+        self.ask_coordinator(Api.HEARTBEAT, speech.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard)
 
     def expelled(self, code: int) -> None:
         if self._is_joining:
@@ -140,7 +140,7 @@ class ClassicMember(Member):
                 self.denied("LeaveGroup", code)
             self.again_soon(self.enter)
 
-        self.ask(Api.LEAVE_GROUP, body, heard)
+        self.ask_coordinator(Api.LEAVE_GROUP, body, heard)
 
 
 def share_out(partitions: list[int], members: list[str]) -> dict[str, list[int]]:

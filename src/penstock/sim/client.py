@@ -1,11 +1,11 @@
-"""A client's connection: finds out versions, sends requests, hears replies, waits so long and no longer.
+"""Clients: find out versions, send requests to whom they are for, and start over when a connection is lost.
 
-A client has one connection. When that is lost, whatever was open is lost too, and the client dials again after a
-while. Versions are drawn anew for each connection from what the node says it serves, so that over many runs every
-version of every request meets every situation.
+A client dials one of the nodes: that line is its home, and all that any node can answer goes there. What is for one
+node alone goes to that node, on a line that is made for it; with one node, all is one connection. When a line is lost,
+all are given up, with whatever was open, and the client dials again after a while. Versions are drawn anew each time
+from what the node says it serves, so that over many runs every version of every request meets every situation.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -13,9 +13,14 @@ from typing import Protocol
 
 from penstock.base.errors import ErrorCode
 from penstock.sim import history, speech
-from penstock.sim.network import Link, Network
+from penstock.sim.line import BadReply, Line
+from penstock.sim.link import Link
+from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
-from penstock.wire import KAFKA_RANGES, Api, parse_response_header, request_frame
+from penstock.wire import KAFKA_RANGES, Api
+from penstock.wire.peers import Address
+
+__all__ = ["Admin", "BadReply", "Client", "Recorder", "Stage", "TopicClient", "code_name"]
 
 REQUEST_TIMEOUT_US = 8_000_000
 """Longer than anything takes that works: a reply that is not there by then never comes."""
@@ -23,11 +28,14 @@ REQUEST_TIMEOUT_US = 8_000_000
 METADATA_VERSION_MIN = 10
 """The first that tells a topic's id."""
 
-FRAME_BYTES_MAX = 1 << 24
-
-
-class BadReply(Exception):
-    """A client cannot make sense of what it received."""
+NOT_THERE = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+})  # fmt: skip
+"""What a node says that does not lead the partition: another one does, or will."""
 
 
 class Recorder(Protocol):
@@ -45,16 +53,15 @@ class Stage:
     schedule: Schedule
     network: Network
     recorder: Recorder
+    bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
+    """Where they dial first."""
+    request_timeout_us: int = REQUEST_TIMEOUT_US
+    patience: int = 1
+    """How many times longer clients wait before they try again than those of a node alone."""
 
-
-@dataclass
-class Pending:
-    correlation_id: int
-    api: Api
-    version: int
-    heard: Callable[[int, memoryview], None]
-    lost: Callable[[], None]
-    timer: Event
+    @property
+    def is_cluster(self) -> bool:
+        return len(self.bootstrap) > 1
 
 
 class Client:
@@ -64,12 +71,11 @@ class Client:
         self.name = name
         self.stage = stage
         self.rng: Random = stage.schedule.rng(f"client {name}")
-        self.link: Link | None = None
         self.versions: dict[Api, int] = {}
-        self._pending: deque[Pending] = deque()
-        self._received = bytearray()
-        self._correlation_id = 0
-        self._is_dialling = False
+        self._home: Line | None = None
+        self._lines: dict[Address, Line] = {}
+        """All that are not over, the home among them."""
+        self._heard_on: Line | None = None
         self._is_over = False
 
     # -- for subclasses --------------------------------------------------------------------------------
@@ -96,55 +102,65 @@ class Client:
         self.hang_up()
 
     @property
+    def link(self) -> Link | None:
+        """The home's, while it is there."""
+        home = self._home
+        return home.link if home is not None and not home.is_over else None
+
+    @property
     def incarnation(self) -> int:
-        """Which process of the node it talks to."""
-        assert self.link is not None
-        return self.link.world.incarnation
+        """Which process it heard last."""
+        line = self._heard_on
+        assert line is not None
+        assert line.link is not None
+        return line.link.world.incarnation
 
     def hang_up(self) -> None:
         if self.link is not None:
-            link, self.link = self.link, None
-            link.close()
-            self._lose_all()
+            self._start_over()
 
     def _dial(self) -> None:
-        if self._is_dialling or self._is_over or self.link is not None:
-            return
-        self._is_dialling = True
-        self.stage.network.connect(self)
+        if not self._is_over and self._home is None:
+            self._home = self._line(self.rng.choice(self.stage.bootstrap))
 
-    def _dial_again(self) -> None:
-        if not self._is_over:
-            self.later(self.rng.randrange(5_000, 100_000), self._dial)
+    def _line(self, to: Address) -> Line:
+        line = self._lines.get(to)
+        if line is None:
+            stage = self.stage
+            line = self._lines[to] = Line(self, stage.network, stage.schedule, to, stage.request_timeout_us)
+        return line
 
-    def connected(self, link: Link) -> None:
-        self._is_dialling = False
+    def line_open(self, line: Line) -> None:
         if self._is_over:
-            link.close()
-            return
-        self.link = link
-        self._received.clear()
-        version = self.rng.randint(*KAFKA_RANGES[Api.API_VERSIONS])
-        self._request(Api.API_VERSIONS, version, speech.api_versions(version), self._learn_versions)
+            line.close()
+        elif line is self._home:
+            version = self.rng.randint(*KAFKA_RANGES[Api.API_VERSIONS])
+            line.ask(
+                Api.API_VERSIONS,
+                version,
+                speech.api_versions(version),
+                self._learn_versions,
+                lambda: None,
+            )
 
-    def refused(self) -> None:
-        self._is_dialling = False
-        self._dial_again()
+    def line_over(self, line: Line) -> None:
+        if self._lines.get(line.to) is line:
+            if line.link is not None:
+                self.trace("lost its connection")
+            self._start_over()
 
-    def closed(self, link: Link) -> None:
-        if link is self.link:
-            self.trace("lost its connection")
-            self.link = None
-            self._lose_all()
+    def hearing(self, line: Line) -> None:
+        self._heard_on = line
 
-    def _lose_all(self) -> None:
-        pending, self._pending = self._pending, deque()
-        for each in pending:
-            each.timer.cancel()
-        for each in pending:
-            each.lost()
-        self.disconnected()
-        self._dial_again()
+    def _start_over(self) -> None:
+        lines, self._lines = list(self._lines.values()), {}
+        self._home = None
+        for line in lines:
+            line.close()
+        if any(line.link is not None for line in lines):
+            self.disconnected()
+        if not self._is_over:
+            self.later(self.stage.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
     def _learn_versions(self, version: int, body: memoryview) -> None:
         served = speech.read_api_versions(version, body)
@@ -166,61 +182,19 @@ class Client:
         body: bytes,
         heard: Callable[[int, memoryview], None],
         lost: Callable[[], None] = lambda: None,
+        *,
+        to: Address | None = None,
     ) -> None:
         """Send a request in the version of this connection; then exactly one of the two is called."""
-        self._request(api, self.versions[api], body, heard, lost)
+        self._to(to).ask(api, self.versions[api], body, heard, lost)
 
-    def tell(self, api: Api, body: bytes) -> None:
+    def tell(self, api: Api, body: bytes, *, to: Address | None = None) -> None:
         """Send a request that has no reply."""
-        assert self.link is not None
-        self._correlation_id += 1
-        self.link.send(request_frame(api, self.versions[api], self._correlation_id, self.name, body))
+        self._to(to).tell(api, self.versions[api], body)
 
-    def _request(
-        self,
-        api: Api,
-        version: int,
-        body: bytes,
-        heard: Callable[[int, memoryview], None],
-        lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        assert self.link is not None
-        self._correlation_id += 1
-        what = f"{api.label} {version} with id {self._correlation_id}"
-        timer = self.stage.schedule.later(REQUEST_TIMEOUT_US, lambda: self._time_out(what))
-        self._pending.append(Pending(self._correlation_id, api, version, heard, lost, timer))
-        self.link.send(request_frame(api, version, self._correlation_id, self.name, body))
-
-    def _time_out(self, what: str) -> None:
-        assert self.link is not None
-        self.record(history.Overdue(self.name, what, self.link.is_node_there))
-        self.hang_up()
-
-    # -- hearing ---------------------------------------------------------------------------------------
-
-    def received(self, link: Link, data: bytes) -> None:
-        if link is not self.link:
-            return
-        self._received += data
-        while link is self.link and len(self._received) >= 4:
-            length = int.from_bytes(self._received[:4], "big", signed=True)
-            if not 4 <= length <= FRAME_BYTES_MAX:
-                raise BadReply(f"{self.name} received a frame that says it has {length} bytes")
-            if len(self._received) < 4 + length:
-                return
-            frame = bytes(self._received[4 : 4 + length])
-            del self._received[: 4 + length]
-            self._hear(memoryview(frame))
-
-    def _hear(self, frame: memoryview) -> None:
-        assert self.link is not None
-        found = int.from_bytes(frame[:4], "big", signed=True)
-        expected = self._pending[0].correlation_id if self._pending else -1
-        self.record(history.Replied(self.name, self.link.number, expected, found))
-        pending = self._pending.popleft()
-        pending.timer.cancel()
-        _, body_at = parse_response_header(frame, pending.api, pending.version)
-        pending.heard(pending.version, frame[body_at:])
+    def _to(self, to: Address | None) -> Line:
+        assert self._home is not None
+        return self._home if to is None else self._line(to)
 
     # -- small things ----------------------------------------------------------------------------------
 
@@ -235,7 +209,7 @@ class Client:
             if link is self.link and link is not None:
                 call()
 
-        self.later(self.rng.randrange(2_000, 30_000), again)
+        self.later(self.stage.patience * self.rng.randrange(2_000, 30_000), again)
 
     def record(self, event: history.Event) -> None:
         self.stage.recorder.record(event)
@@ -258,20 +232,27 @@ class TopicClient(Client):
         super().__init__(name, stage)
         self.topic = speech.TopicName(topic, None)
         self.partitions: list[int] = []
+        self.leaders: dict[int, Address] = {}
+        """Of each partition that has one, as far as is known."""
+        self._is_refreshing = False
 
     def topic_ready(self) -> None:
         """There is a connection, and the topic is known."""
         raise NotImplementedError
 
     def ready(self) -> None:
+        self._is_refreshing = False
         self._find_topic()
 
     def _find_topic(self) -> None:
+        self._ask_metadata(self._found_topic)
+
+    def _ask_metadata(self, heard: Callable[[int, memoryview], None]) -> None:
         if self.link is None:
             return
         version = self.versions[Api.METADATA]
         body = speech.metadata(version, [self.topic.name], create=self.creates_topic)
-        self.ask(Api.METADATA, body, self._found_topic)
+        self.ask(Api.METADATA, body, heard)
 
     def _found_topic(self, version: int, body: memoryview) -> None:
         (seen,) = speech.read_metadata(version, body)
@@ -279,15 +260,38 @@ class TopicClient(Client):
             self.trace(f"finds {self.topic.name}: {code_name(seen.code)}")
             self.again_soon(self._find_topic)
             return
-        self.topic, self.partitions = seen.topic, seen.partitions
+        self.topic, self.partitions, self.leaders = seen.topic, seen.partitions, seen.leaders
         self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
         self.topic_ready()
+        if len(self.leaders) < len(seen.partitions):
+            self.refresh_leaders()
+
+    def refresh_leaders(self) -> None:
+        """Ask who leads, a little later, and go on as before meanwhile."""
+        if self._is_refreshing:
+            return
+        self._is_refreshing = True
+        link = self.link
+
+        def ask() -> None:
+            if link is self.link:
+                self._ask_metadata(self._refreshed)
+
+        self.later(self.rng.randrange(20_000, 200_000), ask)
+
+    def _refreshed(self, version: int, body: memoryview) -> None:
+        self._is_refreshing = False
+        (seen,) = speech.read_metadata(version, body)
+        if not seen.code and seen.partitions:
+            self.leaders = seen.leaders
+        if len(self.leaders) < len(seen.partitions):
+            self.refresh_leaders()
 
 
 class Admin(Client):
     """Creates the topics of a run, and has done its part."""
 
-    def __init__(self, stage: Stage, topics: list[tuple[str, int, dict[str, str]]]) -> None:
+    def __init__(self, stage: Stage, topics: list[speech.NewTopic]) -> None:
         super().__init__("admin", stage)
         self._topics = topics
 
@@ -304,7 +308,7 @@ class Admin(Client):
         for name, code in speech.read_create_topics(version, body).items():
             self.trace(f"creates {name}: {code_name(code)}")
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                self._topics = [each for each in self._topics if each[0] != name]
+                self._topics = [each for each in self._topics if each.name != name]
             elif code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
                 raise ValueError(f"the topic {name} of the scenario is refused: {code_name(code)}")
         if self._topics:

@@ -78,7 +78,9 @@ class ConsumerMember(Member):
                 self._heard(sent_us, owned, speech.read_consumer_group_heartbeat(version, body))
 
         version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
-        self.ask(Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard)
+        self.ask_coordinator(
+            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+        )
 
     def _shrink_lease(self, owned: list[int]) -> None:
         if self._lease_until_us > self.now_us:
@@ -145,4 +147,6 @@ class ConsumerMember(Member):
                 self.denied("ConsumerGroupHeartbeat", reply.code)
             self.again_soon(self.enter)
 
-        self.ask(Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard)
+        self.ask_coordinator(
+            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+        )

@@ -1,4 +1,4 @@
-"""Consumers: follow a topic from its beginning, with one fetch open at a time.
+"""Consumers: follow a topic from its beginning, with one fetch open at a time; of several leaders each has its turn.
 
 Some use fetch sessions, in which only what changed is said on either side; some ask again for everything each time.
 Limits are drawn anew for each fetch: how long it may wait, for how much, and how many bytes it takes. An offset that
@@ -14,10 +14,11 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
 from penstock.sim import speech
-from penstock.sim.client import BadReply, Stage, TopicClient, code_name
+from penstock.sim.client import NOT_THERE, BadReply, Stage, TopicClient, code_name
 from penstock.sim.history import Asked, Audited, Delivered, Moved, Seen, Viewed
 from penstock.sim.producers import UNKNOWN_TOPIC
 from penstock.wire import Api
+from penstock.wire.peers import Address
 
 SESSIONS_FROM = 7
 NO_SESSION = (0, -1)
@@ -51,9 +52,10 @@ class Consumer(TopicClient):
         self.positions: dict[int, Offset] = {}
         self.record_count = 0
         self._fetches = 0
-        self._session = NO_SESSION
-        self._told: dict[int, speech.Wish] = {}
-        """What the node has in this session."""
+        self._sessions: dict[Address, tuple[int, int]] = {}
+        """With each leader: the session's id and its next epoch."""
+        self._told: dict[Address, dict[int, speech.Wish]] = {}
+        """What each leader has in its session."""
         self._round = 0
         """Counts how often it began to fetch. What an earlier round hears of or planned is nothing."""
 
@@ -64,16 +66,21 @@ class Consumer(TopicClient):
 
     def begin_fetching(self) -> None:
         self._round += 1
-        self._begin_session()
+        self._sessions.clear()
         self._fetch()
 
     def stop_fetching(self) -> None:
         self._round += 1
 
-    def _begin_session(self) -> None:
+    def _begin_session(self, leader: Address) -> None:
         wants = self.plan.uses_session and self.versions[Api.FETCH] >= SESSIONS_FROM
-        self._session = NEW_SESSION if wants else NO_SESSION
-        self._told = {}
+        self._sessions[leader] = NEW_SESSION if wants else NO_SESSION
+        self._told[leader] = {}
+
+    def _next_leader(self) -> Address | None:
+        """Whose turn it is to be asked."""
+        leaders = sorted({self.leaders[each] for each in self.partitions if each in self.leaders})
+        return leaders[self._fetches % len(leaders)] if leaders else None
 
     # -- fetching --------------------------------------------------------------------------------------
 
@@ -94,6 +101,19 @@ class Consumer(TopicClient):
     def _fetch(self) -> None:
         if self.link is None:
             return
+        leader = self._next_leader()
+        if leader is None:
+            self.refresh_leaders()
+            self._fetch_soon()
+            return
+        if leader not in self._sessions:
+            self._begin_session(leader)
+        session, told = self._sessions[leader], self._told[leader]
+        asked = [each for each in self.partitions if self.leaders.get(each) == leader]
+        if session[1] > 0 and any(each not in asked for each in told):
+            # What it had in the session is led by another one now.
+            self._begin_session(leader)
+            session, told = self._sessions[leader], self._told[leader]
         plan, rng = self.plan, self.rng
         isolation = rng.randrange(2)
         limits = speech.FetchLimits(
@@ -104,35 +124,38 @@ class Consumer(TopicClient):
         )
         wishes = [
             speech.Wish(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
-            for partition in self.partitions
+            for partition in asked
         ]
         rng.shuffle(wishes)  # a fetch that is full before the last partition starves another one each time
-        if self._session[1] > 0:
+        if session[1] > 0:
             # What has moved must be told; of the rest, now and then, another limit.
             wishes = [
                 wish
                 for wish in wishes
-                if wish.offset != self._told[wish.partition].offset or rng.random() < 0.2
+                if wish.partition not in told
+                or wish.offset != told[wish.partition].offset
+                or rng.random() < 0.2
             ]
-        if self._session != NO_SESSION:
-            self._told |= {wish.partition: wish for wish in wishes}
+        if session != NO_SESSION:
+            told |= {wish.partition: wish for wish in wishes}
         self._fetches += 1
         request = self.name, self._fetches
-        self.record(Asked(request, [self._at(partition) for partition in self.partitions]))
+        self.record(Asked(request, [self._at(partition) for partition in asked]))
         asked_from, number = dict(self.positions), self._round
-        body = speech.fetch(self.versions[Api.FETCH], limits, self._session, self.topic, wishes)
+        body = speech.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes)
 
         def heard(version: int, body: memoryview) -> None:
             if number == self._round:
-                self._fetched(request, asked_from, limits.isolation_level, version, body)
+                self._fetched(leader, request, asked_from, limits.isolation_level, version, body)
 
-        self.ask(Api.FETCH, body, heard)
+        self.ask(Api.FETCH, body, heard, to=leader)
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic.name, partition)
 
     def _fetched(
         self,
+        leader: Address,
         request: tuple[str, int],
         asked_from: dict[int, Offset],
         isolation: int,
@@ -145,11 +168,11 @@ class Consumer(TopicClient):
             if code not in SESSION_LOST:
                 self.again_soon(self.ready)
                 return
-            self._begin_session()
+            self._begin_session(leader)
             self._fetch_soon()
             return
-        if self._session != NO_SESSION:
-            self._follow_session(session_id)
+        if self._sessions[leader] != NO_SESSION:
+            self._follow_session(leader, session_id)
         astray = []
         for each in partitions:
             if each.code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -159,6 +182,8 @@ class Consumer(TopicClient):
                 if each.code in UNKNOWN_TOPIC:
                     self.again_soon(self.ready)
                     return
+                if each.code in NOT_THERE:
+                    self.refresh_leaders()
             else:
                 self._view(request, asked_from[each.partition], isolation, each)
         if astray:
@@ -166,12 +191,12 @@ class Consumer(TopicClient):
         else:
             self._fetch_soon()
 
-    def _follow_session(self, session_id: int) -> None:
+    def _follow_session(self, leader: Address, session_id: int) -> None:
         if session_id == 0:
             # The node has no room for a session: it answered in full, and wants to be asked in full.
-            self._begin_session()
+            self._begin_session(leader)
         else:
-            self._session = session_id, self._session[1] + 1
+            self._sessions[leader] = session_id, self._sessions[leader][1] + 1
 
     def _view(
         self, request: tuple[str, int], position: Offset, isolation: int, fetched: speech.PartitionFetched
@@ -263,7 +288,7 @@ class Consumer(TopicClient):
                 got(offset)
 
         body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], self._at(partition), timestamp)
-        self.ask(Api.LIST_OFFSETS, body, heard)
+        self.ask(Api.LIST_OFFSETS, body, heard, to=self.leaders.get(partition))
 
 
 class Aborted:

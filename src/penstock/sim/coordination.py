@@ -7,8 +7,9 @@ often late. Where nothing is synced, no power is cut: transactions promise nothi
 from dataclasses import dataclass, replace
 from random import Random
 
+from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.history import Survives
-from penstock.sim.members import MemberPlan
+from penstock.sim.members import TICK_US, MemberPlan
 from penstock.sim.transactional import TransactionalPlan, WorkerPlan
 
 SOURCE, TARGET = "source", "target"
@@ -33,8 +34,9 @@ class Coordination:
 NO_COORDINATION = Coordination()
 
 
-def draw_settings(rng: Random) -> dict[str, str]:
-    session_ms = rng.choice((300, 1000))
+def draw_settings(rng: Random, slower: int = 1) -> dict[str, str]:
+    """`slower`: how many times longer all takes than with a node that is alone."""
+    session_ms = rng.choice((300, 1000)) * slower
     return {
         "offsets.topic.num.partitions": str(rng.randint(1, 3)),
         "offsets.topic.segment.bytes": str(rng.choice((1000, 5000, 100_000))),
@@ -49,26 +51,29 @@ def draw_settings(rng: Random) -> dict[str, str]:
     }
 
 
-def draw_coordination(rng: Random, settings: dict[str, str], topics: list[str]) -> Coordination:
-    survives = Survives.KILL if settings["durability.fsync"] == "never" else Survives.POWER_CUT
+def draw_coordination(
+    rng: Random, settings: dict[str, str], topics: list[str], survives: Survives, slower: int = 1
+) -> Coordination:
     members: list[MemberPlan] = []
     for number in range(rng.randint(1, 2)):
-        members += _draw_group(rng, settings, f"group-{number}", rng.choice(topics))
+        members += _draw_group(rng, settings, f"group-{number}", rng.choice(topics), slower)
     transactional = [
-        _draw_transactional(rng, survives, rng.choice([*topics, SOURCE]), number)
+        _draw_transactional(rng, survives, rng.choice([*topics, SOURCE]), number, slower)
         for number in range(rng.randint(1, 3))
     ]
     if rng.random() < 0.4:
         # Somebody else with the same id, who fences it, and is fenced by it.
         other = transactional[0] = replace(transactional[0], is_shared=True)
         transactional.append(replace(other, name=f"{other.name}-twin"))
-    workers = [_draw_worker(rng, survives, number) for number in range(rng.randint(1, 3))]
+    workers = [_draw_worker(rng, survives, number, slower) for number in range(rng.randint(1, 3))]
     return Coordination(tuple(members), tuple(transactional), tuple(workers))
 
 
-def _draw_group(rng: Random, settings: dict[str, str], group: str, topic: str) -> list[MemberPlan]:
+def _draw_group(
+    rng: Random, settings: dict[str, str], group: str, topic: str, slower: int
+) -> list[MemberPlan]:
     is_consumer_protocol = rng.random() < 0.5
-    session_ms = rng.choice((200, 500, 1000))
+    session_ms = rng.choice((200, 500, 1000)) * slower
     if is_consumer_protocol:
         session_ms = int(settings["group.consumer.session.timeout.ms"])
     return [
@@ -84,13 +89,22 @@ def _draw_group(rng: Random, settings: dict[str, str], group: str, topic: str) -
             stalls=rng.choice((0.0, 0.02)),
             leaves=rng.choice((0.0, 0.02)),
             stall_ms_max=3 * session_ms,
+            tick_us=TICK_US * slower,
+            fetch=_patient(f"{group}-member-{number}", topic) if slower > 1 else None,
         )
         for number in range(rng.randint(1, 3))
     ]
 
 
-def _draw_transactional(rng: Random, survives: Survives, topic: str, number: int) -> TransactionalPlan:
-    timeout_ms = rng.choice((300, 1000, 5000))
+def _patient(name: str, topic: str) -> ConsumerPlan:
+    """Waits for records rather than asking again."""
+    return ConsumerPlan(name, topic, max_wait_ms=2_000, pause_us_max=200_000, isolation=1)
+
+
+def _draw_transactional(
+    rng: Random, survives: Survives, topic: str, number: int, slower: int
+) -> TransactionalPlan:
+    timeout_ms = rng.choice((300, 1000, 5000)) * slower
     return TransactionalPlan(
         name=f"transactional-{number}",
         transactional_id=f"txn-{number}",
@@ -100,13 +114,13 @@ def _draw_transactional(rng: Random, survives: Survives, topic: str, number: int
         timeout_ms=timeout_ms,
         group=f"side-{number}" if rng.random() < 0.5 else None,
         stall_ms_max=2 * timeout_ms,
-        pace_us=rng.choice((2_000, 10_000, 40_000)),
+        pace_us=rng.choice((2_000, 10_000, 40_000)) * (1 if slower == 1 else 10 * slower),
         key_count=rng.choice((3, 20)),
     )
 
 
-def _draw_worker(rng: Random, survives: Survives, number: int) -> WorkerPlan:
-    session_ms = rng.choice((300, 1000))
+def _draw_worker(rng: Random, survives: Survives, number: int, slower: int) -> WorkerPlan:
+    session_ms = rng.choice((300, 1000)) * slower
     return WorkerPlan(
         name=f"worker-{number}",
         transactional_id=f"worker-{number}",
@@ -115,7 +129,10 @@ def _draw_worker(rng: Random, survives: Survives, number: int) -> WorkerPlan:
         target=TARGET,
         survives=survives,
         is_version_2=rng.random() < 0.6,
-        timeout_ms=rng.choice((500, 2000)),
+        timeout_ms=rng.choice((500, 2000)) * slower,
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=session_ms * rng.choice((1, 2)),
+        tick_us=TICK_US * slower,
+        max_wait_ms=50 if slower == 1 else 2_000,
+        pause_us_max=5_000 if slower == 1 else 100_000,
     )

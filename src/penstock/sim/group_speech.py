@@ -14,6 +14,7 @@ from penstock.coordinator.groups.consumer_protocol import (
 )
 from penstock.sim.speech import TopicName, ms, words
 from penstock.wire import Api, read_response, write_request
+from penstock.wire.peers import Address
 
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is looked for."""
@@ -51,9 +52,15 @@ def find_coordinator(version: int, key: str, kind: int) -> bytes:
     return write_request(Api.FIND_COORDINATOR, version, entity)
 
 
-def read_find_coordinator(version: int, body: memoryview) -> int:
+class CoordinatorSeen(NamedTuple):
+    code: int
+    address: Address
+
+
+def read_find_coordinator(version: int, body: memoryview) -> CoordinatorSeen:
     response = read_response(Api.FIND_COORDINATOR, version, body)
-    return int(response.coordinators[0].error_code if version >= _MANY_KEYS_FROM else response.error_code)
+    found = response.coordinators[0] if version >= _MANY_KEYS_FROM else response
+    return CoordinatorSeen(int(found.error_code), Address(found.host, found.port))
 
 
 # -- the classic protocol -----------------------------------------------------------------------------------

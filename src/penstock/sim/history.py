@@ -10,6 +10,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.cluster_history import (
+    HighWatermark,
+    ImageLoaded,
+    LeaderFound,
+    MetadataCommitted,
+    QuorumLeaderFound,
+    ReplicaRead,
+)
 
 
 class Survives(Enum):
@@ -389,4 +397,10 @@ Event = (
     | Killed
     | PowerCut
     | Stopped
+    | QuorumLeaderFound
+    | LeaderFound
+    | HighWatermark
+    | MetadataCommitted
+    | ImageLoaded
+    | ReplicaRead
 )

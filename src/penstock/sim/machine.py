@@ -3,6 +3,7 @@
     kill         the process is gone; the disk has everything that was written
     power cut    the same, and of what was not synced the disk has some
     stop         the node is asked to go, and says when it has
+    pause        the process is stopped where it is (SIGSTOP), and goes on after a while
 
 After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
 again; the next one cannot know. So a kill after a failed sync is a power cut here: who has such a disk restarts the
@@ -14,24 +15,31 @@ that moment the disk is copied, and the copy is what the next process finds.
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import count
 from typing import Protocol
 
 from penstock.base.errors import KafkaError
 from penstock.base.settings import BadSetting
 from penstock.base.world import World
 from penstock.server.config import NodeConfig
-from penstock.sim.checkers import Violation
 from penstock.sim.client import Recorder
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
-from penstock.sim.world import SimWorld
+from penstock.sim.violation import Violation
+from penstock.sim.world import TRUE, Clock, SimWorld
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 from penstock.vfs.faulty import Rule
 
-LISTENER = "PLAINTEXT"
+ALONE = "127.0.0.1"
+"""The host of a node that is no cluster."""
+KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
+LISTENER, CONTROLLER = "PLAINTEXT", "CONTROLLER"
+
+LONELY = "initial.broker.registration.timeout.ms"
+"""Named by a broker that gives up because it has found no controller for long, as it may where the network is cut."""
 
 STOP_US_MAX = 60_000_000
 """A stop that takes longer never ends."""
@@ -68,22 +76,42 @@ class Machine:
         config: NodeConfig,
         make_node: MakeNode,
         *,
+        host: str = ALONE,
+        number: int = 1,
+        incarnations: Iterator[int] | None = None,
+        clock: Clock = TRUE,
         has_faults: bool = False,
     ) -> None:
         self.disk = MemoryDisk()
+        self.host = host
+        self.number = number
+        """The node's id."""
         self.state = State.DOWN
         self.incarnation = 0
-        """Of the process that runs, or ran last."""
+        """Of the process that runs, or ran last; processes of all machines are counted together."""
+        self.process_count = 0
         self.on_down: Callable[[], None] = lambda: None
         """Called whenever there is no process any more."""
+        self.is_timed = host == ALONE
+        """Whether a start or a stop may not take for ever, as it may where others are waited for."""
         self.has_faults = has_faults
         """Whether the disk fails now and then."""
+        self.has_run = False
+        """Whether its process has done anything since somebody reset this."""
+        self.lost_power = False
+        """Whether it may lack what it once had. Who can tell that it has it again resets this."""
+        self.is_doubted = False
+        """Whether it stopped uncleanly, so that others may think so; the same."""
         self._schedule = schedule
         self._network = network
         self._recorder = recorder
         self._config = config
         self._make_node = make_node
-        self._rng = schedule.rng("machine")
+        self._clock = clock
+        self._incarnations = incarnations or count(1)
+        self._boot = 1
+        """How often the machine was started: it is with each power cut."""
+        self._rng = schedule.rng(f"machine {number}")
         self._world: SimWorld | None = None
         self._node: NodeLike | None = None
         self._failing_sync: Rule | None = None
@@ -95,10 +123,19 @@ class Machine:
     def start(self) -> None:
         if self.state is not State.DOWN:
             return
-        self.incarnation += 1
+        self.incarnation = next(self._incarnations)
+        self.process_count += 1
         self.state = State.STARTING
-        self.disk.now_ms = self._schedule.now_ms
-        world = self._world = SimWorld(self._schedule, self.incarnation)
+        self._network.powered(self.host)
+        world = self._world = SimWorld(
+            self._schedule,
+            self.incarnation,
+            host=self.host,
+            clock=self._clock,
+            network=self._network,
+            boot=self._boot,
+        )
+        world.on_run = self._about_to_run
         self._trace("starts")
         self._recorder.record(Started(self.incarnation))
         self._set_deadline(START_US_MAX, "is not ready")
@@ -111,6 +148,8 @@ class Machine:
             if world.is_alive:
                 self._node = node
                 node.start(lambda: self._ready(world, node), lambda reason: self._failed(world, reason))
+                # Without other controllers' connections no quorum makes a node ready.
+                self._network.listen(world, CONTROLLER_PORT, lambda: node.connection(CONTROLLER))
         except (KafkaError, BadSetting) as error:
             self._failed(world, str(error))
 
@@ -134,14 +173,15 @@ class Machine:
             self.state = State.UP
             self._clear_deadline()
             self._trace("is ready")
-            self._network.listen(world, lambda: node.connection(LISTENER))
+            self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
 
     def _failed(self, world: SimWorld, reason: str) -> None:
         """The node gives up."""
         if not world.is_alive:
             return
-        if not self.has_faults:
-            raise Violation(f"NodeLives: process {self.incarnation} gave up: {reason}")
+        is_lonely = LONELY in reason and not self.is_timed and not self._network.is_calm
+        if not self.has_faults and not is_lonely:
+            raise Violation(f"NodeLives: process {self.incarnation} of {self.host} gave up: {reason}")
         self._trace(f"gives up: {reason}")
         self.kill()
 
@@ -156,24 +196,35 @@ class Machine:
             self._die(self.disk.kill_clone(), is_power_cut=False)
 
     def cut_power(self) -> None:
+        self.lost_power = True
+        self._boot += 1
         self._die(self.disk.crash_clone(self._rng), is_power_cut=True)
 
-    def crash_within(self, changes: int, *, is_power_cut: bool) -> None:
-        """Crash in the middle of something: before the n-th change or sync of the disk from now."""
+    def crash_within(
+        self,
+        changes: int,
+        *,
+        is_power_cut: Callable[[], bool],
+        happens: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Crash in the middle of something: before the n-th change or sync of the disk from now. What kind of crash,
+        and whether it happens at all, is asked when it is due."""
         left = changes
         disk = self.disk
 
-        def count(_: str) -> None:
+        def strike(_: str) -> None:
             nonlocal left
             left -= 1
             if left <= 0 and self.disk is disk:
                 disk.on_change = disk.on_sync = None
-                if is_power_cut:
+                if not happens():
+                    return
+                if is_power_cut():
                     self.cut_power()
                 else:
                     self.kill()
 
-        disk.on_change = disk.on_sync = count
+        disk.on_change = disk.on_sync = strike
 
     def disarm(self) -> None:
         """Forget a crash that was to come."""
@@ -181,11 +232,12 @@ class Machine:
 
     def _die(self, disk: MemoryDisk, *, is_power_cut: bool) -> None:
         self.disarm()
+        self.is_doubted = True
         what = "loses power" if is_power_cut else "is killed"
         self._trace(f"{what} while {self.state.value}")
         self.disk = disk
         self._end()
-        self._network.node_died(is_power_cut=is_power_cut)
+        self._network.node_died(self.host, is_power_cut=is_power_cut)
         self._recorder.record(PowerCut(self.incarnation) if is_power_cut else Killed(self.incarnation))
         self.on_down()
 
@@ -198,7 +250,8 @@ class Machine:
         assert node is not None
         self._trace("is asked to stop")
         self.state = State.STOPPING
-        self._network.stop_listening()
+        self.resume()
+        self._network.stop_listening(self.host)
         self._set_deadline(STOP_US_MAX, "does not stop")
         world.run(lambda: node.stop(lambda: self._stopped(world)))
 
@@ -208,12 +261,26 @@ class Machine:
         self._trace("has stopped")
         self.disarm()
         self._end()
-        self._network.node_died(is_power_cut=False)
+        self._network.node_died(self.host, is_power_cut=False)
         self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults))
         if self._failing_sync is not None and self._failing_sync.hits:
             self.cut_power()
         else:
             self.on_down()
+
+    # -- standing still --------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Stop the process where it is."""
+        if self._world is not None and not self._world.is_paused:
+            self._trace("is stopped where it is")
+            self._world.pause()
+
+    def resume(self) -> None:
+        if self._world is not None and self._world.is_paused:
+            self._trace("goes on")
+            self._world.resume()
+            self._network.resumed(self.host)
 
     def _end(self) -> None:
         self.state = State.DOWN
@@ -224,13 +291,29 @@ class Machine:
 
     # -- small things ----------------------------------------------------------------------------------
 
+    @property
+    def node(self) -> NodeLike | None:
+        """The node of the process that runs."""
+        return self._node
+
+    @property
+    def is_paused(self) -> bool:
+        return self._world is not None and self._world.is_paused
+
+    def _about_to_run(self) -> None:
+        self.has_run = True
+        if self._world is not None:
+            self.disk.now_ms = self._world.now_ms()
+
     def _set_deadline(self, delay_us: int, complaint: str) -> None:
         self._clear_deadline()
+        if not self.is_timed:
+            return
         incarnation = self.incarnation
 
         def complain() -> None:
             seconds = delay_us // 1_000_000
-            raise Violation(f"NodeLives: process {incarnation} {complaint} after {seconds} s")
+            raise Violation(f"NodeLives: process {incarnation} of {self.host} {complaint} after {seconds} s")
 
         self._deadline = self._schedule.later(delay_us, complain)
 
@@ -241,4 +324,5 @@ class Machine:
 
     def _trace(self, what: str) -> None:
         counts = f"{self.disk.change_count} changes, {self.disk.sync_count} syncs"
-        self._recorder.trace(f"process {self.incarnation} {what} ({counts})")
+        where = "" if self.host == ALONE else f" of {self.host}"
+        self._recorder.trace(f"process {self.incarnation}{where} {what} ({counts})")

@@ -13,6 +13,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.sim import group_speech as speech
 from penstock.sim.client import Stage, code_name
+from penstock.sim.cluster_plan import CLOCK_RATE_MAX
 from penstock.sim.consumers import Consumer, ConsumerPlan
 from penstock.sim.group_speech import Membership, Position
 from penstock.sim.history import (
@@ -27,8 +28,9 @@ from penstock.sim.history import (
     OffsetsWanted,
     Owned,
 )
-from penstock.sim.txn_terms import MEMBER_GONE
+from penstock.sim.txn_terms import ELSEWHERE, MEMBER_GONE
 from penstock.wire import Api
+from penstock.wire.peers import Address
 
 PASSING = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -63,6 +65,8 @@ class MemberPlan:
     stall_ms_max: int = 3_000
     fetch: ConsumerPlan | None = None
     instance_id: str | None = None
+    tick_us: int = TICK_US
+    """How often it thinks of doing something."""
 
 
 class Member(Consumer):
@@ -76,6 +80,9 @@ class Member(Consumer):
         self.is_working = True
         """Whether it commits, crashes, stalls and leaves."""
         self.commit_count = 0
+        self.coordinator: Address | None = None
+        self._is_looking = False
+        """Whether it has asked who coordinates the group now."""
         self._all: list[int] = []
         self._is_positioned = False
         """Whether it knows where to read on in what it owns."""
@@ -87,7 +94,7 @@ class Member(Consumer):
 
     def start(self) -> None:
         super().start()
-        self.later(TICK_US, self._tick)
+        self.later(self.member_plan.tick_us, self._tick)
 
     @property
     def now_us(self) -> int:
@@ -116,12 +123,35 @@ class Member(Consumer):
         self.ask(Api.FIND_COORDINATOR, body, self._found)
 
     def _found(self, version: int, body: memoryview) -> None:
-        code = speech.read_find_coordinator(version, body)
+        code, address = speech.read_find_coordinator(version, body)
         if code:
             self.denied("FindCoordinator", code)
             self.again_soon(self._find)
         else:
+            self.coordinator = address
             self.enter()
+
+    def _find_again(self) -> None:
+        """Another node coordinates the group now, perhaps; go on as before meanwhile."""
+        if self._is_looking or self.link is None:
+            return
+        self._is_looking = True
+        group = self.member_plan.group
+        body = speech.find_coordinator(self.versions[Api.FIND_COORDINATOR], group, speech.GROUP)
+
+        def heard(version: int, body: memoryview) -> None:
+            self._is_looking = False
+            code, address = speech.read_find_coordinator(version, body)
+            if not code:
+                self.coordinator = address
+
+        def lost() -> None:
+            self._is_looking = False
+
+        self.ask(Api.FIND_COORDINATOR, body, heard, lost)
+
+    def ask_coordinator(self, api: Api, body: bytes, heard: Callable[[int, memoryview], None]) -> None:
+        self.ask(api, body, heard, to=self.coordinator)
 
     def enter(self) -> None:
         """The coordinator is known: take part."""
@@ -144,12 +174,14 @@ class Member(Consumer):
     def denied(self, what: str, code: int) -> None:
         self.trace(f"{what} is refused: {code_name(code)}")
         is_due = code in MEMBER_GONE or code == ErrorCode.MEMBER_ID_REQUIRED
+        if code in ELSEWHERE and what != "FindCoordinator":
+            self._find_again()
         if code not in PASSING:
             self.record(Denied(self.name, what, code, is_due))
 
     def session_end_us(self, sent_us: int) -> int:
-        """The coordinator heard of it, at the earliest when it sent what was answered now."""
-        return sent_us + 1000 * self.member_plan.session_timeout_ms
+        """The coordinator heard of it, at the earliest when it sent what was answered now; its clock may be fast."""
+        return sent_us + int(1000 * self.member_plan.session_timeout_ms / CLOCK_RATE_MAX)
 
     def own(self, partitions: list[int]) -> None:
         """It was given partitions."""
@@ -199,7 +231,7 @@ class Member(Consumer):
             self.begin_fetching()
 
         body = speech.offset_fetch(version, self.offsets_as(), self.topic, wanted)
-        self.ask(Api.OFFSET_FETCH, body, heard)
+        self.ask_coordinator(Api.OFFSET_FETCH, body, heard)
 
     def _find_positions_of(self, turn: int) -> Callable[[], None]:
         def again() -> None:
@@ -252,7 +284,8 @@ class Member(Consumer):
                     return
 
         version = self.versions[Api.OFFSET_COMMIT]
-        self.ask(Api.OFFSET_COMMIT, speech.offset_commit(version, self.who, self.topic, positions), heard)
+        body = speech.offset_commit(version, self.who, self.topic, positions)
+        self.ask_coordinator(Api.OFFSET_COMMIT, body, heard)
 
     def expelled(self, code: int) -> None:
         """The group has gone on: join again."""
@@ -261,7 +294,8 @@ class Member(Consumer):
     # -- life ------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self.later(self.rng.randrange(TICK_US // 2, TICK_US * 2), self._tick)
+        tick_us = self.member_plan.tick_us
+        self.later(self.rng.randrange(tick_us // 2, tick_us * 2), self._tick)
         if self.is_asleep or self.link is None or not self.is_working:
             return
         plan, drawn = self.member_plan, self.rng.random()

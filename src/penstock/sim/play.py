@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Failure, Outcome, Simulation
-from penstock.sim.scenario import STEPS_DEFAULT, draw
+from penstock.sim.scenario import STEPS_DEFAULT, Scenario, draw
+
+NODES_DEFAULT = 3
+MINUTES_DEFAULT = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,17 @@ class Result:
 
 
 def play(seed: int, steps: int | None = None) -> Result:
-    scenario = draw(seed, steps or STEPS_DEFAULT)
+    """One node, for so many events."""
+    return play_scenario(draw(seed, steps or STEPS_DEFAULT))
+
+
+def play_cluster(seed: int, minutes: float = MINUTES_DEFAULT, nodes: int = NODES_DEFAULT) -> Result:
+    return play_scenario(draw_cluster(seed, nodes, round(minutes * MINUTE_US)))
+
+
+def play_scenario(scenario: Scenario) -> Result:
     try:
         outcome = Simulation(scenario).run()
     except Failure as failure:
-        return Result(seed, None, failure.reason, failure.trace, failure.command)
-    return Result(seed, outcome, None, outcome.trace, "")
+        return Result(scenario.seed, None, failure.reason, failure.trace, failure.command)
+    return Result(scenario.seed, outcome, None, outcome.trace, "")

@@ -15,9 +15,10 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import BatchOptions, Codec, build_batch
 from penstock.sim import speech
-from penstock.sim.client import Stage, TopicClient, code_name
+from penstock.sim.client import NOT_THERE, Stage, TopicClient, code_name
 from penstock.sim.history import Acked, Batch, GotProducerId, Refused, Sent, Survives, Written
 from penstock.wire import Api
+from penstock.wire.peers import Address
 
 ALL = -1
 IN_FLIGHT_MAX = 5
@@ -124,13 +125,14 @@ class Producer(TopicClient):
         chosen = self.rng.sample(self.partitions, self.rng.randint(1, min(3, len(self.partitions))))
         if not self.is_making:
             chosen = self.partitions
-        batches = []
+        by_leader: dict[Address, list[Batch]] = {}
         for partition in sorted(chosen):
-            batch = self._next(partition)
-            if batch is not None:
-                batches.append(batch)
-        if batches:
-            self._send(batches)
+            leader = self.leaders.get(partition)
+            batch = self._next(partition) if leader is not None else None
+            if leader is not None and batch is not None:
+                by_leader.setdefault(leader, []).append(batch)
+        for leader, batches in by_leader.items():
+            self._send(leader, batches)
 
     def _next(self, partition: int) -> Batch | None:
         """The batch to send to a partition now, if there is one."""
@@ -177,7 +179,7 @@ class Producer(TopicClient):
         now_ms = self.stage.schedule.now_ms
         return build_batch([(each.key, each.value, now_ms) for each in batch.records], **options)
 
-    def _send(self, batches: list[Batch]) -> None:
+    def _send(self, leader: Address, batches: list[Batch]) -> None:
         version = self.versions[Api.PRODUCE]
         encoded = {batch.at.partition: self._encode(batch) for batch in batches}
         for batch in batches:
@@ -186,7 +188,7 @@ class Producer(TopicClient):
         self.trace("sends " + ", ".join(f"#{each.number} to {each.at}" for each in batches))
         body = speech.produce(version, self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
         if self.plan.acks == 0:
-            self.tell(Api.PRODUCE, body)
+            self.tell(Api.PRODUCE, body, to=leader)
             return
         self._requests_open += 1
         sent_as = self._identity
@@ -195,6 +197,7 @@ class Producer(TopicClient):
             body,
             lambda version, body: self._answered(batches, sent_as, version, body),
             lambda: self._lost(batches, sent_as),
+            to=leader,
         )
 
     # -- what becomes of them --------------------------------------------------------------------------
@@ -235,6 +238,8 @@ class Producer(TopicClient):
             lane.is_blocked = True
             if is_first and code in FORGOTTEN:
                 self._begin_anew()
+        if code in NOT_THERE:
+            self.refresh_leaders()
         if code in UNKNOWN_TOPIC and self._is_ready:
             self._is_ready = False
             self.again_soon(self.ready)

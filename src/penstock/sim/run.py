@@ -1,49 +1,62 @@
 """Plays a scenario from its first event to its verdict.
 
-    1. clients work, the node crashes and comes back, connections break        for so many events
+    1. clients work, nodes crash and come back, connections break        for so many events, or so long
     2. nothing breaks any more; producers finish what they began; everything is read once more
-    3. the node stops; its disk is checked, and held against what was read
+    3. the nodes stop; their disks are checked, and held against what was read, and against each other
 
 Whatever is wrong ends the run with a `Failure`, which says how to see it again. The trace has a line for everything
 that clients and the operator saw; its hash is the fingerprint of the run.
 """
 
+import gc
 import hashlib
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.server.config import config_from
 from penstock.server.node import Node
 from penstock.sim import history
 from penstock.sim.auditors import OffsetsAuditor
 from penstock.sim.bench import Bench
-from penstock.sim.checkers import Violation
-from penstock.sim.classic_members import ClassicMember
-from penstock.sim.client import Admin, Client, Stage
-from penstock.sim.consumer_members import ConsumerMember
-from penstock.sim.consumers import Auditor, Consumer
-from penstock.sim.machine import Machine, MakeNode, State
-from penstock.sim.members import Member
+from penstock.sim.client import REQUEST_TIMEOUT_US, Client, Stage
+from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.consumers import Auditor
+from penstock.sim.crew import Crew
+from penstock.sim.disk_check import check_contents, check_disk, read_replicas
+from penstock.sim.faults import Faults
+from penstock.sim.fleet import Fleet
+from penstock.sim.machine import MakeNode, State
 from penstock.sim.network import Network
-from penstock.sim.producers import Producer
+from penstock.sim.node_logs import Unforeseen, listening
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
-from penstock.sim.transactional import TransactionalProducer, Worker
-from penstock.storage.check import Tally, check_directory
-from penstock.storage.directory import layout_of
-from penstock.storage.findings import read_through
-from penstock.vfs import MemoryDisk
+from penstock.sim.violation import Violation
+from penstock.sim.watch import Watch
 
-DATA = "/data"
+CLUSTER_REQUEST_TIMEOUT_US = 15_000_000
+"""What a node asks of another takes its time where that one does not answer."""
 
-SETTLE_US_MAX = 300_000_000
-"""Virtual time that everyone has to finish when nothing breaks any more."""
+CLUSTER_PATIENCE = 6
 
 TAIL_LINES = 40
 """Of the trace, shown with a failure."""
+
+
+_OF_A_NODE = history.Started, history.Killed, history.Stopped
+"""What is of no consequence to clients where others have what a node has; power cuts are not either, unless all may
+lose power at once, and with it what was read before it was synced."""
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """A run keeps nearly all that it makes: to look for garbage as often as usual takes a fifth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class Failure(Exception):
@@ -61,7 +74,7 @@ class Failure(Exception):
 
     @property
     def command(self) -> str:
-        return f"penstock sim run --seed {self.scenario.seed} --steps {self.scenario.steps} --trace"
+        return f"penstock sim run --seed {self.scenario.seed} {self.scenario.length} --trace"
 
 
 @dataclass(frozen=True)
@@ -87,156 +100,134 @@ class Outcome:
 class Simulation:
     """One run. Implements `Recorder`."""
 
-    def __init__(self, scenario: Scenario, make_node: MakeNode = Node) -> None:
+    def __init__(self, scenario: Scenario, make_node: MakeNode | None = None) -> None:
         self.scenario = scenario
         self.lines: list[str] = []
-        self.unforeseen: Violation | None = None
-        """Set when the node logs an exception; ends the run."""
+        self._violation: Violation | None = None
+        """The first rule that was broken; ends the run. That a node logs an exception is one too."""
         self._hash = hashlib.sha256()
         self._bench = Bench(scenario.rules)
         self._schedule = Schedule(scenario.seed)
         self._network = Network(self._schedule, self.trace)
-        self._rng = self._schedule.rng("operator")
-        self._machine = Machine(
+        is_cluster = scenario.cluster.is_replicated
+        self._watch = Watch(self) if is_cluster else None
+        make_node = make_node or (Node if self._watch is None else self._watch.make_node)
+        self._fleet = Fleet(scenario, self._schedule, self._network, self, make_node)
+        self._faults = Faults(scenario, self._schedule, self._network, self._fleet, self.trace)
+        if self._watch is not None:
+            self._watch.begin(self._fleet.machines)
+        self._stage = Stage(
             self._schedule,
             self._network,
             self,
-            config_from(DATA, scenario.settings, kafka="127.0.0.1:9092"),
-            make_node,
-            has_faults=scenario.has_disk_faults,
+            bootstrap=self._fleet.addresses,
+            request_timeout_us=CLUSTER_REQUEST_TIMEOUT_US if is_cluster else REQUEST_TIMEOUT_US,
+            patience=CLUSTER_PATIENCE if is_cluster else 1,
         )
-        self._machine.on_down = self._start_again
-        self._stage = Stage(self._schedule, self._network, self)
-        self._admin = Admin(
-            self._stage, [(each.name, each.partition_count, each.configs) for each in scenario.topics]
-        )
-        self._producers = [Producer(plan, self._stage) for plan in scenario.producers]
-        self._consumers = [Consumer(plan, self._stage) for plan in scenario.consumers]
-        together = scenario.coordination
-        self._members: list[Member] = [
-            (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, self._stage)
-            for plan in together.members
-        ]
-        self._transactional = [TransactionalProducer(plan, self._stage) for plan in together.transactional]
-        self._workers = [Worker(plan, self._stage) for plan in together.workers]
+        self._crew = Crew(scenario, self._stage)
         self._auditors: list[Auditor] = []
-        self._offsets_auditors: list[OffsetsAuditor] = []
         self._audited: list[history.Audited] = []
-        self._is_settling = False
-        self._is_ending = False
         self._power_cuts = 0
+        self._passed_over: tuple[type[history.Event], ...] = ()
+        if is_cluster:
+            is_firm = scenario.cluster.power_cuts is not PowerCuts.ANY
+            self._passed_over = (*_OF_A_NODE, history.PowerCut) if is_firm else _OF_A_NODE
 
     # -- what clients call -----------------------------------------------------------------------------
 
     def record(self, event: history.Event) -> None:
         if isinstance(event, history.PowerCut):
             self._power_cuts += 1
-        self._bench.see(event)
+        if isinstance(event, self._passed_over):
+            return
+        try:
+            self._bench.see(event)
+        except Violation as violation:
+            # Where a node looked on, it may take it for a trouble of its own.
+            self._violation = self._violation or violation
+            raise
 
     def trace(self, line: str) -> None:
         text = f"{self._schedule.now_us:>10} {line}"
         self.lines.append(text)
         self._hash.update(text.encode() + b"\n")
 
-    @property
-    def _clients(self) -> list[Client]:
-        """All but the admin and the auditors."""
-        return [
-            *self._producers,
-            *self._consumers,
-            *self._members,
-            *self._transactional,
-            *self._workers,
-        ]
-
     # -- the run ---------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         try:
-            with self._listening_to_logs():
+            with listening(self.trace, self._stumble), collecting_rarely():
                 self._work()
                 self._settle()
                 self._finish()
         except Failure:
             raise
         except Exception as error:
-            name = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
-            raise Failure(self.scenario, f"{name}{error}", self.lines) from error
+            cause = self._violation or error
+            name = "" if isinstance(cause, Violation) else f"{type(cause).__name__}: "
+            raise Failure(self.scenario, f"{name}{cause}", self.lines) from cause
+        crew = self._crew
         return Outcome(
             seed=self.scenario.seed,
             fingerprint=self._hash.hexdigest(),
             events=self._schedule.steps,
             virtual_ms=self._schedule.now_us // 1000,
-            processes=self._machine.incarnation,
+            processes=self._fleet.process_count,
             power_cuts=self._power_cuts,
-            acked=sum(each.acked_count for each in self._producers),
-            transactions=sum(each.transactor.committed_count for each in self._transactional)
-            + sum(each.transactor.committed_count for each in self._workers),
-            commits=sum(each.commit_count for each in self._members),
+            acked=crew.acked_count,
+            transactions=crew.transaction_count,
+            commits=crew.commit_count,
             read=sum(len(each.records) for each in self._audited),
             trace=self.lines,
         )
 
+    def _stumble(self, complaint: Unforeseen) -> None:
+        self._violation = self._violation or complaint
+
     def _work(self) -> None:
-        self._machine.start()
-        self._admin.start()
-        for client in self._clients:
-            client.start()
-        self._plan_crash()
-        self._plan_reset()
-        while self._schedule.steps < self.scenario.steps:
+        for machine in self._fleet.machines:
+            machine.start()
+        self._crew.start()
+        self._faults.begin()
+        scenario, schedule = self.scenario, self._schedule
+        while (
+            schedule.now_us < scenario.duration_us
+            if scenario.duration_us
+            else schedule.steps < scenario.steps
+        ):
             self._step()
 
     def _settle(self) -> None:
         """Let everyone finish, and read everything."""
         self.trace("everyone finishes")
-        self._is_settling = True
-        self._network.is_calm = True
-        self._machine.has_faults = False
-        self._machine.disarm()
-        for producer in self._producers:
-            producer.is_making = False
-        for transactional in self._transactional:
-            transactional.is_making = False
-        for member in (*self._members, *self._workers):
-            member.is_working = False
-        if self.scenario.has_disk_faults:
-            self._machine.kill()  # whatever is left of its faults goes with the process
-        self._start_again()
-        self._step_until(lambda: self._admin.is_done and self._is_idle, "producers finish")
+        self._faults.end()
+        self._crew.finish()
+        self._step_until(lambda: self._crew.is_idle, "producers finish")
+        self._step_until(lambda: self._fleet.are_all(State.UP), "every node is ready")
+        if self._watch is not None:
+            self._step_until(self._watch.are_all_in_sync, "every replica is in sync")
         self.trace("everything is read")
         topics = [each.name for each in self.scenario.topics]
         self._auditors = [Auditor(each, self._stage) for each in topics]
         readers = (
-            [Auditor(each, self._stage, isolation=1) for each in topics] if self._has_transactions else []
+            [Auditor(each, self._stage, isolation=1) for each in topics]
+            if self._crew.has_transactions
+            else []
         )
-        self._offsets_auditors = [
-            OffsetsAuditor(*each, self._stage) for each in self.scenario.coordination.groups
-        ]
-        for client in (*self._auditors, *readers, *self._offsets_auditors):
+        offsets = [OffsetsAuditor(*each, self._stage) for each in self.scenario.coordination.groups]
+        auditors: list[Client] = [*self._auditors, *readers, *offsets]
+        for client in auditors:
             client.start()
         self._step_until(
             lambda: (
                 all(each.is_done for each in (*self._auditors, *readers))
-                and all(each.is_done for each in self._offsets_auditors)
+                and all(each.is_done for each in offsets)
             ),
             "everything is read",
         )
-        for client in (*readers, *self._offsets_auditors):
+        for client in auditors:
             client.end()
         self._report()
-
-    @property
-    def _is_idle(self) -> bool:
-        return (
-            all(each.is_idle for each in self._producers)
-            and all(each.is_idle for each in self._transactional)
-            and all(each.is_idle for each in self._workers)
-        )
-
-    @property
-    def _has_transactions(self) -> bool:
-        return bool(self._transactional or self._workers)
 
     def _report(self) -> None:
         """Say what was found in the end."""
@@ -248,138 +239,43 @@ class Simulation:
                 self.record(audited)
 
     def _step_until(self, is_done: Callable[[], bool], what: str) -> None:
-        deadline_us = self._schedule.now_us + SETTLE_US_MAX
+        limit_us = self.scenario.settle_us_max
+        deadline_us = self._schedule.now_us + limit_us
         while not is_done():
             if self._schedule.now_us > deadline_us:
-                raise Violation(f"Progress: {SETTLE_US_MAX // 1_000_000} quiet seconds passed before {what}")
+                raise Violation(f"Progress: {limit_us // 1_000_000} quiet seconds passed before {what}")
             self._step()
 
     def _step(self) -> None:
-        self._machine.disk.now_ms = self._schedule.now_ms
         self._schedule.step()
-        if self.unforeseen is not None:
-            raise self.unforeseen
+        if self._violation is not None:
+            raise self._violation
+        if self._watch is not None:
+            self._watch.look()
 
     def _finish(self) -> None:
-        """Stop, and look at the disk; what a clean stop leaves survives a power cut."""
-        self._is_ending = True
-        self._step_until(lambda: self._machine.state is not State.STARTING, "the node is ready")
-        self._machine.stop()
-        self._step_until(lambda: self._machine.state is State.DOWN, "the node stops")
-        for client in (*self._clients, *self._auditors, self._admin):
-            client.end()
-        check_disk(self._machine.disk.crash_clone(self._rng), self._audited, self.scenario)
+        """Stop, and look at the disks; what a clean stop leaves survives a power cut.
 
-    # -- what goes wrong -------------------------------------------------------------------------------
-
-    def _around(self, mean_us: int) -> int:
-        return round(self._rng.expovariate(1 / mean_us)) + 1
-
-    def _plan_crash(self) -> None:
-        if self.scenario.crash_us_mean:
-            self._schedule.later(self._around(self.scenario.crash_us_mean), self._crash)
-
-    def _crash(self) -> None:
-        if self._is_settling:
-            return
-        machine, rng, cuts = self._machine, self._rng, self.scenario.cuts_power
-        drawn = rng.random()
-        if drawn < 0.25 or (drawn < 0.5 and not cuts):
+        Of a cluster one node stops while the others can take over; they are killed then.
+        """
+        machines = self._fleet.machines
+        self._step_until(lambda: self._fleet.are_all(State.UP), "every node is ready")
+        ends: dict[TopicPartition, Offset] = {}
+        if self._watch is not None:
+            self._step_until(self._watch.do_all_know_the_same, "every node knows the same")
+            self._watch.tell_images()
+            ends = self._watch.committed_ends()
+        self._faults.leave()
+        stopped, *others = machines
+        stopped.stop()
+        self._step_until(lambda: stopped.state is State.DOWN, "the node stops")
+        for machine in others:
             machine.kill()
-        elif drawn < 0.5:
-            machine.cut_power()
-        elif drawn < 0.65:
-            machine.stop()
-        else:
-            machine.crash_within(rng.randrange(1, 60), is_power_cut=cuts and drawn < 0.85)
-        self._plan_crash()
-
-    def _start_again(self) -> None:
-        if not self._is_ending:
-            self._schedule.later(self._rng.randrange(1_000, 200_000), self._machine.start)
-
-    def _plan_reset(self) -> None:
-        if self.scenario.reset_us_mean and not self._is_settling:
-            self._schedule.later(self._around(self.scenario.reset_us_mean), self._reset)
-
-    def _reset(self) -> None:
-        self._network.reset_one()
-        self._plan_reset()
-
-    # -- the node's log --------------------------------------------------------------------------------
-
-    @contextmanager
-    def _listening_to_logs(self) -> Iterator[None]:
-        """Have the node's warnings in the trace, and on nobody's screen."""
-        logger = logging.getLogger("penstock")
-        listener = _LogListener(self)
-        before = logger.propagate, logger.level
-        logger.propagate = False
-        logger.setLevel(logging.WARNING)
-        logger.addHandler(listener)
-        try:
-            yield
-        finally:
-            logger.removeHandler(listener)
-            logger.propagate, logger.level = before
-
-
-class Unforeseen(Violation):
-    """The node met an exception that it has no better answer to than a log line."""
-
-
-class _LogListener(logging.Handler):
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__(logging.WARNING)
-        self._simulation = simulation
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._simulation.trace(f"log: {record.getMessage()}")
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            self._simulation.unforeseen = Unforeseen(
-                f"NothingUnforeseen: {record.getMessage()}: {type(error).__name__}: {error}"
-            )
-            self._simulation.unforeseen.__cause__ = error
-
-
-def check_disk(disk: MemoryDisk, audited: list[history.Audited], scenario: Scenario) -> None:
-    """LogMatchesReads: the files are sound, and have what was read."""
-    layout = layout_of(disk, DATA)
-    findings = [
-        finding
-        for finding in check_directory(disk, layout.logs, layout.meta, deep=True, tally=Tally())
-        if finding.severity == "error"
-    ]
-    if findings:
-        raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} findings more)")
-    for each in audited:
-        on_disk = read_records(disk, f"{layout.logs}/{each.at}")
-        read = {record.offset: record.value for record in each.records}
-        _compare(each.at, on_disk, read, scenario)
-
-
-def _compare(
-    at: TopicPartition, on_disk: dict[Offset, bytes], read: dict[Offset, bytes], scenario: Scenario
-) -> None:
-    rules = scenario.rules
-    for offset, value in sorted(read.items()):
-        found = on_disk.get(offset)
-        if found == value:
-            continue
-        if found is None and at.topic in rules.compacted | rules.shortened:
-            continue
-        raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
-
-
-def read_records(disk: MemoryDisk, directory: str) -> dict[Offset, bytes]:
-    """Every record of a partition's files, by offset."""
-    records: dict[Offset, bytes] = {}
-    for entry in disk.list_dir(directory):
-        if entry.name.endswith(".log"):
-            file = disk.open(f"{directory}/{entry.name}")
-            for piece in read_through(file, 0, file.size()):
-                if piece.batch is not None:
-                    records |= {record.offset: bytes(record.value or b"") for record in piece.batch.records()}
-            file.close()
-    return records
+        self._crew.end()
+        rules, rng = self.scenario.rules, self._schedule.rng("last power cut")
+        check_disk(stopped.disk.crash_clone(rng), self._audited, rules)
+        for machine in others:
+            check_contents(machine.disk, self._audited, rules)
+        for machine in machines if ends else ():
+            for event in read_replicas(machine.disk, machine.number, ends):
+                self.record(event)

@@ -10,6 +10,7 @@ from random import Random
 
 from penstock.records import Codec
 from penstock.sim.checkers import Rules
+from penstock.sim.cluster_plan import ONE_NODE, ClusterPlan, PowerCuts
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import (
     NO_COORDINATION,
@@ -31,6 +32,7 @@ class TopicPlan:
     name: str
     partition_count: int
     configs: dict[str, str]
+    replication: int = 1
 
     @property
     def is_compacted(self) -> bool:
@@ -50,12 +52,24 @@ class Scenario:
     producers: tuple[ProducerPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
     crash_us_mean: int
-    """Between two things that happen to the node; 0 for a node that is left alone."""
+    """Between two things that happen to a node; 0 for nodes that are left alone."""
     reset_us_mean: int
     has_disk_faults: bool = False
     coordination: Coordination = NO_COORDINATION
     cuts_power: bool = True
     """Whether power cuts are among the crashes; if not, kills are in their place."""
+    cluster: ClusterPlan = ONE_NODE
+    duration_us: int = 0
+    """Virtual time before everyone is told to finish; 0 if steps count."""
+    settle_us_max: int = 300_000_000
+    """Virtual time that everyone has to finish when nothing breaks any more."""
+
+    @property
+    def length(self) -> str:
+        """How long it is, in the words of the command line."""
+        if not self.duration_us:
+            return f"--steps {self.steps}"
+        return f"--minutes {self.duration_us / 60_000_000:g} --nodes {self.cluster.nodes}"
 
     @property
     def rules(self) -> Rules:
@@ -63,6 +77,8 @@ class Scenario:
             compacted=frozenset(each.name for each in self.topics if each.is_compacted),
             shortened=frozenset(each.name for each in self.topics if each.is_shortened),
             has_disk_faults=self.has_disk_faults,
+            is_replicated=self.cluster.is_replicated,
+            is_shaken=self.cluster.power_cuts is PowerCuts.ANY,
         )
 
 
@@ -137,7 +153,12 @@ def _with_coordination(scenario: Scenario) -> Scenario:
         topics=topics,
         producers=(*slower, feeder),
         consumers=(*scenario.consumers[:1], ConsumerPlan("reader", TARGET, isolation=1)),
-        coordination=draw_coordination(rng, settings, [each.name for each in scenario.topics]),
+        coordination=draw_coordination(
+            rng,
+            settings,
+            [each.name for each in scenario.topics],
+            Survives.POWER_CUT if syncs else Survives.KILL,
+        ),
         has_disk_faults=scenario.has_disk_faults and syncs,
         cuts_power=syncs,
     )

@@ -44,9 +44,13 @@ class Schedule:
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Event:
         event = Event(call)
+        self.plan(event, delay_us)
+        return event
+
+    def plan(self, event: Event, delay_us: int) -> None:
+        """Have it happen; once more, if it has been put off."""
         self._planned += 1
         heapq.heappush(self._heap, (self.now_us + max(0, delay_us), self._planned, event))
-        return event
 
     def step(self) -> bool:
         """Let the next event happen; False when there is none."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.wire import Api, read_response, request_module, write_request
+from penstock.wire.peers import Address
 
 EARLIEST, LATEST = -2, -1
 """Timestamps that ask ListOffsets for an end of the log."""
@@ -88,34 +89,49 @@ class TopicSeen(NamedTuple):
     topic: TopicName
     code: int
     partitions: list[int]
+    leaders: dict[int, Address]
+    """Of the partitions that have one."""
 
 
 def read_metadata(version: int, body: memoryview) -> list[TopicSeen]:
     response = read_response(Api.METADATA, version, body)
+    brokers = {each.node_id: Address(each.host, each.port) for each in response.brokers}
     return [
         TopicSeen(
             TopicName(each.name, getattr(each, "topic_id", None)),
             int(each.error_code),
             sorted(partition.partition_index for partition in each.partitions),
+            {
+                partition.partition_index: brokers[partition.leader_id]
+                for partition in each.partitions
+                if partition.leader_id in brokers
+            },
         )
         for each in response.topics
     ]
 
 
-def create_topics(version: int, topics: list[tuple[str, int, dict[str, str]]]) -> bytes:
+class NewTopic(NamedTuple):
+    name: str
+    partition_count: int
+    configs: dict[str, str]
+    replication: int = 1
+
+
+def create_topics(version: int, topics: list[NewTopic]) -> bytes:
     make = words(Api.CREATE_TOPICS, version)
     entity = make.CreateTopicsRequest(
         topics=tuple(
             make.CreatableTopic(
-                name=name,
-                num_partitions=partition_count,
-                replication_factor=1,
+                name=each.name,
+                num_partitions=each.partition_count,
+                replication_factor=each.replication,
                 assignments=(),
                 configs=tuple(
-                    make.CreatableTopicConfig(name=each, value=value) for each, value in configs.items()
+                    make.CreatableTopicConfig(name=name, value=value) for name, value in each.configs.items()
                 ),
             )
-            for name, partition_count, configs in topics
+            for each in topics
         ),
         timeout=ms(5_000),
         validate_only=False,

@@ -142,6 +142,9 @@ class WorkerPlan:
     crashes: float = 0.02
     stalls: float = 0.02
     leaves: float = 0.01
+    tick_us: int = TICK_US
+    max_wait_ms: int = 50
+    pause_us_max: int = 5_000
 
 
 class Worker(ClassicMember):
@@ -149,7 +152,12 @@ class Worker(ClassicMember):
 
     def __init__(self, plan: WorkerPlan, stage: Stage) -> None:
         fetching = ConsumerPlan(
-            plan.name, plan.source, max_wait_ms=50, bytes_max=1000, pause_us_max=5_000, isolation=1
+            plan.name,
+            plan.source,
+            max_wait_ms=plan.max_wait_ms,
+            bytes_max=1000,
+            pause_us_max=plan.pause_us_max,
+            isolation=1,
         )
         member_plan = MemberPlan(
             plan.name,
@@ -162,6 +170,7 @@ class Worker(ClassicMember):
             stalls=plan.stalls,
             leaves=plan.leaves,
             fetch=fetching,
+            tick_us=plan.tick_us,
         )
         super().__init__(member_plan, stage)
         self.worker_plan = plan

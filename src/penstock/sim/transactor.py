@@ -13,9 +13,8 @@ from collections.abc import Callable
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import BatchOptions, build_batch
-from penstock.sim import group_speech, speech, txn_speech
-from penstock.sim.agenda import Agenda
-from penstock.sim.client import Client, code_name
+from penstock.sim import speech, txn_speech
+from penstock.sim.client import NOT_THERE, Client, code_name
 from penstock.sim.history import (
     Acked,
     Batch,
@@ -32,9 +31,11 @@ from penstock.sim.history import (
     TxnEnded,
     Written,
 )
+from penstock.sim.txn_finding import Finder
 from penstock.sim.txn_terms import (
     AGAIN,
     ALL,
+    ELSEWHERE,
     EXPECTED_FROM,
     FENCED,
     MEMBER_GONE,
@@ -46,19 +47,18 @@ from penstock.sim.txn_terms import (
 )
 from penstock.wire import Api
 
+STRAY_US_MAX = 30_000_000
+"""How long the network may hold up what was sent on a connection that its client has given up."""
 
-class Transactor(Agenda):
+
+class Transactor(Finder):
     def __init__(self, client: Client, terms: Terms, ended: Callable[[Txn], None]) -> None:
-        super().__init__(client)
-        self.terms = terms
-        self.partitions: list[int] = []
-        """Of the topic; empty until it is known."""
+        super().__init__(client, terms)
         self.txn: Txn | None = None
         self.committed_count = 0
         self._ended = ended
         """Told of every transaction that is over."""
         self._who = txn_speech.Producer(terms.transactional_id)
-        self._topic = speech.TopicName(terms.topic, None)
         self._sequences: dict[int, int] = {}
         self._unacked: list[Batch] = []
         self._encoded: dict[Batch, bytes] = {}
@@ -71,8 +71,12 @@ class Transactor(Agenda):
         self._batch_count = 0
         self._inits_open = 0
         """How often it has asked who it is without an answer."""
+        self._stray_until_us = 0
+        """Until then such a question may still be on its way, and fence it when it arrives."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        if api is Api.FIND_COORDINATOR and self._client.stage.is_cluster:
+            low = max(low, 1)  # before, it knows of groups only
         if self.terms.is_version_2:
             return max(low, VERSION_2_MIN.get(api, low)), high
         return low, min(high, VERSION_1_MAX.get(api, high))
@@ -137,12 +141,17 @@ class Transactor(Agenda):
 
     # -- what becomes of a step -------------------------------------------------------------------------
 
-    def _judge(self, what: str, code: int) -> bool:
-        """Whether a step was done; if not, see to what comes instead."""
+    def _judge(self, what: str, code: int, find: Callable[[], None] | None = None) -> bool:
+        """Whether a step was done; if not, see to what comes instead. `find` is how the coordinator is found, where it
+        is not the transactions'."""
         if code == ErrorCode.NONE:
             return True
         self._client.trace(f"{what} is refused: {code_name(code)}")
         if code in AGAIN:
+            if code in ELSEWHERE and what != "FindCoordinator":
+                self._agenda.appendleft(find or self._find)
+            elif code in NOT_THERE:
+                self._agenda.appendleft(self._meet_topic)
             self._again()
             return False
         self._client.record(Denied(self._client.name, what, code, self._is_due(code)))
@@ -153,7 +162,8 @@ class Transactor(Agenda):
         return False
 
     def _is_due(self, code: int) -> bool:
-        if code in MEMBER_GONE or self.terms.is_shared:
+        now_us = self._client.stage.schedule.now_us
+        if code in MEMBER_GONE or self.terms.is_shared or now_us < self._stray_until_us:
             return True
         if self.txn is None:
             # It may have been given an epoch that it has not heard of. A coordinator that has read its state anew
@@ -183,43 +193,6 @@ class Transactor(Agenda):
 
     # -- getting ready ---------------------------------------------------------------------------------
 
-    def _find(self) -> None:
-        version = self._version(Api.FIND_COORDINATOR)
-        if version < 1:  # it knows of groups only
-            self._done()
-            return
-        body = group_speech.find_coordinator(version, self.terms.transactional_id, group_speech.TRANSACTION)
-
-        def heard(version: int, body: memoryview) -> None:
-            if self._judge("FindCoordinator", group_speech.read_find_coordinator(version, body)):
-                self._done()
-
-        self._ask(Api.FIND_COORDINATOR, body, heard)
-
-    def _find_group(self, group: str) -> None:
-        """Offsets can be committed where their coordinator is known, and there is one from when it was asked for."""
-        version = self._version(Api.FIND_COORDINATOR)
-        body = group_speech.find_coordinator(version, group, group_speech.GROUP)
-
-        def heard(version: int, body: memoryview) -> None:
-            if self._judge("FindCoordinator", group_speech.read_find_coordinator(version, body)):
-                self._done()
-
-        self._ask(Api.FIND_COORDINATOR, body, heard)
-
-    def _meet_topic(self) -> None:
-        body = speech.metadata(self._version(Api.METADATA), [self.terms.topic], create=False)
-
-        def heard(version: int, body: memoryview) -> None:
-            (seen,) = speech.read_metadata(version, body)
-            if seen.code or not seen.partitions:
-                self._again()
-                return
-            self._topic, self.partitions = seen.topic, seen.partitions
-            self._done()
-
-        self._ask(Api.METADATA, body, heard)
-
     def _init(self) -> None:
         version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
         if version < EXPECTED_FROM:
@@ -241,9 +214,11 @@ class Transactor(Agenda):
             )
             self._done()
 
+        if self._inits_open:
+            self._stray_until_us = self._client.stage.schedule.now_us + STRAY_US_MAX
         self._inits_open += 1
         self._client.record(InitAsked(self._client.name))
-        self._ask(Api.INIT_PRODUCER_ID, body, heard)
+        self._ask(Api.INIT_PRODUCER_ID, body, heard, self._coordinator)
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -287,10 +262,26 @@ class Transactor(Agenda):
                 self._has_added = True
                 self._done()
 
-        self._ask(Api.ADD_PARTITIONS_TO_TXN, body, heard)
+        self._ask(Api.ADD_PARTITIONS_TO_TXN, body, heard, self._coordinator)
 
     def _produce(self) -> None:
-        batches = {each.at.partition: each for each in self._unacked}
+        leader = next(
+            (
+                self._leaders[each.at.partition]
+                for each in self._unacked
+                if each.at.partition in self._leaders
+            ),
+            None,
+        )
+        if leader is None:
+            self._agenda.appendleft(self._meet_topic)
+            self._again()
+            return
+        batches = {
+            each.at.partition: each
+            for each in self._unacked
+            if self._leaders.get(each.at.partition) == leader
+        }
         for batch in batches.values():
             batch.sends += 1
             self._client.record(Sent(batch))
@@ -316,9 +307,12 @@ class Transactor(Agenda):
                     wrong = code
             if self._judge("Produce", wrong):
                 self._has_added = True
-                self._done()
+                if self._unacked:
+                    self._produce()  # the rest, to another leader
+                else:
+                    self._done()
 
-        self._ask(Api.PRODUCE, body, heard)
+        self._ask(Api.PRODUCE, body, heard, leader)
 
     # -- offsets ---------------------------------------------------------------------------------------
 
@@ -330,13 +324,13 @@ class Transactor(Agenda):
                 self._has_added = True
                 self._done()
 
-        self._ask(Api.ADD_OFFSETS_TO_TXN, body, heard)
+        self._ask(Api.ADD_OFFSETS_TO_TXN, body, heard, self._coordinator)
 
     def _commit_offsets(self, work: Work) -> None:
         assert self.txn is not None
         assert work.member is not None
         assert work.topic is not None
-        txn, topic = self.txn, work.topic
+        txn, topic, group = self.txn, work.topic, work.member.group
         if not txn.commits:
             txn.commits = [
                 Commit(name, work.member.group, TopicPartition(topic.name, partition), offset, txn)
@@ -348,12 +342,13 @@ class Transactor(Agenda):
 
         def heard(version: int, body: memoryview) -> None:
             codes = txn_speech.read_txn_offset_commit(version, body)
-            if self._judge("TxnOffsetCommit", next((each for each in codes if each), 0)):
+            code = next((each for each in codes if each), 0)
+            if self._judge("TxnOffsetCommit", code, lambda: self._find_group(group)):
                 self._client.trace(f"has offsets in {txn}: {', '.join(map(str, txn.commits))}")
                 self._client.record(OffsetsAcked(txn.commits))
                 self._done()
 
-        self._ask(Api.TXN_OFFSET_COMMIT, body, heard)
+        self._ask(Api.TXN_OFFSET_COMMIT, body, heard, self._group_coordinator)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -369,7 +364,12 @@ class Transactor(Agenda):
             self._client.record(CommitAsked(txn))
         self._client.trace(f"{'commits' if commit else 'aborts'} {txn}")
         body = txn_speech.end_txn(self._version(Api.END_TXN), self._who, commit=commit)
-        self._ask(Api.END_TXN, body, lambda version, body: self._heard_end(commit, version, body))
+        self._ask(
+            Api.END_TXN,
+            body,
+            lambda version, body: self._heard_end(commit, version, body),
+            self._coordinator,
+        )
 
     def _heard_end(self, commit: bool, version: int, body: memoryview) -> None:
         code, producer_id, epoch = txn_speech.read_end_txn(version, body)

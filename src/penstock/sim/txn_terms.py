@@ -22,6 +22,9 @@ VERSION_2_MIN = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
 EXPECTED_FROM = 3
 """The version of InitProducerId in which a producer can say who it was."""
 
+ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Another node coordinates now, or will."""
+
 NOT_YET = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
 """Nothing was done; ask again."""
 AGAIN = NOT_YET | {

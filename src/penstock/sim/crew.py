@@ -1,0 +1,98 @@
+"""All clients of a run: who makes the topics, who writes, who reads, alone and in groups."""
+
+from penstock.sim.classic_members import ClassicMember
+from penstock.sim.client import Admin, Client, Stage
+from penstock.sim.consumer_members import ConsumerMember
+from penstock.sim.consumers import Consumer
+from penstock.sim.members import Member
+from penstock.sim.operator import Operator
+from penstock.sim.producers import Producer
+from penstock.sim.scenario import Scenario
+from penstock.sim.speech import NewTopic
+from penstock.sim.transactional import TransactionalProducer, Worker
+
+
+class Crew:
+    def __init__(self, scenario: Scenario, stage: Stage) -> None:
+        self._admin = Admin(
+            stage,
+            [
+                NewTopic(each.name, each.partition_count, each.configs, each.replication)
+                for each in scenario.topics
+            ],
+        )
+        together = scenario.coordination
+        self._producers = [Producer(plan, stage) for plan in scenario.producers]
+        self._consumers = [Consumer(plan, stage) for plan in scenario.consumers]
+        self._members: list[Member] = [
+            (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, stage)
+            for plan in together.members
+        ]
+        self._transactional = [TransactionalProducer(plan, stage) for plan in together.transactional]
+        self._workers = [Worker(plan, stage) for plan in together.workers]
+        plan = scenario.cluster
+        self._operators = (
+            [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes)]
+            if plan.operate_us_mean
+            else []
+        )
+
+    @property
+    def _clients(self) -> list[Client]:
+        return [
+            self._admin,
+            *self._producers,
+            *self._consumers,
+            *self._members,
+            *self._transactional,
+            *self._workers,
+            *self._operators,
+        ]
+
+    def start(self) -> None:
+        for client in self._clients:
+            client.start()
+
+    def finish(self) -> None:
+        """Begin nothing any more, and bring to its end what was begun."""
+        for producer in self._producers:
+            producer.is_making = False
+        for transactional in self._transactional:
+            transactional.is_making = False
+        for member in (*self._members, *self._workers):
+            member.is_working = False
+        for operator in self._operators:
+            operator.is_working = False
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.end()
+
+    @property
+    def is_idle(self) -> bool:
+        return (
+            self._admin.is_done
+            and all(each.is_idle for each in self._producers)
+            and all(each.is_idle for each in self._transactional)
+            and all(each.is_idle for each in self._workers)
+        )
+
+    # -- what they have done ---------------------------------------------------------------------------
+
+    @property
+    def has_transactions(self) -> bool:
+        return bool(self._transactional or self._workers)
+
+    @property
+    def acked_count(self) -> int:
+        return sum(each.acked_count for each in self._producers)
+
+    @property
+    def transaction_count(self) -> int:
+        transactors = [each.transactor for each in self._transactional]
+        transactors += [each.transactor for each in self._workers]
+        return sum(each.committed_count for each in transactors)
+
+    @property
+    def commit_count(self) -> int:
+        return sum(each.commit_count for each in self._members)

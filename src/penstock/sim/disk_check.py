@@ -1,0 +1,85 @@
+"""What the disks have in the end: sound files, with what was read in them, and the same on every replica."""
+
+from collections.abc import Iterator, Mapping
+
+from penstock.base.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.sim.checkers import Rules
+from penstock.sim.cluster_history import ReplicaRead
+from penstock.sim.history import Audited
+from penstock.sim.violation import Violation
+from penstock.storage.check import Tally, check_directory
+from penstock.storage.directory import layout_of
+from penstock.storage.findings import read_through
+from penstock.vfs import MemoryDisk
+
+DATA = "/data"
+
+
+def check_disk(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+    """LogMatchesReads: the files are sound, and have what was read, where the partition is there at all."""
+    layout = layout_of(disk, DATA)
+    findings = [
+        finding
+        for finding in check_directory(disk, layout.logs, layout.meta, deep=True, tally=Tally())
+        if finding.severity == "error"
+    ]
+    if findings:
+        raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} findings more)")
+    check_contents(disk, audited, rules)
+
+
+def check_contents(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+    """LogMatchesReads, as far as it can be said of a node that was killed."""
+    logs = layout_of(disk, DATA).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for each in audited:
+        if str(each.at) in there:
+            on_disk = read_records(disk, f"{logs}/{each.at}")
+            read = {record.offset: record.value for record in each.records}
+            _compare(each.at, on_disk, read, rules)
+        elif not rules.is_replicated:
+            raise Violation(f"LogMatchesReads: {each.at} was read, and is not on the disk")
+
+
+def _compare(
+    at: TopicPartition, on_disk: dict[Offset, bytes], read: dict[Offset, bytes], rules: Rules
+) -> None:
+    for offset, value in sorted(read.items()):
+        found = on_disk.get(offset)
+        if found == value:
+            continue
+        if found is None and at.topic in rules.compacted | rules.shortened:
+            continue
+        raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
+
+
+def read_records(disk: MemoryDisk, directory: str) -> dict[Offset, bytes]:
+    """Every record of a partition's files, by offset."""
+    return {offset: value for offset, (_, value) in read_batches(disk, directory).items()}
+
+
+def read_batches(disk: MemoryDisk, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
+    """The same with the leader epoch of each."""
+    records: dict[Offset, tuple[LeaderEpoch, bytes]] = {}
+    for entry in disk.list_dir(directory):
+        if entry.name.endswith(".log"):
+            file = disk.open(f"{directory}/{entry.name}")
+            for piece in read_through(file, 0, file.size()):
+                if piece.batch is not None:
+                    epoch = piece.batch.leader_epoch
+                    for record in piece.batch.records():
+                        records[record.offset] = epoch, bytes(record.value or b"")
+            file.close()
+    return records
+
+
+def read_replicas(
+    disk: MemoryDisk, node: int, ends: Mapping[TopicPartition, Offset]
+) -> Iterator[ReplicaRead]:
+    """What a node has of these partitions, up to where they are committed."""
+    logs = layout_of(disk, DATA).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for at, end in ends.items():
+        if str(at) in there:
+            found = read_batches(disk, f"{logs}/{at}")
+            yield ReplicaRead(node, at, {offset: each for offset, each in found.items() if offset < end})

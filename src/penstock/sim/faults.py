@@ -1,0 +1,134 @@
+"""What goes wrong in a run: crashes, stops, pauses, cuts and resets, as often as the scenario says."""
+
+from collections.abc import Callable
+
+from penstock.sim.fleet import Fleet
+from penstock.sim.machine import Machine, State
+from penstock.sim.network import CLIENTS, Network
+from penstock.sim.scenario import Scenario
+from penstock.sim.schedule import Schedule
+
+CUT_US_MAX = 10_000_000
+PAUSE_US_MAX = 10_000_000
+"""Longer than sessions last, and requests wait."""
+
+
+class Faults:
+    def __init__(
+        self,
+        scenario: Scenario,
+        schedule: Schedule,
+        network: Network,
+        fleet: Fleet,
+        trace: Callable[[str], None],
+    ) -> None:
+        self._scenario = scenario
+        self._plan = scenario.cluster
+        self._schedule = schedule
+        self._network = network
+        self._fleet = fleet
+        self._trace = trace
+        self._rng = schedule.rng("operator")
+        self._is_over = False
+        self._is_ending = False
+        network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
+        fleet.when_down(self.start_again)
+
+    def begin(self) -> None:
+        for mean_us, strike in (
+            (self._scenario.crash_us_mean, self._crash),
+            (self._scenario.reset_us_mean, self._network.reset_one),
+            (self._plan.cut_us_mean, self._cut),
+            (self._plan.pause_us_mean, self._pause),
+        ):
+            if mean_us:
+                self._repeat(mean_us, strike)
+
+    def _repeat(self, mean_us: int, strike: Callable[[], None]) -> None:
+        def again() -> None:
+            if not self._is_over:
+                strike()
+                self._repeat(mean_us, strike)
+
+        self._schedule.later(round(self._rng.expovariate(1 / mean_us)) + 1, again)
+
+    def end(self) -> None:
+        """Nothing breaks any more, and what is broken is mended."""
+        self._is_over = True
+        self._network.is_calm = True
+        self._network.heal()
+        for machine in self._fleet.machines:
+            machine.resume()
+            machine.disarm()
+            if machine.has_faults:
+                machine.has_faults = False
+                machine.kill()  # whatever is left of its faults goes with the process
+            self.start_again(machine)
+
+    def leave(self) -> None:
+        """Who goes down now stays down."""
+        self._is_ending = True
+
+    # -- machines --------------------------------------------------------------------------------------
+
+    def start_again(self, machine: Machine) -> None:
+        if not self._is_ending:
+            self._schedule.later(self._rng.randrange(*self._plan.down_us), machine.start)
+
+    def _crash(self) -> None:
+        rng = self._rng
+        machine = rng.choice(self._fleet.machines)
+        drawn = rng.random()
+
+        def cuts_power() -> bool:
+            return self._scenario.cuts_power and self._fleet.may_lose_power(machine)
+
+        if not self._fleet.may_be_killed(machine):
+            machine.stop()
+        elif drawn < 0.25 or (drawn < 0.5 and not cuts_power()):
+            machine.kill()
+        elif drawn < 0.5:
+            machine.cut_power()
+        elif drawn < 0.65:
+            machine.stop()
+        else:
+            machine.crash_within(
+                rng.randrange(1, 60),
+                is_power_cut=lambda: drawn < 0.85 and cuts_power(),
+                happens=lambda: self._fleet.may_be_killed(machine),
+            )
+
+    def _pause(self) -> None:
+        machine = self._rng.choice(self._fleet.machines)
+        if machine.state in (State.UP, State.STARTING) and not machine.is_paused:
+            machine.pause()
+            self._schedule.later(self._rng.randrange(100_000, PAUSE_US_MAX), machine.resume)
+
+    # -- the network -----------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Cut some hosts from the others, both ways or one; clients are on any side, or on both."""
+        rng = self._rng
+        hosts = [each.host for each in self._fleet.machines]
+        some = rng.sample(hosts, rng.randint(1, max(1, len(hosts) // 2)))
+        others = [each for each in hosts if each not in some]
+        drawn = rng.random()
+        if drawn < 0.3:
+            others.append(CLIENTS)
+        elif drawn < 0.4:
+            some.append(CLIENTS)
+        elif drawn < 0.5:
+            others = [CLIENTS]
+        way = rng.randrange(4)
+        if way != 0:
+            self._network.cut(some, others)
+        if way != 1:
+            self._network.cut(others, some)
+        arrow = ("<-", "->", "--", "--")[way]
+        self._trace(f"the network is cut: {', '.join(some)} {arrow} {', '.join(others)}")
+        self._schedule.later(rng.randrange(100_000, CUT_US_MAX), self._heal)
+
+    def _heal(self) -> None:
+        if not self._is_over:
+            self._trace("the network is healed")
+            self._network.heal(breaks=0.3)

@@ -1,0 +1,110 @@
+"""All machines of a run, and which of them may lose power now."""
+
+from collections.abc import Callable
+from itertools import count
+
+from penstock.base.settings import BadSetting
+from penstock.server.config import NodeConfig, config_from
+from penstock.server.node import Node
+from penstock.sim.client import Recorder
+from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.disk_check import DATA
+from penstock.sim.machine import ALONE, CONTROLLER_PORT, KAFKA_PORT, Machine, MakeNode, State
+from penstock.sim.network import Network
+from penstock.sim.scenario import Scenario
+from penstock.sim.schedule import Schedule
+from penstock.sim.violation import Violation
+from penstock.wire.peers import Address
+
+
+class Fleet:
+    def __init__(
+        self,
+        scenario: Scenario,
+        schedule: Schedule,
+        network: Network,
+        recorder: Recorder,
+        make_node: MakeNode,
+    ) -> None:
+        plan = scenario.cluster
+        incarnations = count(1)
+        hosts = [ALONE] if plan.nodes == 1 else [f"node-{number}" for number in range(1, plan.nodes + 1)]
+        self._power_cuts = plan.power_cuts
+        self.machines = [
+            Machine(
+                schedule,
+                network,
+                recorder,
+                _config(scenario, number, host),
+                make_node,
+                host=host,
+                number=number,
+                incarnations=incarnations,
+                clock=plan.clocks[number - 1],
+                has_faults=scenario.has_disk_faults and plan.faulty in (0, number),
+            )
+            for number, host in enumerate(hosts, 1)
+        ]
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return tuple(Address(each.host, KAFKA_PORT) for each in self.machines)
+
+    @property
+    def process_count(self) -> int:
+        return sum(each.process_count for each in self.machines)
+
+    def when_down(self, call: Callable[[Machine], None]) -> None:
+        """Have somebody called whenever a machine has no process any more."""
+        for machine in self.machines:
+            machine.on_down = lambda each=machine: call(each)  # type: ignore[misc]
+
+    def are_all(self, state: State) -> bool:
+        return all(each.state is state for each in self.machines)
+
+    def may_lose_power(self, machine: Machine) -> bool:
+        others = [each for each in self.machines if each is not machine]
+        if self._power_cuts is PowerCuts.FEW:
+            return all(is_in_sync(each) for each in others if each.is_doubted)
+        if self._power_cuts is PowerCuts.SOME:
+            return all(is_in_sync(each) for each in others if each.lost_power)
+        return self._power_cuts is PowerCuts.ANY
+
+    def may_be_killed(self, machine: Machine) -> bool:
+        if self._power_cuts is not PowerCuts.FEW:
+            return True
+        return all(is_in_sync(each) for each in self.machines if each is not machine and each.lost_power)
+
+
+def is_in_sync(machine: Machine) -> bool:
+    """Whether it has everything again that a crash may have taken from it: it is in sync wherever it has a replica, as
+    it knows from what was committed after it came back."""
+    node = machine.node
+    if machine.state is not State.UP or not isinstance(node, Node):
+        return False
+    image = node.context.image
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if machine.number in partition.replicas and machine.number not in partition.isr:
+                return False
+    machine.lost_power = machine.is_doubted = False
+    return True
+
+
+def _config(scenario: Scenario, number: int, host: str) -> NodeConfig:
+    plan = scenario.cluster
+    try:
+        if not plan.is_replicated:
+            return config_from(DATA, scenario.settings, kafka=f"{host}:{KAFKA_PORT}")
+        voters = ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in range(1, plan.nodes + 1))
+        settings = {
+            "node.id": str(number),
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": voters,
+            **scenario.settings,
+        }
+        return config_from(
+            DATA, settings, kafka=f"{host}:{KAFKA_PORT}", controller=f"{host}:{CONTROLLER_PORT}"
+        )
+    except BadSetting as error:
+        raise Violation(f"NodeLives: the settings of {host} are refused: {error}") from error

@@ -1,0 +1,290 @@
+"""Faults planted in a cluster's nodes: each is caught, and by a rule that it breaks.
+
+They are taken from what was found in Kafka, in KRaft and in other systems that replicate a log: an acknowledgement
+that the ISR does not stand behind, a log that is not cut where it parts from its leader's (KIP-101, KIP-279), a
+replica that lost what it had and leads all the same (KIP-966), a vote that a power cut takes back, and their like.
+Seeds are tried one after the other until one of them complains; the nodes without the fault pass them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import Offset
+from penstock.handlers import follower_fetch
+from penstock.metadata import replay
+from penstock.metadata.controller import brokers
+from penstock.metadata.controller.elections import PartitionEdit
+from penstock.raft.follower import Follower
+from penstock.raft.prospective import Prospective
+from penstock.raft.replicas import Replicas as Quorum
+from penstock.raft.resigned import Resigned
+from penstock.raft.role import Role
+from penstock.raft.unattached import Unattached
+from penstock.raft.voters import ReplicaKey
+from penstock.replica.data_path import DataPath
+from penstock.replica.follower_syncs import FollowerSyncs
+from penstock.replica.following import Following
+from penstock.replica.in_sync import InSync
+from penstock.replica.partition import Partition
+from penstock.server import promise_file
+from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
+from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.history import Survives
+from penstock.sim.producers import ALL, ProducerPlan
+from penstock.sim.run import Failure, Simulation
+from penstock.sim.scenario import Scenario, TopicPlan
+from penstock.sim.world import TRUE
+from penstock.storage import Log
+from penstock.storage.producers import Producers
+from penstock.storage.syncing import FlushWork
+from penstock.vfs import Vfs
+
+SEEDS_MAX = 100
+
+SETTINGS = {
+    "durability.fsync": "alone",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+    "replica.lag.time.max.ms": "1000",
+    "replica.fetch.wait.max.ms": "200",
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+}
+
+BUSY = Scenario(
+    seed=0,
+    steps=0,
+    duration_us=12_000_000,
+    settle_us_max=60_000_000,
+    settings=SETTINGS,
+    topics=(TopicPlan("orders", 2, {}, replication=3),),
+    producers=(
+        ProducerPlan("exact", "orders", ALL, Survives.POWER_CUT, is_idempotent=True, pace_us=40_000),
+        ProducerPlan("durable", "orders", ALL, Survives.POWER_CUT, pace_us=60_000),
+        ProducerPlan("quick", "orders", 1, Survives.NOTHING, pace_us=60_000),
+    ),
+    consumers=(ConsumerPlan("reader", "orders", max_wait_ms=500, pause_us_max=50_000),),
+    crash_us_mean=1_500_000,
+    reset_us_mean=0,
+    cluster=ClusterPlan(
+        nodes=3,
+        clocks=(TRUE, TRUE, TRUE),
+        power_cuts=PowerCuts.FEW,
+        down_us=(10_000, 2_000_000),
+        cut_us_mean=3_000_000,
+        hiccups=0.01,
+    ),
+)
+"""Nodes come and go all the time, and the network is cut as often as not."""
+
+SYNCED = replace(
+    BUSY,
+    settings=SETTINGS | {"durability.fsync": "always"},
+    crash_us_mean=400_000,
+    cluster=replace(BUSY.cluster, power_cuts=PowerCuts.ANY, down_us=(10_000, 200_000), cut_us_mean=0),
+)
+"""Power is cut anywhere, at any time."""
+
+SLOW = replace(
+    BUSY,
+    settings=SETTINGS | {"replica.fetch.max.bytes": "200", "replica.fetch.response.max.bytes": "200"},
+    crash_us_mean=1_000_000,
+    cluster=replace(BUSY.cluster, power_cuts=PowerCuts.NONE, hiccups=0.05),
+)
+"""Who was away takes long to catch up."""
+
+LOST = ("AckedNotLost", "NoChangedRecord", "ProducersRemembered", "HighWatermarkNeverBack", "OrderKept")
+"""What can be broken first when records are lost that must not be: who looks first is a matter of chance."""
+PARTED = (
+    *LOST,
+    "ReplicasAgree",
+    "LogMatchesReads",
+    "NothingUnforeseen",
+    "NoDuplicate",
+    "HighWatermarkHeld",
+    "Progress",
+)
+"""What can be broken when replicas are not the same."""
+
+
+def complaint(scenario: Scenario = BUSY) -> str:
+    """The rule that the first seed that fails says is broken; empty if none does."""
+    for seed in range(SEEDS_MAX):
+        try:
+            Simulation(replace(scenario, seed=seed)).run()
+        except Failure as failure:
+            return failure.reason.partition(":")[0]
+    return ""
+
+
+@pytest.mark.parametrize("scenario", [BUSY, SYNCED], ids=["busy", "synced"])
+def test_nodes_without_a_fault_pass(scenario: Scenario) -> None:
+    outcome = Simulation(scenario).run()
+    assert outcome.processes > 5
+    assert outcome.acked > 20
+
+
+# -- what is acknowledged -----------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_before_the_isr_has_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The high watermark is the leader's own log end."""
+    monkeypatch.setattr(InSync, "committed_end", lambda _, log_end, *__: log_end)
+    assert complaint() in PARTED
+
+
+def test_an_acknowledgement_with_too_few_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`min.insync.replicas` is not looked at."""
+    lead = Partition.lead
+    monkeypatch.setattr(Partition, "lead", lambda partition, placed, _: lead(partition, placed, 1))
+    monkeypatch.setattr(Partition, "require", lambda *_: None)
+    assert complaint() in PARTED
+
+
+def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though everything is to be synced before it is acknowledged."""
+
+    def at_once(_: FollowerSyncs, partitions: Iterable[Partition], then: Callable[[list[Any]], None]) -> None:
+        list(partitions)
+        then([])
+
+    monkeypatch.setattr(FollowerSyncs, "written", at_once)
+    assert complaint(SYNCED) in PARTED
+
+
+def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = DataPath._commit
+
+    def show_all(partition: DataPath, followers: InSync) -> None:
+        commit(partition, followers)
+        partition.high_watermark = max(partition.high_watermark, partition.log.log_end)
+
+    monkeypatch.setattr(DataPath, "_commit", show_all)
+    assert complaint() in PARTED
+
+
+# -- who is in sync, and who may lead -----------------------------------------------------------------------
+
+
+def test_an_isr_that_takes_in_who_has_not_caught_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def may_join(in_sync: InSync, follower: Any, *_: object) -> bool:
+        return in_sync.wish is None and follower.broker_id not in in_sync.committed
+
+    monkeypatch.setattr(InSync, "may_join", may_join)
+    assert complaint(SLOW) in PARTED
+
+
+def test_a_replica_that_lost_what_it_had_and_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an unclean stop it is taken back as if nothing had been (KIP-966)."""
+    monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
+    monkeypatch.setattr(brokers, "_fenced", _fence_and_keep)
+    assert complaint() in PARTED
+
+
+def _fence_and_keep(_: object, broker: Any) -> Iterable[Any]:
+    """The broker is fenced, and stays in the ISRs that it is in."""
+    yield brokers.s.BrokerRegistrationChangeRecord(
+        version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
+    )
+
+
+def test_a_leader_that_was_never_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any replica that is alive may lead."""
+    monkeypatch.setattr(PartitionEdit, "_may_lead", lambda edit, replica: edit.acceptable(replica))
+    assert complaint() in PARTED
+
+
+def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    merge = replay.merge
+
+    def stay(partition: Any, change: Any) -> Any:
+        return replace(merge(partition, change), leader_epoch=partition.leader_epoch)
+
+    monkeypatch.setattr(replay, "merge", stay)
+    assert complaint() in ("OneLeaderPerEpoch", *PARTED)
+
+
+# -- where logs part ----------------------------------------------------------------------------------------
+
+
+def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader does not look at the epoch of what a follower has."""
+    monkeypatch.setattr(follower_fetch, "parted", lambda *_: None)
+    assert complaint() in PARTED
+
+
+def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower hears where the logs part, and keeps what it has."""
+    monkeypatch.setattr(Following, "part", lambda *_: None)
+    assert complaint() in PARTED
+
+
+def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage_replicated = Log.stage_replicated
+    apply = Producers.apply
+
+    def stage_and_forget(log: Log, *data: Any, **how: Any) -> None:
+        monkeypatch.setattr(Producers, "apply", lambda *_: None)
+        try:
+            stage_replicated(log, *data, **how)
+        finally:
+            monkeypatch.setattr(Producers, "apply", apply)
+
+    monkeypatch.setattr(Log, "stage_replicated", stage_and_forget)
+    assert complaint() in (*LOST, "NoDuplicate")
+
+
+# -- the quorum ---------------------------------------------------------------------------------------------
+
+METADATA = ("MetadataIdentical", "OneLeaderPerEpoch", "NodeLives", *PARTED)
+"""What is broken where nodes do not agree on the cluster."""
+
+
+def test_a_vote_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_unsynced(vfs: Vfs, path: str, data: bytes) -> None:
+        file = vfs.open(f"{path}.new", write=True, create=True)
+        file.pwrite([data], 0)
+        file.truncate(len(data))
+        file.close()
+        vfs.rename(f"{path}.new", path)
+
+    monkeypatch.setattr(promise_file, "replace_file", replace_unsynced)
+    assert complaint(SYNCED) in METADATA
+
+
+def test_metadata_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node tells the leader that it has, a power cut takes."""
+    run = FlushWork.run
+
+    def run_unless_metadata(work: FlushWork) -> None:
+        if not any("__cluster_metadata" in segment.ref.path for segment, _ in work.segments):
+            run(work)
+
+    monkeypatch.setattr(FlushWork, "run", run_unless_metadata)
+    assert complaint(SYNCED) in METADATA
+
+
+def test_a_vote_for_a_log_that_lacks_something_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raft 5.4.1: a log that is not up to date gets no vote; here every log seems to be."""
+    for role in (Unattached, Follower, Prospective, Resigned):
+        would_grant = role.would_grant
+
+        def grant_all(
+            role: Role, candidate: ReplicaKey, _: bool, pre_vote: bool, would_grant: Any = would_grant
+        ) -> Any:
+            return would_grant(role, candidate, True, pre_vote)
+
+        monkeypatch.setattr(role, "would_grant", grant_all)
+    assert complaint() in METADATA
+
+
+def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached_by_one(_: Quorum, __: object, local_flushed: Offset) -> Offset:
+        return local_flushed
+
+    monkeypatch.setattr(Quorum, "reached_by_majority", reached_by_one)
+    assert complaint() in METADATA
