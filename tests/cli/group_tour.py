@@ -15,11 +15,11 @@ from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import ask_leader
 from penstock.client.group_offsets import fetch_offsets
-from penstock.client.request import Request
 from penstock.client.settings import parse_servers
 from penstock.records import build_batch
 from penstock.wire import Api, ProducePartition, ProduceRequest, ProduceTopic
 from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
+from penstock.wire.request import Request
 
 WAIT_S = 60
 """Far longer than anything here takes: a client that waits so long waits in vain."""

@@ -1,4 +1,4 @@
-"""`penstock lab segments` and `penstock lab indexes`: what they say is what lies in the directory."""
+"""`penstock lab segments`, `indexes` and `isr`: what they say is what lies in the directory, or what was seen."""
 
 import struct
 from pathlib import Path
@@ -9,6 +9,7 @@ from tests.cli.conftest import Command
 
 from penstock.cli import lab_indexes, lab_segments
 from penstock.cli.lab_indexes import search
+from penstock.cli.lab_isr import PartitionSeen, Step, Story, judge
 
 
 def sizes(directory: Path, ending: str) -> dict[str, int]:
@@ -73,7 +74,7 @@ def test_an_offset_that_is_not_written_is_refused(penstock: Command) -> None:
     assert "999" in outcome.err
 
 
-@pytest.mark.parametrize("lab", ["segments", "indexes"])
+@pytest.mark.parametrize("lab", ["segments", "indexes", "isr"])
 def test_a_directory_with_other_things_is_refused(penstock: Command, tmp_path: Path, lab: str) -> None:
     (tmp_path / "mine").write_text("")
     outcome = penstock("lab", lab, "--keep", tmp_path)
@@ -112,3 +113,35 @@ def test_the_search_ends_at_the_last_entry_that_is_not_above() -> None:
         below = [number for number, (offset, _) in enumerate(entries) if offset <= sought]
         assert found == (below[-1] if below else None)
         assert len(probes) <= len(entries).bit_length()
+
+
+def test_a_broker_that_stops_and_returns_is_seen_to_leave_the_isr_and_to_catch_up(penstock: Command) -> None:
+    outcome = penstock("lab", "isr", "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    told = outcome.json()
+    assert all(each["holds"] for each in told["claims"])
+    before, without, written, back = told["steps"]
+    stopped = told["stopped"]
+    assert [each["isr"] for each in before["partitions"]] == [[1, 2, 3]] * 3
+    assert all(stopped not in each["isr"] and len(each["isr"]) == 2 for each in without["partitions"])
+    assert sum(each["highWatermark"] for each in written["partitions"]) == 600
+    assert all(str(stopped) not in each["logEnds"] for each in written["partitions"])
+    for each in back["partitions"]:
+        assert each["isr"] == [1, 2, 3]
+        assert set(each["logEnds"].values()) == {each["highWatermark"]}
+
+
+def test_what_was_not_seen_fails_the_lab_of_replicas() -> None:
+    """Each claim is about what was seen: with one broker fewer in sync at the end, it does not hold."""
+    seen = [PartitionSeen(0, 1, 0, [1, 2, 3], [1, 2, 3], 300, {"1": 300, "2": 300, "3": 300})]
+    without = [PartitionSeen(0, 2, 1, [1, 2, 3], [2, 3], 300, {"2": 300, "3": 300})]
+    written = [PartitionSeen(0, 2, 1, [1, 2, 3], [2, 3], 600, {"2": 600, "3": 600})]
+    back = [PartitionSeen(0, 2, 1, [1, 2, 3], [1, 2, 3], 600, {"1": 600, "2": 600, "3": 600})]
+    story = Story(1, Step("a", seen), Step("b", without), Step("c", written), Step("d", back), 0.1, 0.1)
+    assert all(each.holds for each in judge(story))
+    lame = story._replace(back=Step("d", written))
+    assert [each.holds for each in judge(lame)] == [True, True, True, True, False, True]
+    lost = story._replace(back=Step("d", [back[0]._replace(log_ends={"1": 599, "2": 600, "3": 600})]))
+    assert not judge(lost)[-1].holds
+    stuck = story._replace(without=Step("b", seen))
+    assert [each.holds for each in judge(stuck)][1:3] == [False, False]

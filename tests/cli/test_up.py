@@ -24,6 +24,7 @@ from penstock.cli.up import VALUED, Flags, plain_flags
         (["--data", "--kafka"], Flags(data="--kafka")),
         (["--data", "a", "--data", "b"], Flags(data="b")),
         (["--help"], None),
+        (["--brokers", "3"], None),
         (["--data"], None),
         (["--set"], None),
         (["--nonsense", "x"], None),
@@ -41,7 +42,11 @@ def test_plain_flags_are_read_at_once_and_the_rest_is_left_to_the_parser(
 def test_the_parser_knows_the_same_flags() -> None:
     command = typer.main.get_command(app).commands["up"]  # type: ignore[attr-defined]
     known = {name for each in command.params for name in each.opts}
-    assert known - {"--help"} == {*VALUED, "--set", "--verbose"}
+    assert known - {"--help", "--brokers"} == {
+        *VALUED,
+        "--set",
+        "--verbose",
+    }  # those two are the parser's alone
 
 
 def test_a_plain_start_loads_neither_the_parser_nor_what_only_others_need(tmp_path: Path) -> None:

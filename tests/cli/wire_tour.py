@@ -57,6 +57,9 @@ def topics(shell: Shell) -> None:
     assert described["configs"]["retention.ms"] == "86400000"
     assert [each["endOffset"] for each in described["partitionList"]] == [0, 0, 0, 0, 2]
     assert all(each["leader"] is not None and each["isr"] for each in described["partitionList"])
+    replica = described["partitionList"][4]["replicaList"]
+    leader = described["partitionList"][4]["leader"]
+    assert replica == [{"broker": leader, "inSync": True, "logEnd": 2, "lag": 0}]
     assert "tour-a: 5 partitions, replication factor 1, id " in shell("topics", "describe", "tour-a")
     absent = shell.try_("topics", "describe", "tour-a", "tour-nope")
     assert absent.code == 2

@@ -18,7 +18,6 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import ConnectionLost, Unreachable
-from penstock.client.request import Request
 from penstock.client.settings import Address
 from penstock.handlers.shapes import shapes
 from penstock.records import RecordBatch, iter_batches
@@ -39,6 +38,7 @@ from penstock.wire import (
     response_frame,
     write_response,
 )
+from penstock.wire.request import Request
 
 T = TypeVar("T")
 

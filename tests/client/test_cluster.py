@@ -8,9 +8,9 @@ from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused, Unreachable, refused
 from penstock.client.offsets import EARLIEST, LATEST, list_offsets
-from penstock.client.request import through_kio
 from penstock.client.settings import Address, ClientSettings, parse_servers
 from penstock.wire import Api, CurrentLeader, NodeEndpoint
+from penstock.wire.request import through_kio
 
 ORDERS = TopicPartition("orders", 0)
 

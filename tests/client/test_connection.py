@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from tests.client.fake import feed
 
 from penstock.base.errors import ErrorCode
-from penstock.client import connection
+from penstock.client import connection, spares
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
-from penstock.client.request import Request, through_kio
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
@@ -23,6 +22,7 @@ from penstock.wire import (
     read_request,
     response_frame,
 )
+from penstock.wire.request import Request, through_kio
 
 SERVED = {
     Api.API_VERSIONS: VersionRange(0, 4),
@@ -114,6 +114,7 @@ def test_answers_that_are_kept_stay_what_they_were_whatever_comes_after(
         patch.object(connection, "BUFFER_BYTES", limits[0]),
         patch.object(connection, "COPIED_BYTES", min(limits[1], limits[0])),
         patch.object(connection, "BELIEVED_BYTES", limits[2]),
+        patch.object(spares, "SPARE_BYTES_MIN", 0),
     ):
         conversation = ready()
         kept: Request[memoryview] = Request(Api.METADATA, 0, 12, lambda _: b"", lambda body, _: body)
@@ -127,6 +128,21 @@ def test_answers_that_are_kept_stay_what_they_were_whatever_comes_after(
             feed(conversation, stream[:cut])
             stream = stream[cut:]
     assert [bytes(call.result()) for call in calls] == bodies
+
+
+def test_large_answers_that_are_let_go_come_into_memory_that_was_there_before() -> None:
+    conversation = ready(1 << 24)
+    kept: Request[memoryview] = Request(Api.METADATA, 0, 12, lambda _: b"", lambda body, _: body)
+    buffers = []
+    for number in range(8):
+        call = conversation.send(kept)
+        body = bytes([number]) * (connection.BELIEVED_BYTES + number)
+        feed(conversation, response_frame(Api.METADATA, 9, call.correlation_id, body))
+        answer = call.result()
+        assert answer == body
+        buffers.append(answer.obj)  # which is not looking at it
+        del answer, call
+    assert len({id(each) for each in buffers}) <= spares.COUNT_MAX + 1
 
 
 def test_answers_byte_by_byte() -> None:

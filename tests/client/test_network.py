@@ -14,10 +14,10 @@ from penstock.client.consumer import Consumer
 from penstock.client.errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from penstock.client.network import SocketLink, SocketNetwork
 from penstock.client.producer import Producer, ProducerSettings
-from penstock.client.request import through_kio
 from penstock.client.settings import Address, ClientSettings, SystemClock
 from penstock.testing import Broker
 from penstock.wire import Api
+from penstock.wire.request import through_kio
 
 QUICK = ClientSettings(connect_timeout_ms=200, request_timeout_ms=200)
 PATIENT = ClientSettings()

@@ -109,6 +109,10 @@ def topics_describe(
 ) -> None:
     """Show partitions, leaders, replicas and offsets of topics, and settings that are not the default.
 
+    The high watermark is as far as consumers read. How far each follower is behind the leader's log end, it is asked
+    itself: 3:117 is replica 3, which lacks 117 records, 3:? one that does not answer. Eligible replicas (KIP-966) are
+    those that may lead although they are not in sync.
+
     \b
     penstock topics describe orders
     """

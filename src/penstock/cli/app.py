@@ -9,11 +9,14 @@ import typer
 
 from penstock.cli.admin_commands import configs, topics
 from penstock.cli.archive_commands import archive, audit, replay
+from penstock.cli.cluster_commands import BROKERS_MAX, cluster
 from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
-from penstock.cli.lab_commands import indexes_command, segments_command
+from penstock.cli.lab_commands import indexes_command, isr_command, segments_command
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from penstock.cli.pipeline_commands import pipeline
+from penstock.cli.quorum_commands import quorum
+from penstock.cli.reassign_commands import reassign
 from penstock.cli.simulating import sim
 from penstock.cli.transfer import export_command, import_command
 
@@ -45,13 +48,16 @@ lab = typer.Typer(
     \b
     penstock lab segments   how segment.bytes cuts a log into files
     penstock lab indexes    an offset looked up step by step; indexes spoilt and mended
+    penstock lab isr        a broker stops and returns; who is in sync meanwhile
     penstock lab crash      kill a writer in the middle of its work, and see what is left
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.add_typer(cluster, name="cluster")
 app.add_typer(topics, name="topics")
 app.add_typer(configs, name="configs")
+app.add_typer(reassign, name="reassign")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.command("produce")(produce)
@@ -60,10 +66,12 @@ app.add_typer(pipeline, name="pipeline")
 app.command("archive")(archive)
 app.command("audit")(audit)
 app.command("replay")(replay)
+app.add_typer(quorum, name="quorum")
 app.add_typer(log, name="log")
 app.add_typer(lab, name="lab")
 lab.command("segments")(segments_command)
 lab.command("indexes")(indexes_command)
+lab.command("isr")(isr_command)
 app.add_typer(sim, name="sim")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
@@ -102,6 +110,14 @@ def up_command(
             help="Where Kafka clients connect; port 0 is any free one, no host is all interfaces.  [127.0.0.1:9092]",
         ),
     ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            "--controller",
+            metavar="HOST:PORT",
+            help="Where the other nodes of a cluster reach this one's controller.  [nowhere: a node alone]",
+        ),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(
@@ -127,6 +143,15 @@ def up_command(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting by Kafka's name; as often as you like."),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more than usual.")] = False,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            "--brokers",
+            min=1,
+            max=BROKERS_MAX,
+            help="So many nodes, each a process: a cluster on this machine.",
+        ),
+    ] = None,
 ) -> None:
     """Start a node that Kafka clients, JSON over HTTP and the line protocol reach.
 
@@ -137,6 +162,10 @@ def up_command(
     Settings have Kafka's names. They come from the file of --config, from the environment (log.retention.ms is
     PENSTOCK_LOG_RETENTION_MS) and from --set, each stronger than the one before.
 
+    A node is a cluster by itself, unless its settings name others: process.roles, controller.quorum.voters or
+    controller.quorum.bootstrap.servers, and a listener for the controllers. docs/cluster.md has the files for three
+    machines. --brokers runs a whole cluster here.
+
     The exit code is 0 after a clean stop, 1 after a failure, 2 if the node could not start.
 
     \b
@@ -144,10 +173,17 @@ def up_command(
     penstock up --data /var/lib/penstock --kafka :9092
     penstock up --kafka 127.0.0.1:0 --set num.partitions=1 --set log.retention.hours=24
     penstock up --config server.properties
+    penstock up --config node.toml --controller :9093
+    penstock up --brokers 4
     """
+    if brokers is not None:
+        from penstock.cli.cluster_up import up_brokers
+
+        places = {"--kafka": kafka, "--controller": controller, "--http": http, "--line": line}
+        raise typer.Exit(up_brokers(brokers, data, places, config, settings or []))
     from penstock.cli.up import Flags, up
 
-    raise typer.Exit(up(Flags(data, kafka, http, line, config, settings or [], verbose)))
+    raise typer.Exit(up(Flags(data, kafka, controller, http, line, config, settings or [], verbose)))
 
 
 @app.command("demo")

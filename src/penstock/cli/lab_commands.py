@@ -1,4 +1,4 @@
-"""`penstock lab segments` and `indexes`: their options and help. What they run is imported when they run."""
+"""`penstock lab segments`, `indexes` and `isr`: their options and help. What they run is imported when they run."""
 # ruff: noqa: PLC0415  # that is the point
 
 from pathlib import Path
@@ -52,3 +52,18 @@ def indexes_command(
     from penstock.cli.lab_indexes import run_lab
 
     raise typer.Exit(run_lab(keep, offset, as_json=as_json))
+
+
+def isr_command(keep: Keep = None, as_json: Json = False) -> None:
+    """See replicas fall out of sync and catch up: three brokers, one of which stops while the others are written to.
+
+    The brokers are processes on free ports. At each step the cluster is asked who leads, who is in sync and how far
+    each replica is. The exit code is 1 if that does not show what the lab says of it.
+
+    \b
+    penstock lab isr
+    penstock lab isr --keep ./lab
+    """
+    from penstock.cli.lab_isr import run_lab
+
+    raise typer.Exit(run_lab(keep, as_json=as_json))

@@ -109,11 +109,11 @@ def tell(*lines: str) -> None:
         print(printable(line) if line else "")
 
 
-def verdict(claims: list[Claim]) -> int:
+def verdict(claims: list[Claim], complaint: str = "the files do not bear this out") -> int:
     """The exit code, and a complaint for each claim that does not hold."""
     failed = [each for each in claims if not each.holds]
     for each in failed:
-        complain(f"the files do not bear this out: {each.claim}")
+        complain(f"{complaint}: {each.claim}")
     return EXIT_WRONG if failed else 0
 
 

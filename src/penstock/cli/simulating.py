@@ -8,11 +8,12 @@ from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json_line
 
 sim = typer.Typer(
-    help="""Run the node on simulated time, network and disk, and check what its clients see.
+    help="""Run a cluster, or a node, on simulated time, network and disks, and check what its clients see.
 
     \b
-    penstock sim run --seeds 1..100      play a hundred seeds
-    penstock sim run --seed 7 --trace    see one of them, line by line
+    penstock sim run --seeds 1..100                  play a hundred seeds: three nodes, a minute each
+    penstock sim run --seed 7 --minutes 10           ten minutes of one of them
+    penstock sim run --seed 7 --trace                see it, line by line
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -26,29 +27,46 @@ def run_command(
         str | None,
         typer.Option("--seeds", metavar="A..B", help="Play these, both included; unless told, 1..20."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="M",
+            min=0.01,
+            help="Virtual time before everyone is told to finish; unless told, 1.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", metavar="N", min=1, max=9, help="Nodes of the cluster; unless told, 3."),
+    ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", metavar="N", min=1, help="Events before everyone is told to finish."),
+        typer.Option(
+            "--steps", metavar="N", min=1, help="For one node: events before everyone is told to finish."
+        ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each seed.")] = False,
 ) -> None:
-    """Play seeds: clients produce and consume while the node crashes and comes back.
+    """Play seeds: clients produce and consume while nodes crash and come back, and the network is cut.
 
-    Everything about a run follows from its seed: settings, topics, clients, crashes, delays. The code of the node
-    is the one that `penstock up` runs. The exit code is 1 if a run breaks a rule; what it says names the rule, and
-    the command that shows it again.
+    Everything about a run follows from its seed and the number of nodes: settings, topics, clients, crashes, delays.
+    The code of the nodes is the one that `penstock up` runs. The exit code is 1 if a run breaks a rule; what it says
+    names the rule, and the command that shows it again.
 
     \b
     penstock sim run --seeds 1..500
+    penstock sim run --seed 42 --minutes 10 --nodes 5
     penstock sim run --seed 42 --steps 2000 --trace
     """
-    from penstock.sim.play import play  # noqa: PLC0415
+    from penstock.sim.play import play, play_cluster  # noqa: PLC0415
 
     chosen = _seeds(seed, seeds)
+    is_alone = _is_alone(steps, minutes, nodes)
     failed = 0
     for each in chosen:
-        result = play(each, steps)
+        result = play(each, steps) if is_alone else play_cluster(each, minutes or 1.0, nodes or 3)
         if trace:
             print("\n".join(result.trace))
         if as_json:
@@ -61,6 +79,15 @@ def run_command(
     if len(chosen) > 1 and not as_json:
         print(f"{len(chosen) - failed} of {len(chosen)} seeds went well")
     raise typer.Exit(EXIT_WRONG if failed else 0)
+
+
+def _is_alone(steps: int | None, minutes: float | None, nodes: int | None) -> bool:
+    """Whether one node is meant, and not a cluster."""
+    if steps is not None and (minutes is not None or nodes not in (None, 1)):
+        raise Refused("--steps is for one node, expected neither --minutes nor --nodes beside it")
+    if nodes == 1 and minutes is not None:
+        raise Refused("--minutes is for clusters, expected --steps beside --nodes 1")
+    return steps is not None or nodes == 1
 
 
 def _seeds(seed: int | None, text: str | None) -> range:

@@ -13,10 +13,13 @@ from penstock.client import admin
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError, refused
 from penstock.client.offsets import EARLIEST, LATEST, list_offsets
-from penstock.client.topology import TopicInfo
+from penstock.client.replicas import Eligible, eligible_replicas, log_ends
+from penstock.client.topology import PartitionInfo, TopicInfo
 
 OFFSETS_WAIT_MS = 5_000
-"""How long `describe` waits for a leader to tell its offsets, before it shows a dash."""
+"""How long `describe` waits for a broker to tell its offsets, before it shows a dash."""
+
+NOBODY = Eligible((), ())
 
 
 def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as_json: bool) -> int:
@@ -113,20 +116,52 @@ def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
         if each.source is not admin.ConfigSource.DEFAULT
     }
     starts, ends = (_offsets(cluster, topic, time) for time in (EARLIEST, LATEST))
-    rows = [
-        {
-            "partition": each.partition,
-            "leader": each.leader if each.leader >= 0 else None,
-            "leaderEpoch": each.leader_epoch if each.leader_epoch >= 0 else None,
-            "replicas": list(each.replicas),
-            "isr": list(each.isr),
-            "offline": list(each.offline),
-            "startOffset": starts.get(each.partition),
-            "endOffset": ends.get(each.partition),
+    names = {number: TopicPartition(topic.name, number) for number in topic.partitions}
+    eligible = eligible_replicas(cluster, [topic.name])
+    log_end_of = log_ends(
+        cluster, {names[number]: each.replicas for number, each in topic.partitions.items()}, OFFSETS_WAIT_MS
+    )
+    rows = []
+    for number, each in topic.partitions.items():
+        told = {
+            node_id: log_end_of[names[number], node_id]
+            for node_id in each.replicas
+            if (names[number], node_id) in log_end_of
         }
-        for each in topic.partitions.values()
-    ]
+        rows.append(
+            {
+                "partition": number,
+                "leader": each.leader if each.leader >= 0 else None,
+                "leaderEpoch": each.leader_epoch if each.leader_epoch >= 0 else None,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "eligible": list(eligible.get(names[number], NOBODY).replicas),
+                "lastKnownEligible": list(eligible.get(names[number], NOBODY).last_known),
+                "offline": list(each.offline),
+                "startOffset": starts.get(number),
+                "endOffset": ends.get(number),
+                "replicaList": _replicas(each, told),
+            }
+        )
     return {**_summary(topic), "configs": configs, "partitionList": rows}
+
+
+def _replicas(partition: PartitionInfo, log_end_of: dict[int, int]) -> list[dict[str, Any]]:
+    """How far each replica is, and how far behind the leader's log end; None where it does not say."""
+    leaders = log_end_of.get(partition.leader)
+    return [
+        {
+            "broker": node_id,
+            "inSync": node_id in partition.isr,
+            "logEnd": log_end_of.get(node_id),
+            "lag": (
+                max(leaders - log_end_of[node_id], 0)
+                if leaders is not None and node_id in log_end_of
+                else None
+            ),
+        }
+        for node_id in partition.replicas
+    ]
 
 
 def _offsets(cluster: Cluster, topic: TopicInfo, time: int) -> dict[int, int]:
@@ -148,22 +183,30 @@ def _print(document: dict[str, Any]) -> None:
     title = f"{document['name']}: {partitions}, replication factor {document['replicationFactor']}"
     if document["topicId"] is not None:
         title += f", id {document['topicId']}"
-    columns = ("partition", "leader", "epoch", "replicas", "isr", "start", "end")
-    rows = [
-        (
-            each["partition"],
-            each["leader"],
-            each["leaderEpoch"],
-            _nodes(each["replicas"]),
-            _nodes(each["isr"]),
-            each["startOffset"],
-            each["endOffset"],
-        )
-        for each in document["partitionList"]
-    ]
+    has_eligible = any(each["eligible"] for each in document["partitionList"])
+    columns = ["partition", "leader", "epoch", "replicas", "isr"]
+    columns += ["eligible"] * has_eligible + ["start", "high watermark", "log end", "behind"]
+    rows = []
+    for each in document["partitionList"]:
+        row = [each["partition"], each["leader"], each["leaderEpoch"]]
+        row += [_nodes(each["replicas"]), _nodes(each["isr"])]
+        row += [_nodes(each["eligible"])] * has_eligible
+        row += [each["startOffset"], each["endOffset"], _leaders_end(each), _behind(each)]
+        rows.append(row)
     print_table(columns, rows, title=title)
     for name, value in document["configs"].items():
         print(f"{name}={value}")
+
+
+def _leaders_end(partition: dict[str, Any]) -> int | None:
+    ends = {each["broker"]: each["logEnd"] for each in partition["replicaList"]}
+    return ends.get(partition["leader"])
+
+
+def _behind(partition: dict[str, Any]) -> str:
+    """How many records each follower lacks, such as `2:0 3:117`; a question mark for one that does not say."""
+    followers = [each for each in partition["replicaList"] if each["broker"] != partition["leader"]]
+    return " ".join(f"{each['broker']}:{'?' if each['lag'] is None else each['lag']}" for each in followers)
 
 
 def _nodes(ids: list[int]) -> str:

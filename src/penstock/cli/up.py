@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 class Flags:
     data: str | None = None
     kafka: str | None = None
+    controller: str | None = None
     http: str | None = None
     line: str | None = None
     config: str | None = None
@@ -25,6 +26,7 @@ class Flags:
 VALUED = {
     "--data": "data",
     "--kafka": "kafka",
+    "--controller": "controller",
     "--http": "http",
     "--line": "line",
     "--config": "config",
@@ -67,6 +69,7 @@ def up(flags: Flags) -> int:
         node = load(
             data=flags.data,
             kafka=flags.kafka,
+            controller=flags.controller,
             http=flags.http,
             line=flags.line,
             file=flags.config,

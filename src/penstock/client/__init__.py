@@ -11,5 +11,6 @@ a producer or a consumer has requests at each. Works with Apache Kafka as with P
     topology     what Metadata tells                  consumer       fetch, decode, follow leaders
     coordinators whom to ask about a group, an id     groups         listed, described, deleted
     transactions listed, described, ended             group_offsets  what groups have committed, and their lag
-    transactional opened by a producer, ended by any
+    transactional opened by a producer, ended by any  reassignments  partitions that move to other brokers
+    replicas     how far each of a partition's is
 """

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
 from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .errors import RETRIABLE, BrokerRefused, refused
-from .request import Request, through_kio
 from .topology import TopicInfo
 
 BROKER_DEFAULT: Final = -1

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.wire import Api, CurrentLeader, NodeEndpoint
+from penstock.wire.request import Request, through_kio
 
 from .errors import (
     NETWORK_ERRORS,
@@ -25,7 +26,6 @@ from .errors import (
     refused,
 )
 from .network import Link, Network, SocketNetwork
-from .request import Request, through_kio
 from .settings import Address, ClientSettings, Clock, SystemClock, listing
 from .topology import NO_NODE, BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo, read_metadata
 

@@ -27,9 +27,10 @@ from penstock.wire import (
     read_response,
     request_frame,
 )
+from penstock.wire.request import Request, through_kio
 
 from .errors import NotServed, refused
-from .request import Request, through_kio
+from .spares import Spares
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Conversation:
         self._outgoing: list[bytes] = []
         self._pending: deque[Call[Any]] = deque()
         self._buffer = bytearray(BUFFER_BYTES)
+        self._spares = Spares()
         self._filled = 0
         self._wanted = _LENGTH_BYTES
         """Bytes at which the first frame in the buffer is whole, or its length is known."""
@@ -138,7 +140,7 @@ class Conversation:
         """Where to receive into; tell `received` how much came."""
         if self._filled == len(self._buffer):
             # The length of a frame is believed a little at a time.
-            grown = bytearray(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
+            grown = self._spares.take_or_make(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
             grown[: self._filled] = self._buffer
             self._buffer = grown
         return memoryview(self._buffer)[self._filled :]
@@ -156,7 +158,9 @@ class Conversation:
         rest = whole[rest_at:]
         if not is_copied or wanted > len(self._buffer):
             # The replies keep slices of the old one.
-            self._buffer = bytearray(max(BUFFER_BYTES, len(rest), min(wanted, BELIEVED_BYTES)))
+            old, size = self._buffer, max(BUFFER_BYTES, len(rest), min(wanted, BELIEVED_BYTES))
+            self._buffer = self._spares.take_or_make(size)
+            self._spares.keep(old)
         self._buffer[: len(rest)] = rest
         self._filled, self._wanted = len(rest), wanted or _LENGTH_BYTES
         answered = [self._answer(frame) for frame in frames]

@@ -22,6 +22,7 @@ from penstock.records import CorruptBatch, Record
 from penstock.wire import Api, FetchPartition, FetchRequest, FetchResult, FetchTopic, NodeEndpoint
 from penstock.wire.fetch import CONSUMER, NO_EPOCH, TOPIC_IDS, VERSION_MAX, VERSION_MIN
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
+from penstock.wire.request import Request
 
 from .cluster import Cluster
 from .connection import Call
@@ -29,7 +30,6 @@ from .decoding import decode
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, OffsetGone, TimedOut, refused
 from .network import Link
 from .offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
-from .request import Request
 from .topology import TopicKeys
 
 REFRESH_MS = 5_000

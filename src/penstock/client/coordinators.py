@@ -12,10 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Backoff, Cluster
 from .errors import NETWORK_ERRORS, RETRIABLE, no_partition, refused
-from .request import Request, through_kio
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from penstock.wire import Api
+from penstock.wire.request import through_kio
 
 from .cluster import Cluster
 from .coordinators import AGAIN, Kind, ask_coordinator
 from .errors import BrokerRefused, ClientError, refused
 from .offsets import LATEST, list_offsets
-from .request import through_kio
 
 NAMES_MAX = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; after it they go by their ids, and then a

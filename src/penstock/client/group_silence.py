@@ -13,10 +13,10 @@ from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.coordinator.transactions.requests import GROUP_TOPIC
 from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .coordinators import AGAIN
-from .request import Request, through_kio
 
 
 class Silence(NamedTuple):

@@ -16,11 +16,11 @@ from penstock.coordinator.groups.consumer_protocol import (
 )
 from penstock.records.structs import CorruptStruct
 from penstock.wire import Api
+from penstock.wire.request import through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_brokers, ask_coordinator
 from .errors import BrokerRefused, NotServed, refused
-from .request import through_kio
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD, EMPTY = "Dead", "Empty"

@@ -4,11 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.wire import Api
+from penstock.wire.request import through_kio
 
 from .batches import ProducerIdentity
 from .cluster import Cluster
 from .errors import RETRIABLE, refused
-from .request import through_kio
 
 INT32_MAX = 2**31 - 1
 

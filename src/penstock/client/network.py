@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from penstock.base.errors import KafkaError
+from penstock.wire.request import Request
 
 from .connection import Call, Conversation
 from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
-from .request import Request
 from .settings import Address, ClientSettings, Clock
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class SocketNetwork:
         return SocketLink(address, self._settings, self._clock)
 
     def wait(self, links: Sequence[Link], timeout_ms: float) -> list[Link]:
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # which asks nothing of the kernel before it waits
             for link in links:
                 assert isinstance(link, SocketLink)
                 selector.register(link.socket, selectors.EVENT_READ, link)

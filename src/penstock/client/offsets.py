@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, no_partition, refused
-from .request import Request, through_kio
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -22,6 +22,7 @@ from penstock.records import Codec
 from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
 from penstock.wire.produce import TOPIC_IDS, VERSION_MAX, VERSION_MIN
 from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
+from penstock.wire.request import Request
 
 from .batches import Batch, Headers, PartitionQueue, ProducedRecord, ProducerIdentity
 from .cluster import Cluster
@@ -30,7 +31,6 @@ from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, no_partiti
 from .identity import init_producer_id
 from .network import Link
 from .partitioner import StickyPartitioner, partition_of_key
-from .request import Request
 from .topology import TopicInfo, TopicKeys
 
 ACKS_ALL = -1

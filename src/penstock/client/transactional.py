@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.wire import Api, write_request
+from penstock.wire.request import Request, shapes, through_kio
 
 from .batches import ProducerIdentity
 from .cluster import Cluster
@@ -33,7 +34,6 @@ from .connection import Call
 from .coordinators import AGAIN, Kind, ask_coordinator, find_coordinator
 from .errors import NETWORK_ERRORS, ClientError, NotServed, refused
 from .network import Link
-from .request import Request, shapes, through_kio
 from .transactions import Transaction, read_described
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.wire import Api
+from penstock.wire.request import through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_coordinator
 from .errors import refused
-from .request import through_kio
 from .transactional import OpenTransaction
 
 COMMIT_ADDS_GROUP: Final = 5

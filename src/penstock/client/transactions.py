@@ -19,11 +19,11 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
 from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
+from penstock.wire.request import Request, shapes, through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_brokers, ask_coordinator, ask_leader
 from .errors import BrokerRefused, refused
-from .request import Request, shapes, through_kio
 
 ANY_AGE = -1
 OPEN = ("Ongoing", "PrepareEpochFence")

@@ -1,0 +1,129 @@
+"""How a local cluster is: which nodes run, who leads what, and what has too few replicas in sync."""
+
+from typing import Any, Final, NamedTuple
+
+from penstock.base.errors import KafkaError
+from penstock.cli.cluster_nodes import HOST, Layout, Node, running_nodes
+from penstock.cli.output import print_table
+from penstock.client.cluster import Cluster
+from penstock.client.settings import Address, ClientSettings
+from penstock.client.topology import PartitionInfo
+from penstock.wire import Api
+from penstock.wire.request import through_kio
+
+SETTINGS: Final = ClientSettings(request_timeout_ms=2_000, api_timeout_ms=4_000)
+"""The nodes are on this machine: who does not answer soon has stopped, or is about to."""
+
+
+class Told(NamedTuple):
+    """What brokers say of the cluster."""
+
+    alive: frozenset[int]
+    controller: int | None
+    partitions: list[PartitionInfo]
+
+    def leads(self, node_id: int) -> int:
+        return sum(each.leader == node_id for each in self.partitions)
+
+    def has(self, node_id: int) -> int:
+        return sum(node_id in each.replicas for each in self.partitions)
+
+
+def look(layout: Layout) -> dict[str, Any]:
+    """Everything that is to be told, as JSON has it."""
+    running = running_nodes(layout)
+    told = _ask(layout, [each for each in layout.nodes if each.is_broker and each.id in running])
+    partitions = [] if told is None else told.partitions
+    return {
+        "directory": layout.directory,
+        "clusterId": layout.cluster_id,
+        "bootstrap": layout.bootstrap,
+        "controller": None if told is None else told.controller,
+        "partitions": None if told is None else len(partitions),
+        "underReplicated": None if told is None else sum(len(p.isr) < len(p.replicas) for p in partitions),
+        "withoutLeader": None if told is None else sum(p.leader < 0 for p in partitions),
+        "nodes": [_node(layout, each, running.get(each.id), told) for each in layout.nodes],
+    }
+
+
+def _node(layout: Layout, node: Node, pid: int | None, told: Told | None) -> dict[str, Any]:
+    def address(port: int | None) -> str | None:
+        return None if port is None else f"{layout.host or HOST}:{port}"
+
+    state = "down"
+    if pid is not None:
+        is_known = told is not None and node.is_broker
+        state = "runs" if not is_known or told is None else "up" if node.id in told.alive else "fenced"
+    return {
+        "id": node.id,
+        "roles": node.roles,
+        "pid": pid,
+        "kafka": address(node.kafka),
+        "http": address(node.http),
+        "line": address(node.line),
+        "controller": None if node.controller is None else f"{HOST}:{node.controller}",
+        "state": state,
+        "leads": told.leads(node.id) if told is not None and node.is_broker else None,
+        "replicas": told.has(node.id) if told is not None and node.is_broker else None,
+    }
+
+
+def _ask(layout: Layout, brokers: list[Node]) -> Told | None:
+    """None where no broker answers."""
+    servers = [Address(layout.host or HOST, each.kafka) for each in brokers if each.kafka is not None]
+    if not servers:
+        return None
+    try:
+        with Cluster(servers, SETTINGS) as cluster:
+            info = cluster.refresh(None)
+            controller = _quorum_leader(cluster)
+    except KafkaError:
+        return None
+    partitions = [each for topic in info.topics.values() for each in topic.partitions.values()]
+    return Told(frozenset(info.brokers), controller, partitions)
+
+
+def _quorum_leader(cluster: Cluster) -> int | None:
+    """The node that is the active controller; None where nobody is, or it cannot be told."""
+
+    def build(make: Any) -> Any:
+        partition = make.PartitionData(partition_index=0)
+        return make.DescribeQuorumRequest(
+            topics=(make.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),)
+        )
+
+    try:
+        reply = cluster.ask_any(through_kio(Api.DESCRIBE_QUORUM, build))
+    except KafkaError:
+        return None
+    leaders = [each.leader_id for topic in reply.topics for each in topic.partitions]
+    return leaders[0] if leaders and leaders[0] >= 0 else None
+
+
+def show(document: dict[str, Any]) -> None:
+    columns = ("node", "roles", "state", "leads", "replicas", "kafka", "http", "line", "controller", "pid")
+    rows = [
+        (
+            each["id"],
+            each["roles"],
+            each["state"],
+            each["leads"],
+            each["replicas"],
+            *(each[name] for name in ("kafka", "http", "line", "controller", "pid")),
+        )
+        for each in document["nodes"]
+    ]
+    print_table(columns, rows, title=f"cluster {document['clusterId']} in {document['directory']}")
+    print(summary(document))
+
+
+def summary(document: dict[str, Any]) -> str:
+    """One line: the controller, and what is not as it should be."""
+    if document["partitions"] is None:
+        return "No broker answers."
+    controller = document["controller"]
+    words = ["no controller is known" if controller is None else f"controller {controller}"]
+    words.append(f"{document['partitions']} partitions")
+    words.append(f"{document['underReplicated']} under-replicated")
+    words.append(f"{document['withoutLeader']} without leader")
+    return ", ".join(words)

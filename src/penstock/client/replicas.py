@@ -1,0 +1,112 @@
+"""Replicas, looked at one by one: how far each has come, and which may lead although they are not in sync.
+
+How far a replica is, only that replica knows. ListOffsets with the replica id of a debugger is answered by followers
+too, and up to the log end; so it is by Apache Kafka. (DescribeLogDirs tells a lag as well, but behind the high
+watermark that the replica itself knows, and so none of a follower that lies behind.)
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
+
+from .cluster import Cluster
+from .errors import NETWORK_ERRORS, NotServed
+from .offsets import LATEST
+
+DEBUGGER: Final = -2
+"""The replica id that followers answer."""
+
+PAGE_PARTITIONS: Final = 2000
+"""Of a page of topics: as many as Kafka gives by default."""
+
+
+class Eligible(NamedTuple):
+    """Who may lead when nobody is in sync (KIP-966)."""
+
+    replicas: tuple[int, ...]
+    last_known: tuple[int, ...]
+
+
+def log_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int]], timeout_ms: float
+) -> dict[tuple[TopicPartition, int], Offset]:
+    """The log end of each replica, by partition and broker; those that do not tell in time are left out."""
+    by_node: dict[int, list[TopicPartition]] = {}
+    for partition, replicas in wanted.items():
+        for node_id in replicas:
+            by_node.setdefault(node_id, []).append(partition)
+    found: dict[tuple[TopicPartition, int], Offset] = {}
+    for node_id, partitions in sorted(by_node.items()):
+        if node_id not in cluster.info.brokers:
+            continue  # it is away
+        try:
+            reply = cluster.link(node_id).ask(_latest(partitions, timeout_ms), timeout_ms)
+        except NETWORK_ERRORS:
+            continue
+        for topic in reply.topics:
+            for each in topic.partitions:
+                if not int(each.error_code):
+                    found[TopicPartition(topic.name, each.partition_index), node_id] = each.offset
+    return found
+
+
+def _latest(partitions: Sequence[TopicPartition], timeout_ms: float) -> Request[Any]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        by_topic.setdefault(topic, []).append(number)
+
+    def build(make: Any) -> Any:
+        return make.ListOffsetsRequest(
+            replica_id=DEBUGGER,
+            isolation_level=0,
+            timeout=timedelta(milliseconds=timeout_ms),
+            topics=tuple(
+                make.ListOffsetsTopic(
+                    name=topic,
+                    partitions=tuple(
+                        make.ListOffsetsPartition(
+                            partition_index=number, current_leader_epoch=-1, timestamp=LATEST
+                        )
+                        for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic.items()
+            ),
+        )
+
+    return through_kio(Api.LIST_OFFSETS, build, version_min=2)
+
+
+def eligible_replicas(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, Eligible]:
+    """Of each partition; of none where the brokers are older than Kafka 3.8, and do not know."""
+    found: dict[TopicPartition, Eligible] = {}
+    cursor: tuple[str, int] | None = None
+    while True:
+        try:
+            reply = cluster.ask_any(_page(topics, cursor))
+        except NotServed:
+            return {}
+        for topic in reply.topics:
+            for each in topic.partitions:
+                found[TopicPartition(topic.name, each.partition_index)] = Eligible(
+                    tuple(each.eligible_leader_replicas or ()), tuple(each.last_known_elr or ())
+                )
+        if reply.next_cursor is None:
+            return found
+        cursor = (reply.next_cursor.topic_name, reply.next_cursor.partition_index)
+
+
+def _page(topics: Sequence[str], cursor: tuple[str, int] | None) -> Request[Any]:
+    def build(make: Any) -> Any:
+        start = None if cursor is None else make.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+        return make.DescribeTopicPartitionsRequest(
+            topics=tuple(make.TopicRequest(name=name) for name in sorted(topics)),
+            response_partition_limit=PAGE_PARTITIONS,
+            cursor=start,
+        )
+
+    return through_kio(Api.DESCRIBE_TOPIC_PARTITIONS, build)

@@ -1,0 +1,142 @@
+"""`penstock reassign` on brokers of Penstock's: one alone, and three among which partitions move."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli import reassign_tour
+from tests.cli.conftest import Command
+from tests.cli.wire_tour import Shell
+
+from penstock.base.ids import TopicPartition
+from penstock.client.cluster import Cluster as Client
+from penstock.client.reassignments import alter_reassignments
+from penstock.client.settings import parse_servers
+from penstock.testing import Broker, Cluster
+
+
+def test_the_tour_of_a_broker_alone(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with Broker() as broker:
+        reassign_tour.alone(Shell(penstock, broker.bootstrap, monkeypatch), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings={"auto.create.topics.enable": False}) as running:
+        yield running
+        for each in running.brokers:
+            each.kill()  # nothing is to be kept
+
+
+@pytest.fixture
+def shell(penstock: Command, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(penstock, cluster.bootstrap, monkeypatch)
+
+
+def described(shell: Shell, topic: str) -> list[dict[str, Any]]:
+    partitions: list[dict[str, Any]] = shell.json("topics", "describe", topic)["topics"][0]["partitionList"]
+    return partitions
+
+
+def test_a_topic_moves_with_its_records_to_the_brokers_that_are_named(shell: Shell, tmp_path: Path) -> None:
+    shell("topics", "create", "moves", "--partitions", 2, "--replication-factor", 2)
+    shell("produce", "moves", stdin=b"one\ntwo\nthree\nfour\n")
+    before = described(shell, "moves")
+    file = tmp_path / "plan.json"
+    shell("reassign", "plan", "moves", "--brokers", "1,2", "--replication-factor", 2)
+    away = before[0]["replicas"][0]
+    stay = [each for each in (1, 2, 3) if each != away]
+    shell("reassign", "plan", "moves", "--brokers", ",".join(map(str, stay)), "--out", file)
+    told = shell.json("reassign", "apply", file, "--throttle", 50_000_000, "--wait")
+    assert told["done"] is True
+    status = shell.json("reassign", "status", file)
+    assert {each["state"] for each in status["partitions"]} == {"done"}
+    after = described(shell, "moves")
+    for each in after:
+        assert sorted(each["replicas"]) == sorted(each["isr"]) == stay
+        assert [replica["lag"] for replica in each["replicaList"]] == [0, 0]
+    assert sorted(shell.lines("consume", "moves")) == ["four", "one", "three", "two"]
+    assert reassign_tour.throttles(shell, stay[0], "moves") == {}
+
+
+def test_a_plan_goes_back_to_how_it_was(shell: Shell, tmp_path: Path) -> None:
+    shell("topics", "create", "returns", "--partitions", 1, "--replication-factor", 1)
+    [before] = described(shell, "returns")
+    target = 1 + before["replicas"][0] % 3
+    file = tmp_path / "plan.json"
+    shell("reassign", "plan", "returns", "--brokers", target, "--out", file)
+    told = shell.json("reassign", "apply", file, "--wait")
+    [there] = described(shell, "returns")
+    assert (there["replicas"], there["leader"]) == ([target], target)
+    back = tmp_path / "back.json"
+    back.write_text(json.dumps(told["before"]))
+    shell("reassign", "apply", back, "--wait")
+    [again] = described(shell, "returns")
+    assert again["replicas"] == before["replicas"]
+
+
+def test_a_move_to_a_broker_that_is_away_is_shown_and_can_be_taken_back(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    shell("topics", "create", "waits", "--partitions", 1, "--replication-factor", 1)
+    [before] = described(shell, "waits")
+    [here] = before["replicas"]
+    away = 1 + here % 3
+    file = tmp_path / "plan.json"
+    row = {"topic": "waits", "partition": 0, "replicas": [away]}
+    file.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    cluster.brokers[away - 1].stop()
+    try:
+        outcome = shell.try_("reassign", "apply", file)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert f"there is no broker {away}; the cluster has" in outcome.err
+        with Client(parse_servers(cluster.bootstrap)) as client:  # who insists on it may have it
+            assert alter_reassignments(client, {TopicPartition("waits", 0): [away]}) == {
+                TopicPartition("waits", 0): None
+            }
+        [moving] = shell.json("reassign", "status")["partitions"]
+        assert (moving["state"], moving["replicas"]) == ("moving", [away])
+        assert (moving["adding"], moving["removing"]) == ([away], [here])
+        assert shell.lines("reassign", "status", file)[1].split() == [
+            "waits-0",
+            "moving",
+            *map(str, (away, away, here)),
+            "-",
+        ]
+        row["replicas"] = [here]
+        file.write_text(json.dumps({"version": 1, "partitions": [row]}))
+        busy = shell.try_("reassign", "apply", file)
+        assert (busy.code, busy.err) == (2, "penstock: waits-0 still moves; --additional moves more beside\n")
+        assert shell.try_("reassign", "status", file).code == 1, "it goes elsewhere than this plan wants"
+        assert shell("reassign", "cancel", "--all") == "1 partition stays where it was: waits-0.\n"
+        assert shell("reassign", "status") == "Nothing moves.\n"
+        [after] = described(shell, "waits")
+        assert (after["replicas"], after["leader"]) == ([here], here)
+    finally:
+        cluster.brokers[away - 1].start()
+
+
+def test_a_move_that_is_held_back_goes_on_when_it_is_let_go(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
+    shell("topics", "create", "heavy", "--partitions", 1, "--replication-factor", 1)
+    line = b"x" * 100_000 + b"\n"
+    shell("produce", "heavy", stdin=line * 60)
+    [before] = described(shell, "heavy")
+    target = 1 + before["replicas"][0] % 3
+    file = tmp_path / "plan.json"
+    shell("reassign", "plan", "heavy", "--brokers", target, "--out", file)
+    shell("reassign", "apply", file, "--throttle", 1000)
+    [held_back] = shell.json("reassign", "status", file)["partitions"]
+    assert held_back["state"] == "moving"
+    assert set(reassign_tour.throttles(shell, target, "heavy").values()) >= {"1000", f"0:{target}"}
+    shell("reassign", "apply", file, "--throttle", 10**9, "--additional", "--wait")
+    [done] = shell.json("reassign", "status", file)["partitions"]
+    assert (done["state"], done["replicas"]) == ("done", [target])
+    [after] = described(shell, "heavy")
+    assert (after["leader"], after["endOffset"]) == (target, 60)
+    assert reassign_tour.throttles(shell, target, "heavy") == {}
