@@ -42,8 +42,24 @@ class LargeNode:
                 world=self.world,
                 metrics=Metrics(),
                 replicas=SimpleNamespace(
-                    partitions=held, by_key=by_key, gone=Traffic(), lane=SyncLane(self.world)
+                    partitions=held,
+                    by_key=by_key,
+                    gone=Traffic(),
+                    lane=SyncLane(self.world),
+                    isr_changes=None,
+                    fetchers=None,
                 ),
+                quorum=SimpleNamespace(
+                    role="leader",
+                    is_leader=True,
+                    leader_id=1,
+                    epoch=1,
+                    high_watermark=10,
+                    end_offset=10,
+                    voters=[1],
+                    elections=1,
+                ),
+                image=SimpleNamespace(brokers={}, topics=_placed(topics, partitions)),
                 groups=SimpleNamespace(shards=_Shards("__consumer_offsets", [shards])),
                 transactions=SimpleNamespace(shards=_Shards("__transaction_state", [])),
                 cluster_id="c",
@@ -58,18 +74,19 @@ class LargeNode:
             size_bytes=200,
             log_start=2,
             log_end=12,
-            written_bytes=200,
-            written_records=10,
         )
         return SimpleNamespace(
             topic=name.topic,
             number=name.partition,
             log=log,
+            bytes_in=200,
+            messages_in=10,
             bytes_out=0,
             messages_out=0,
             waiting=0,
             high_watermark=12,
             in_sync=1,
+            followers=None,
         )
 
     def page(self, *, by_partition: bool = False) -> tuple[Scrape, int]:
@@ -84,6 +101,13 @@ class LargeNode:
             turns += 1
         assert not failures, failures
         return Scrape(pages[0].encoded().decode()), turns
+
+
+def _placed(topics: int, partitions: int) -> dict[str, Any]:
+    """As the image has them, all led by the first of two replicas."""
+    placed = SimpleNamespace(leader=1, replicas=(1, 2), adding=(), removing=())
+    topic = SimpleNamespace(partitions=dict.fromkeys(range(partitions), placed))
+    return {f"topic-{each:05}": topic for each in range(topics)}
 
 
 class _Segments(list[Any]):
@@ -108,7 +132,8 @@ def test_ten_thousand_partitions_are_one_line_a_topic() -> None:
     assert page("penstock_topic_log_segments", topic="topic-00003") == 2000
     assert page("penstock_topic_log_end_offsets", topic="topic-00003") == 12_000
     assert page("penstock_messages_in_total") == 100_000
-    assert turns >= 10_000 // collecting.A_TURN, "clients are served in between"
+    assert page("penstock_cluster_partitions") == 10_000
+    assert turns >= 2 * 10_000 // collecting.A_TURN, "clients are served in between"
 
 
 def test_on_demand_they_are_lines_of_their_own() -> None:

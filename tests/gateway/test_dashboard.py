@@ -102,6 +102,7 @@ def test_the_dashboard_can_be_imported_beside_any_data_source() -> None:
     rows = [each["title"] for each in DASHBOARD["panels"] if each["type"] == "row"]
     assert rows == [
         "Overview",
+        "Cluster",
         "Traffic",
         "Latency by API",
         "Storage and fsync",

@@ -13,12 +13,12 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.client.partitioner import partition_of_key
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.producing import (
-    RECORD_OVERHEAD_BYTES_MAX,
     RECORDS_A_TURN,
     NewRecord,
     Outcome,
     Placed,
 )
+from penstock.gateway.record_checks import RECORD_OVERHEAD_BYTES_MAX
 from penstock.records import BatchBuilder
 from penstock.vfs import MemoryDisk
 from penstock.vfs.faulty import FaultyDisk
@@ -288,9 +288,9 @@ def test_a_full_disk_is_told_and_gone_when_there_is_room_again() -> None:
 def test_too_few_replicas_are_told() -> None:
     desk = Desk()
     desk.produce(partition=0)
-    desk.partition().min_in_sync = 2
+    desk.partition().in_sync = 0
     assert desk.refusal(partition=0) is ErrorCode.NOT_ENOUGH_REPLICAS
     [outcome] = desk.produce_all(NewRecord(TOPIC, None, b"v", partition=0, idempotency_key="i"))
     assert isinstance(outcome, KafkaError)
-    desk.partition().min_in_sync = 1
+    desk.partition().in_sync = 1
     assert desk.produce(partition=0, idempotency_key="i") == (0, 1), "what was refused left no claim"

@@ -5,7 +5,7 @@ by. What only memory has to say is looked at on the loop, at one moment for all 
 (a sealed segment's indexes are on disk alone) is read beside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -237,10 +237,24 @@ def _node(broker: Broker) -> NodeView:
 
 def view_topic(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
     topic = find_topic(context, name)
-    glimpses = list(_glimpse(context, topic, wanted))
-    partitions: list[PartitionView] = yield _beside(
+    numbers = sorted(topic.partitions) if wanted.partition is None else (wanted.partition,)
+    partitions = yield from view_partitions(context, topic, wanted, numbers)
+    return whole_view(context, topic, partitions)
+
+
+def view_partitions(
+    context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]
+) -> Steps[list[PartitionView]]:
+    """Some partitions of a topic, as far as this node has them."""
+    glimpses = list(_glimpse(context, topic, wanted, numbers))
+    views: list[PartitionView] = yield _beside(
         context, lambda: [_view_partition(each, wanted) for each in glimpses]
     )
+    return views
+
+
+def whole_view(context: Context, topic: Topic, partitions: list[PartitionView]) -> TopicView:
+    name = topic.name
     rules = log_settings(name, context.image, context.settings)
     return TopicView(
         name=name,
@@ -281,16 +295,15 @@ class _Glimpse(NamedTuple):
     segments: list[_SegmentGlimpse]
 
 
-def _glimpse(context: Context, topic: Topic, wanted: Wanted) -> Iterator[_Glimpse]:
-    if wanted.partition is not None and wanted.partition not in topic.partitions:
-        raise KafkaError(
-            f"topic {topic.name!r} has no partition {wanted.partition}, only 0 to {len(topic.partitions) - 1}",
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
-    for number, placed in sorted(topic.partitions.items()):
-        if wanted.partition in (None, number):
-            here = context.replicas.partitions.get(TopicPartition(topic.name, number))
-            yield _glimpse_partition(number, placed, here, wanted)
+def _glimpse(context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]) -> Iterator[_Glimpse]:
+    for number in numbers:
+        if number not in topic.partitions:
+            raise KafkaError(
+                f"topic {topic.name!r} has no partition {number}, only 0 to {len(topic.partitions) - 1}",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        here = context.replicas.partitions.get(TopicPartition(topic.name, number))
+        yield _glimpse_partition(number, topic.partitions[number], here, wanted)
 
 
 def _glimpse_partition(number: int, placed: Placement, here: Partition | None, wanted: Wanted) -> _Glimpse:

@@ -12,9 +12,10 @@ from typing import Final
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
 from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
 from penstock.base.world import World
+from penstock.gateway import cluster_page
+from penstock.gateway.asking import others_first
 from penstock.gateway.exposition import Labels, Page, Sample, rendered
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
@@ -39,10 +40,21 @@ A_TURN: Final = 250
 class TopicSums:
     """All partitions of a topic that are here."""
 
-    __slots__ = ("bytes", "end", "partitions", "segments", "start", "traffic", "waiting")
+    __slots__ = (
+        "bytes",
+        "end",
+        "partitions",
+        "segments",
+        "start",
+        "traffic",
+        "under_min_isr",
+        "under_replicated",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.partitions = self.segments = self.bytes = self.start = self.end = self.waiting = 0
+        self.under_replicated = self.under_min_isr = 0
         self.traffic = Traffic()
 
     def add(self, partition: Partition) -> None:
@@ -54,7 +66,12 @@ class TopicSums:
         self.start += log.log_start
         self.end += log.log_end
         self.waiting += partition.waiting
-        self.traffic.add(log.written_bytes, log.written_records, partition.bytes_out, partition.messages_out)
+        if partition.followers is not None:
+            self.under_replicated += partition.is_under_replicated
+            self.under_min_isr += partition.is_under_min_isr
+        self.traffic.add(
+            partition.bytes_in, partition.messages_in, partition.bytes_out, partition.messages_out
+        )
 
 
 def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition: bool) -> Steps[Page]:
@@ -63,9 +80,18 @@ def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition
     partitions = [context.replicas.partitions[name] for name in sorted(context.replicas.partitions)]
     topics = yield from _topics(context.world, partitions)
     lags, lags_left = yield from _lags(context)
+    sums = yield from cluster_page.partition_sums(context, A_TURN)
     _requests(page, context)
     _traffic(page, context, topics)
     _logs(page, context, topics)
+    cluster_page.replication(
+        page,
+        context,
+        sum(each.under_replicated for each in topics.values()),
+        sum(each.under_min_isr for each in topics.values()),
+    )
+    cluster_page.quorum(page, context)
+    cluster_page.cluster(page, context, sums)
     if by_partition:
         yield from _partitions(page, context.world, partitions[:PARTITIONS_MAX])
     _waiting(page, context, topics)
@@ -82,13 +108,6 @@ def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition
         ],
     )
     return page
-
-
-def others_first(world: World) -> Later[None]:
-    """Answered when everybody else has had a turn."""
-    later: Later[None] = Later()
-    world.call_soon(lambda: later.answer(None))
-    return later
 
 
 # -- requests ------------------------------------------------------------------------------------------
@@ -198,8 +217,8 @@ def _traffic(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         whole.add(each.bytes_in, each.messages_in, each.bytes_out, each.messages_out)
     shown = [(labels, sums.traffic) for labels, sums in _shown(topics)]
     for name, what in (
-        ("bytes_in", "Bytes of record batches that were written to logs"),
-        ("messages_in", "Records that were written to logs"),
+        ("bytes_in", "Bytes of record batches that were written to partitions led here"),
+        ("messages_in", "Records that were written to partitions led here"),
         ("bytes_out", "Bytes of record batches that clients were given"),
         ("messages_out", "Records that clients were given"),
     ):
@@ -240,10 +259,13 @@ def _logs(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
 
 _OF_PARTITIONS: Final[dict[str, tuple[Callable[[Partition], int], str]]] = {
     "bytes_in_total": (
-        lambda each: each.log.written_bytes,
-        "Bytes of record batches that were written to a partition.",
+        lambda each: each.bytes_in,
+        "Bytes of record batches that were written to a partition while it was led here.",
     ),
-    "messages_in_total": (lambda each: each.log.written_records, "Records that were written to a partition."),
+    "messages_in_total": (
+        lambda each: each.messages_in,
+        "Records that were written to a partition while it was led here.",
+    ),
     "bytes_out_total": (
         lambda each: each.bytes_out,
         "Bytes of record batches that clients were given of a partition.",

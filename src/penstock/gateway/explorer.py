@@ -15,14 +15,16 @@ from penstock.base.ids import Offset
 from penstock.base.later import Later
 from penstock.client.partitioner import partition_of_key
 from penstock.gateway.asking import allow, check, decide
+from penstock.gateway.elsewhere.elsewhere import elsewhere_of
+from penstock.gateway.elsewhere.letters import Line, Write, Written
+from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_partition, find_topic
+from penstock.gateway.topics import find_topic
 from penstock.gateway.writing import append
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.metadata import Topic
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.records import build_batch
-from penstock.replica import Partition
 from penstock.storage import Appended
 
 DEMO: Final = "architecture.demo"
@@ -119,8 +121,9 @@ class Explorer:
         if is_new:
             is_new = yield from self._create()
         partitions = self._partitions(find_topic(self._context, DEMO))
+        yield from look(self._context, partitions)
         # One that was made and never written to is finished now; records that retention took were there.
-        records_before = sum(each.log.log_end for each in partitions)
+        records_before = sum(each.log_end for each in partitions)
         count = SETUP_RECORDS if not records_before else 0
         growth = yield from self._write(partitions, count)
         if is_new:
@@ -165,44 +168,78 @@ class Explorer:
             segments=sum(each.segments for each in growth),
         )
 
-    def _partitions(self, topic: Topic) -> list[Partition]:
-        return [find_partition(self._context, topic.name, number) for number in sorted(topic.partitions)]
+    def _partitions(self, topic: Topic) -> list[Place]:
+        return [find_place(self._context, topic.name, number) for number in sorted(topic.partitions)]
 
-    def _write(self, partitions: list[Partition], count: int) -> Steps[list[PartitionGrowth]]:
+    def _segments(self, places: list[Place]) -> Steps[list[int]]:
+        away = yield from look(self._context, places)
+        return [
+            away[each].segments if each in away else len(each.here.log.segments) if each.here else 0
+            for each in places
+        ]
+
+    def _write(self, places: list[Place], count: int) -> Steps[list[PartitionGrowth]]:
         """Write readings, numbered on from the records that there are."""
-        segments_before = [len(each.log.segments) for each in partitions]
-        written: list[list[Appended]] = [[] for _ in partitions]
-        begin = sum(each.log.log_end for each in partitions)
+        segments_before = yield from self._segments(places)
+        written: list[list[Appended]] = [[] for _ in places]
+        begin = sum(each.log_end for each in places)
         for start in range(begin, begin + count, PORTION_RECORDS):
             end = min(start + PORTION_RECORDS, begin + count)
             writes = [
-                (index, append(self._context, partitions[index], batch))
-                for index, batch in self._batches(range(start, end), len(partitions))
+                (index, self._append(places[index], readings))
+                for index, readings in self._batches(range(start, end), len(places))
             ]
             for index, write in writes:
                 written[index].append((yield write))
+        segments = yield from self._segments(places)
         return [
             PartitionGrowth(
-                partition=partition.number,
+                partition=place.number,
                 records=sum(each.last_offset - each.base_offset + 1 for each in appended),
                 first_offset=_first(appended),
                 last_offset=appended[-1].last_offset if appended else None,
                 segments_before=before,
-                segments=len(partition.log.segments),
+                segments=after,
             )
-            for partition, before, appended in zip(partitions, segments_before, written, strict=True)
+            for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
         ]
 
-    def _batches(self, numbers: range, partitions: int) -> Iterator[tuple[int, bytearray]]:
+    def _append(self, place: Place, readings: list[Reading]) -> Later[Appended | KafkaError]:
+        """Write a batch, here or where the partition is led."""
+        here = place.here
+        if here is not None:
+            now_ms = self._context.world.now_ms()
+            return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
+        answer: Later[Appended | KafkaError] = Later()
+
+        def told(written: list[Written] | KafkaError) -> None:
+            error = written if isinstance(written, KafkaError) else written[0].error
+            if error is not None or isinstance(written, KafkaError):
+                answer.answer(error or KafkaError("nothing was written"))
+            else:
+                answer.answer(Appended(written[0].offset, written[-1].offset))
+
+        lines = tuple(Line(place.number, *each) for each in readings)
+        try:
+            leader = place.leader
+        except KafkaError as error:
+            answer.answer(error)
+            return answer
+        elsewhere_of(self._context).send(
+            leader, Write(place.topic, place.topic_id, lines), about=place.number
+        ).then(told)
+        return answer
+
+    @staticmethod
+    def _batches(numbers: range, partitions: int) -> Iterator[tuple[int, list[Reading]]]:
         """Readings as batches, each with the partition that its keys belong to."""
-        now_ms = self._context.world.now_ms()
-        gathered: list[list[tuple[bytes, bytes, int]]] = [[] for _ in range(partitions)]
+        gathered: list[list[Reading]] = [[] for _ in range(partitions)]
         for number in numbers:
-            key, value = reading(number)
-            gathered[partition_of_key(key, partitions)].append((key, value, now_ms))
-        for index, records in enumerate(gathered):
-            for at in range(0, len(records), BATCH_RECORDS):
-                yield index, bytearray(build_batch(records[at : at + BATCH_RECORDS]))
+            one = reading(number)
+            gathered[partition_of_key(one.key, partitions)].append(one)
+        for index, readings in enumerate(gathered):
+            for at in range(0, len(readings), BATCH_RECORDS):
+                yield index, readings[at : at + BATCH_RECORDS]
 
 
 def _first(appended: list[Appended]) -> Offset | None:

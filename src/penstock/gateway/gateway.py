@@ -6,10 +6,11 @@ open and ends before the node lets go of its logs.
 
 from typing import Protocol, TypeVar
 
+from penstock.gateway.elsewhere.elsewhere import Elsewhere
 from penstock.gateway.explorer import Explorer
 from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
-from penstock.gateway.membership import Members
+from penstock.gateway.membership import Members, MembersAnywhere
 from penstock.gateway.producing import Producing
 from penstock.gateway.turns import Turns
 from penstock.handlers.context import Context
@@ -44,7 +45,9 @@ class Gateway:
         self.turns = Turns(context.world)
         self.explorer = Explorer(context)
         self.exports = self._with(Exports(context))
+        self.elsewhere = self._with(Elsewhere(context, self))
         self.members = self._with(Members(context))
+        self.membership = MembersAnywhere(context, self.members)
         self.producing = self._with(Producing(context, keys))
 
     def _with(self, part: P) -> P:

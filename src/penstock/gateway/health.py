@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from penstock.gateway.collecting import coordinator_states, others_first
+from penstock.gateway.asking import others_first
+from penstock.gateway.collecting import coordinator_states
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
 from penstock.storage import LogDirectory

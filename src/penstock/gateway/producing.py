@@ -1,10 +1,16 @@
 """Writing records, for every door: which partition each goes to, one batch a partition, answered when durable.
 
-    produce, produce_all --> topic made, keys read where that must be first --> partition chosen --> batch --> write
+    produce, produce_all --> topic made, keys read where that must be first --> partition chosen
+                                                led here: batch --> write    |    led elsewhere: sent to its leader
 
 A key decides the partition as Kafka's default partitioner does, over all partitions of the topic. Records without a
-key take turns; one that has an idempotency key instead goes where that hashes to. A partition that the client names
-wins over all of these.
+key take turns over all that have a leader; one that has an idempotency key instead goes where that hashes to. A
+partition that the client names wins over all of these.
+
+The leader of a partition decides about the idempotency keys of its records: it alone knows what is being written, and
+whoever leads next finds in the log what was. Before it takes a key for new it asks the other brokers that have
+partitions of the topic: the same key may have come with another record's key, or before the topic was given more
+partitions (`docs/decisions/0012`).
 
 Refusals are answers too: nothing here raises. Where nothing has to happen first, all is staged before the call
 returns.
@@ -12,23 +18,37 @@ returns.
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.base.later import Later
 from penstock.client.partitioner import partition_of_key
-from penstock.gateway.idempotency import HEADER, IDEMPOTENCY_KEY_BYTES_MAX, Claim, IdempotencyKeys, digest_of
+from penstock.gateway.elsewhere.elsewhere import elsewhere_of
+from penstock.gateway.elsewhere.letters import KeyPlaces, Line, Write, Written
+from penstock.gateway.elsewhere.patience import PATIENCE_MS, is_alone
+from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
+from penstock.gateway.key_search import known_here, known_to_others
+from penstock.gateway.new_records import Fate, NewRecord, Outcome, Placed
+from penstock.gateway.produce_calls import Batch, Call, Member
+from penstock.gateway.record_checks import (
+    check_headers,
+    check_key,
+    check_not_internal,
+    checked_idempotency_key,
+    record_bytes_max,
+)
 from penstock.gateway.steps import Running, Steps
 from penstock.gateway.topics import ensure_topic, find_topic
 from penstock.gateway.writing import WAIT_MS_MAX
 from penstock.handlers.context import Context, On, Operation, Session
-from penstock.handlers.internal_topics import INTERNAL_TOPICS
 from penstock.metadata import Topic
-from penstock.records import HEADER_BYTES, BatchBuilder, InvalidBatch
+from penstock.records import BatchBuilder
 from penstock.records.builder import Headers
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
+from penstock.wire.peers import PeerFailed
+
+__all__ = ["Fate", "NewRecord", "Outcome", "Placed", "Producing"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,27 +61,15 @@ RECORDS_A_TURN = 500
 TOPICS_MADE_MAX = 100
 """How many topics one call may bring into being."""
 
-RECORD_OVERHEAD_BYTES_MAX = 46
-"""Lengths, deltas, attributes and count of headers of a record, each as long as it can get."""
 
+class Prepared:
+    """What was found out about the records of a call before they are written."""
 
-class Placed(NamedTuple):
-    """Where a record is."""
-
-    partition: int
-    offset: Offset
-
-
-Outcome: TypeAlias = Placed | KafkaError
-
-
-class NewRecord(NamedTuple):
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-    idempotency_key: str | None = None
+    def __init__(self) -> None:
+        self.refused: dict[str, KafkaError] = {}
+        """Topics that cannot be written to, by name."""
+        self.known: dict[tuple[str, bytes], Outcome] = {}
+        """By topic and digest: records that others have, which came with the same idempotency key."""
 
 
 class Producing:
@@ -78,6 +86,11 @@ class Producing:
 
     def stop(self) -> None:
         self.keys.stop()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is no other broker."""
+        return is_alone(self._context)
 
     def produce(
         self,
@@ -98,12 +111,15 @@ class Producing:
             if known is not None:
                 try:
                     self._admit(session, known)
-                    _check_headers(headers)
-                    found = self._place(known, key, partition, None)
-                    now_ms = context.world.now_ms()
-                    builder = BatchBuilder()
-                    builder.append(key, value, now_ms, headers)
-                    return _write_one(found, builder, now_ms)
+                    check_headers(headers)
+                    partition = self._choose(known, key, partition, None)
+                    led = self._led(known, partition)
+                    if led is not None:
+                        check_key(led, key)
+                        now_ms = context.world.now_ms()
+                        builder = BatchBuilder()
+                        builder.append(key, value, now_ms, headers)
+                        return _write_one(led, builder, now_ms)
                 except KafkaError as error:
                     refused: Later[Outcome] = Later()
                     refused.answer(error)
@@ -116,19 +132,42 @@ class Producing:
     def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Outcome]]:
         """Write records, those for one partition in one batch if it may be so large, in their order. Each has its own
         outcome; what is wrong with one does not keep another from being written."""
-        whole = _Whole(len(records))
+        outcomes: Later[list[Outcome]] = Later()
         if not records:
-            whole.answer([])
-        elif self._must_wait(records):
-            refused: dict[str, KafkaError] = {}
-            Running(
-                self._prepare(records, refused),
-                lambda _: self._write(session, records, refused, whole),
-                whole.fail,
-            )
-        else:
-            self._write(session, records, {}, whole)
-        return whole
+            outcomes.answer([])
+            return outcomes
+        world = self._context.world
+        until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
+        call = Call(world, session, records, self._go, until_ms=until_ms)
+        self._go(call, list(range(len(records))))
+        call.then(lambda fates: outcomes.answer([each.outcome for each in fates]))
+        return outcomes
+
+    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Fate]]:
+        """Write records that another node was given, to partitions which that has chosen, and which are led here."""
+        call = Call(self._context.world, session, records, self._go, passes_on=False)
+        self._go(call, list(range(len(records))))
+        return call
+
+    def _go(self, call: Call, places: list[int]) -> None:
+        """Write some records of a call."""
+        if not self._must_wait([call.records[at] for at in places]):
+            self._write(call, places, Prepared())
+            return
+        prepared = Prepared()
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, KafkaError):
+                logger.error("records could not be written", exc_info=error)
+                error = KafkaError(f"{type(error).__name__}: {error}")
+            for at in places:
+                call.settled(at, error)
+
+        Running(
+            self._prepare([call.records[at] for at in places], prepared),
+            lambda _: self._write(call, places, prepared),
+            failed,
+        )
 
     # -- what must be there first ----------------------------------------------------------------------
 
@@ -136,19 +175,21 @@ class Producing:
         topics = self._context.image.topics
         for each in records:
             known = topics.get(each.topic)
-            if known is None or (each.idempotency_key is not None and self.keys.of(known) is None):
+            if known is None or (
+                each.idempotency_key is not None and (not self._is_alone or self.keys.of(known) is None)
+            ):
                 return True
         return False
 
-    def _prepare(self, records: Iterable[NewRecord], refused: dict[str, KafkaError]) -> Steps[None]:
+    def _prepare(self, records: Iterable[NewRecord], prepared: Prepared) -> Steps[None]:
         """Make the topics, and have the keys of those that need them read."""
-        has_keys: dict[str, bool] = {}
+        by_topic: dict[str, list[NewRecord]] = {}
         for each in records:
-            has_keys[each.topic] = has_keys.get(each.topic, False) or each.idempotency_key is not None
+            by_topic.setdefault(each.topic, []).append(each)
         made = 0
-        for name, needs_keys in has_keys.items():
+        for name, those in by_topic.items():
             try:
-                _check_not_internal(name)
+                check_not_internal(name)
                 if name not in self._context.image.topics:
                     made += 1
                     if made > TOPICS_MADE_MAX:
@@ -157,10 +198,37 @@ class Producing:
                             ErrorCode.POLICY_VIOLATION,
                         )
                 topic = yield from ensure_topic(self._context, name)
-                if needs_keys:
+                digests = self._digests_to_decide(topic, those)
+                if digests and not self.keys.is_open(topic):
                     yield self.keys.open(topic)
+                if digests and not self._is_alone:
+                    found = yield from known_to_others(self._context, self.keys, topic, digests)
+                    prepared.known |= {(name, digest): place for digest, place in found.items()}
             except KafkaError as error:
-                refused[name] = error
+                prepared.refused[name] = error
+
+    # -- idempotency keys ------------------------------------------------------------------------------
+
+    def _digests_to_decide(self, topic: Topic, records: Iterable[NewRecord]) -> dict[bytes, None]:
+        """Of the records that go to partitions of this node."""
+        found: dict[bytes, None] = {}
+        for each in records:
+            if each.idempotency_key is None:
+                continue
+            try:
+                key = checked_idempotency_key(each.idempotency_key)
+                is_here = self._is_alone or self._led(
+                    topic, self._choose(topic, each.key, each.partition, key)
+                )
+            except KafkaError:
+                continue  # it is refused when its turn comes
+            if is_here:
+                found[digest_of(key)] = None
+        return found
+
+    def find_keys(self, topic: Topic, digests: Sequence[bytes]) -> Steps[KeyPlaces]:
+        """For another broker: where records with these keys are, as far as this node knows."""
+        return known_here(self._context, self.keys, topic, digests)
 
     # -- where to --------------------------------------------------------------------------------------
 
@@ -170,42 +238,33 @@ class Producing:
             raise KafkaError(
                 f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
-        _check_not_internal(topic.name)
+        check_not_internal(topic.name)
 
-    def _place(
-        self, topic: Topic, key: bytes | None, partition: int | None, idempotency_key: bytes | None
-    ) -> Partition:
-        """The partition that a record goes to, if it is led here and takes such a record."""
-        found = self._choose(topic, key, partition, idempotency_key)
-        if key is None and found.log.settings.is_compacted:
-            raise KafkaError(
-                f"a record without a key is refused: topic {topic.name!r} is compacted",
-                ErrorCode.INVALID_RECORD,
-            )
-        return found
+    def _led(self, topic: Topic, number: int) -> Partition | None:
+        """A partition, if it is led here; a node that is alone says what is wrong if it is not."""
+        found = self._context.replicas.led(topic.name, number)
+        return self._context.replicas.find(topic.name, number) if found is None and self._is_alone else found
 
     def _choose(
         self, topic: Topic, key: bytes | None, partition: int | None, idempotency_key: bytes | None
-    ) -> Partition:
-        context, name = self._context, topic.name
+    ) -> int:
+        """The number of the partition that a record goes to."""
         count = len(topic.partitions)
         if partition is not None:
             if partition not in topic.partitions:
                 raise KafkaError(
-                    f"topic {name!r} has no partition {partition}, only 0 to {count - 1}",
+                    f"topic {topic.name!r} has no partition {partition}, only 0 to {count - 1}",
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 )
-            number = partition
-        elif key is not None:
-            number = partition_of_key(key, count)
-        elif idempotency_key is not None:
-            number = partition_of_key(idempotency_key, count)
-        else:
-            return self._next(topic, count)
-        return context.replicas.led(name, number) or context.replicas.find(name, number)
+            return partition
+        if key is not None:
+            return partition_of_key(key, count)
+        if idempotency_key is not None:
+            return partition_of_key(idempotency_key, count)
+        return self._next(topic, count)
 
-    def _next(self, topic: Topic, count: int) -> Partition:
-        """The partition whose turn it is, of those that are led here."""
+    def _next(self, topic: Topic, count: int) -> int:
+        """The partition whose turn it is, of those that have a leader."""
         turns, replicas = self._turns, self._context.replicas
         turn = turns.get(topic.id)
         if turn is None:
@@ -213,126 +272,143 @@ class Producing:
                 turns.clear()
             turn = self._context.world.rng.randrange(count)
         for number in range(turn, turn + count):
-            found = replicas.led(topic.name, number % count)
-            if found is not None:
+            place = number % count
+            is_led = replicas.led(topic.name, place) is not None
+            if is_led or (not self._is_alone and topic.partitions[place].leader >= 0):
                 turns[topic.id] = number + 1
-                return found
-        return replicas.find(topic.name, turn % count)
+                return place
+        return turn % count
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _write(
-        self,
-        session: Session,
-        records: Sequence[NewRecord],
-        refused: dict[str, KafkaError],
-        whole: "_Whole",
-    ) -> None:
-        batches: dict[Partition, _Batch] = {}
+    def _write(self, call: Call, places: list[int], prepared: Prepared) -> None:
+        batches: dict[Partition, Batch] = {}
+        away: dict[tuple[Uuid, int], list[int]] = {}
         now_ms = self._context.world.now_ms()
 
         def write_from(start: int) -> None:
-            end = min(start + RECORDS_A_TURN, len(records))
-            for at in range(start, end):
-                record = records[at]
+            end = min(start + RECORDS_A_TURN, len(places))
+            for at in places[start:end]:
+                record = call.records[at]
                 try:
-                    if record.topic in refused:
-                        raise refused[record.topic]
-                    self._add(session, at, record, batches, whole, now_ms)
+                    if record.topic in prepared.refused:
+                        raise prepared.refused[record.topic]
+                    self._add(call, at, record, batches, away, prepared, now_ms)
                 except KafkaError as error:
-                    whole.settled(at, error)
-            if end < len(records):
+                    call.settled(at, error)
+            if end < len(places):
                 self._context.world.call_soon(lambda: write_from(end))
                 return
             for partition, batch in batches.items():
                 batch.write(partition)
+            for (topic_id, number), those in away.items():
+                self._pass_on(call, topic_id, number, those)
 
         write_from(0)
 
     def _add(
         self,
-        session: Session,
+        call: Call,
         at: int,
         record: NewRecord,
-        batches: dict[Partition, "_Batch"],
-        whole: "_Whole",
+        batches: dict[Partition, Batch],
+        away: dict[tuple[Uuid, int], list[int]],
+        prepared: Prepared,
         now_ms: TimestampMs,
     ) -> None:
         """Put a record into its partition's batch; or, if its idempotency key is known, have it answered as the first
-        that had it."""
+        that had it; or note that it is to be sent to its leader."""
         topic = find_topic(self._context, record.topic)
         headers = record.headers
-        _check_headers(headers)
-        self._admit(session, topic)
+        check_headers(headers)
+        self._admit(call.session, topic)
+        key = None if record.idempotency_key is None else checked_idempotency_key(record.idempotency_key)
+        digest = b"" if key is None else digest_of(key)
+        if key is not None and self._is_met(call, at, topic, digest, prepared, now_ms):
+            return
+        number = self._choose(topic, record.key, record.partition, key)
+        partition = self._led(topic, number)
+        if partition is None:
+            if not call.passes_on:
+                raise KafkaError(f"{topic.name}-{number} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            away.setdefault((topic.id, number), []).append(at)
+            return
+        check_key(partition, record.key)
         claim: Claim | None = None
-        key: bytes | None = None
-        if record.idempotency_key is not None:
-            key = _checked(record.idempotency_key)
-            met = self.keys.ready(topic).meet(digest_of(key), now_ms)
-            if not isinstance(met, Claim):
-                met.then(lambda outcome: whole.settled(at, _as_outcome(outcome)))
-                return
-            claim = met
+        if key is not None:
+            claim = self._claim(topic, partition, digest)
             headers = (*headers, (HEADER, key))
-        try:
-            partition = self._place(topic, record.key, record.partition, key)
-        except KafkaError as error:
-            if claim is not None:
-                claim.settled(error)
-            raise
-        size = _bytes_max(record.key, record.value, headers)
+        size = record_bytes_max(record.key, record.value, headers)
         batch = batches.get(partition)
         if batch is None or not batch.has_room(size):
             if batch is not None:
                 batch.write(partition)
-            batch = batches[partition] = _Batch(whole, partition.log.settings.max_message_bytes, now_ms)
-        batch.add(_Member(at, record.key, record.value, headers, claim))
+            batch = batches[partition] = Batch(call, partition.log.settings.max_message_bytes, now_ms)
+        batch.add(Member(at, record.key, record.value, headers, claim))
+
+    def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
+        keys = self.keys.ready(topic)
+        if not keys.has_read(partition):
+            raise KafkaError(
+                f"idempotency keys of {partition.name} are being read from its log",
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            )
+        return keys.claim(digest)
+
+    def _is_met(
+        self, call: Call, at: int, topic: Topic, digest: bytes, prepared: Prepared, now_ms: TimestampMs
+    ) -> bool:
+        """Have a record whose idempotency key is known answered as the first that had it, wherever it would go now."""
+        place = prepared.known.get((topic.name, digest))
+        if place is not None:
+            call.settled(at, place)
+            return True
+        keys = self.keys.ready(topic) if self._is_alone else self.keys.of(topic)
+        found = None if keys is None else keys.find(digest, now_ms)
+        if found is None:
+            return False
+        found.then(lambda outcome: call.settled(at, _as_outcome(outcome), is_in_doubt=True))
+        return True
+
+    # -- passing on ------------------------------------------------------------------------------------
+
+    def _pass_on(self, call: Call, topic_id: Uuid, number: int, places: list[int]) -> None:
+        """Have the leader of a partition write records. Those of one partition are sent on one connection, and so
+        written in their order."""
+        topic = self._context.image.topic_by_id(topic_id)
+        leader = -1 if topic is None or number not in topic.partitions else topic.partitions[number].leader
+        if topic is None or leader < 0 or leader == self._context.node_id:
+            for at in places:
+                call.settled(
+                    at, KafkaError(f"partition {number} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
+                )
+            return
+        lines = tuple(
+            Line(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
+            for each in (call.records[at] for at in places)
+        )
+
+        def told(answer: list[Written] | KafkaError) -> None:
+            if isinstance(answer, KafkaError):
+                # Who refuses, or is not there, has written nothing; who does not answer may have.
+                is_in_doubt = isinstance(answer, PeerFailed) and not answer.refused
+                for at in places:
+                    call.settled(at, answer, is_in_doubt=is_in_doubt)
+                return
+            for at, each in zip(places, answer, strict=True):
+                error = each.error
+                if error is None:
+                    call.settled(at, Placed(each.partition, each.offset))
+                else:
+                    call.settled(at, error, is_in_doubt=each.is_in_doubt)
+
+        elsewhere_of(self._context).send(
+            leader, Write(topic.name, topic.id, lines), session=call.session, about=number
+        ).then(told)
 
 
 def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
     return found if isinstance(found, KafkaError) else Placed(*found)
-
-
-def _check_not_internal(topic: str) -> None:
-    if topic in INTERNAL_TOPICS:
-        raise KafkaError(f"{topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION)
-
-
-def _checked(idempotency_key: str) -> bytes:
-    key = idempotency_key.encode() if _is_unicode(idempotency_key) else b""
-    if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX:
-        raise KafkaError(
-            f"an idempotency key is text of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes in UTF-8",
-            ErrorCode.INVALID_REQUEST,
-        )
-    return key
-
-
-def _check_headers(headers: Headers) -> None:
-    for name, _ in headers:
-        if name == HEADER:
-            raise KafkaError(
-                f"the header {HEADER} is where an idempotency key is kept, and cannot be given otherwise",
-                ErrorCode.INVALID_REQUEST,
-            )
-        if not name.isascii() and not _is_unicode(name):
-            raise KafkaError("the name of a header is not valid Unicode", ErrorCode.INVALID_REQUEST)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True
-
-
-def _bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes in a batch, at most."""
-    size = RECORD_OVERHEAD_BYTES_MAX + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += 10 + 4 * len(name) + len(content or b"")
-    return size
 
 
 class _Write(Later[Outcome]):
@@ -356,123 +432,3 @@ def _write_one(partition: Partition, builder: BatchBuilder, now_ms: TimestampMs)
     write = _Write(partition.number, appended, now_ms + WAIT_MS_MAX)
     partition.wait(write)
     return write
-
-
-class _Whole(Later[list[Outcome]]):
-    """Answered when every record of a call has its outcome."""
-
-    __slots__ = ("_left", "_outcomes")
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self._outcomes: list[Outcome] = [Placed(-1, -1)] * count
-        self._left = count
-
-    def settled(self, at: int, outcome: Outcome) -> None:
-        self._outcomes[at] = outcome
-        self._left -= 1
-        if not self._left:
-            self.answer(self._outcomes)
-
-    def fail(self, error: Exception) -> None:
-        """Nothing of it was begun."""
-        if not isinstance(error, KafkaError):
-            logger.error("records could not be written", exc_info=error)
-            error = KafkaError(f"{type(error).__name__}: {error}")
-        self.answer([error] * len(self._outcomes))
-
-
-class _Member(NamedTuple):
-    """A record in a batch."""
-
-    at: int
-    """Its place in the call."""
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    claim: Claim | None
-    """On its idempotency key."""
-
-
-class _Batch:
-    """Records of a call that go to one partition; a `Writer` once they are staged.
-
-    What can be seen of a record alone is checked before it comes here. Where the log refuses the batch all the same,
-    because of some records or because it got too large, the others are written without these:
-
-        [a b c d e]  c, d are refused   -> [a b e]
-                     too large          -> [a b] [c d e]
-    """
-
-    __slots__ = ("_builder", "_bytes_max", "_members", "_number", "_whole", "acks", "appended", "deadline_ms")
-
-    appended: Appended
-
-    def __init__(self, whole: _Whole, bytes_max: int, now_ms: TimestampMs) -> None:
-        self._whole = whole
-        self._builder = BatchBuilder()
-        self._bytes_max = bytes_max
-        self._members: list[_Member] = []
-        self._number = -1
-        self.acks = ALL_IN_SYNC
-        self.deadline_ms = now_ms + WAIT_MS_MAX
-
-    def has_room(self, size: int) -> bool:
-        return HEADER_BYTES + self._builder.records_bytes + size <= self._bytes_max
-
-    def add(self, member: _Member) -> None:
-        self._builder.append(member.key, member.value, self.deadline_ms - WAIT_MS_MAX, member.headers)
-        self._members.append(member)
-
-    def write(self, partition: Partition) -> None:
-        """Stage it, and have every record's outcome told."""
-        now_ms = self.deadline_ms - WAIT_MS_MAX
-        self._number = partition.number
-        try:
-            if not partition.is_leader:  # any more: others may have had their turn since it was chosen
-                raise KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.appended = partition.stage(memoryview(bytearray(self._builder.build())), ALL_IN_SYNC, now_ms)
-        except InvalidBatch as error:
-            self._write_parts(partition, error)
-            return
-        except KafkaError as error:
-            self._tell(error)
-            return
-        for offset, member in enumerate(self._members, self.appended.base_offset):
-            if member.claim is not None:
-                member.claim.staged(partition, offset, now_ms)
-        partition.wait(self)
-
-    def _write_parts(self, partition: Partition, error: InvalidBatch) -> None:
-        """Write what is sound of a batch that was refused, in its order. Each part is smaller than the whole."""
-        members = self._members
-        if error.record_errors:
-            faults = dict(error.record_errors)
-            for index, why in faults.items():
-                self._tell_one(members[index], KafkaError(f"the record is refused: {why}", error.code))
-            parts = [[each for index, each in enumerate(members) if index not in faults]]
-        elif error.code is ErrorCode.MESSAGE_TOO_LARGE and len(members) > 1:
-            middle = len(members) // 2
-            parts = [members[:middle], members[middle:]]
-        else:
-            self._tell(error)
-            return
-        for part in parts:
-            if part:
-                batch = _Batch(self._whole, self._bytes_max, self.deadline_ms - WAIT_MS_MAX)
-                for each in part:
-                    batch.add(each)
-                batch.write(partition)
-
-    def settle(self, error: KafkaError | None) -> None:
-        self._tell(error)
-
-    def _tell(self, error: KafkaError | None) -> None:
-        base_offset = 0 if error is not None else self.appended.base_offset
-        for offset, member in enumerate(self._members, base_offset):
-            self._tell_one(member, Placed(self._number, offset) if error is None else error)
-
-    def _tell_one(self, member: _Member, outcome: Outcome) -> None:
-        if member.claim is not None:
-            member.claim.settled(outcome if isinstance(outcome, KafkaError) else None)
-        self._whole.settled(member.at, outcome)

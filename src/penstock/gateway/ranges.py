@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.gateway.asking import others_first
+from penstock.gateway.elsewhere.answering import bounds_of
+from penstock.gateway.elsewhere.letters import Bounds
+from penstock.gateway.elsewhere.places import Place, look
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
 from penstock.handlers.offsets import LOOKUPS_A_TURN
-from penstock.replica import Partition
 
 PARTITIONS_A_TURN: Final = 500
 """Looked at, where nothing is looked up, before others get their turn."""
@@ -35,45 +37,53 @@ class Ends(NamedTuple):
 class Range(NamedTuple):
     """Offsets start up to, and without, stop; none where they are the same."""
 
-    partition: Partition
+    place: Place
     start: Offset
     stop: Offset
 
 
-def resolve(context: Context, partitions: Sequence[Partition], ends: Ends) -> Steps[list[Range]]:
+def resolve(context: Context, places: Sequence[Place], ends: Ends) -> Steps[list[Range]]:
     """The ranges of partitions, as they are now."""
-    lookups = (ends.since_ms is not None) + (ends.before_ms is not None)
-    a_turn = LOOKUPS_A_TURN // lookups if lookups else PARTITIONS_A_TURN
+    times = tuple(each for each in (ends.since_ms, ends.before_ms) if each is not None)
+    a_turn = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_TURN
+    looked = yield from look(context, places, times)
     ranges = []
-    for count, partition in enumerate(partitions, 1):
-        ranges.append(_range(partition, ends))
+    for count, place in enumerate(places, 1):
+        bounds = looked.get(place)
+        if bounds is None:
+            here = place.here
+            if here is None:  # since it was looked: it is asked where it went
+                again = yield from look(context, [place], times)
+                bounds = again.get(place)
+                here = place.here
+            if bounds is None:
+                assert here is not None
+                bounds = bounds_of(here, times)
+        ranges.append(_range(place, bounds, ends))
         if count % a_turn == 0:
             yield others_first(context.world)
     return ranges
 
 
-def _range(partition: Partition, ends: Ends) -> Range:
-    first, visible = partition.log.log_start, partition.last_stable
+def _range(place: Place, bounds: Bounds, ends: Ends) -> Range:
+    first, visible = bounds.log_start, bounds.last_stable
+    found = iter([visible if each is None else min(each, visible) for each in bounds.found])
+    since = None if ends.since_ms is None else next(found)
+    before = None if ends.before_ms is None else next(found)
     start, stop = first, visible
     if ends.until is not None:
         stop = min(stop, ends.until)
-    if ends.before_ms is not None:
-        stop = min(stop, _at(partition, ends.before_ms, visible))
+    if before is not None:
+        stop = min(stop, before)
     if ends.offset is not None:
         if not first <= ends.offset <= visible:
             raise KafkaError(
-                f"{partition.name} has offsets {first} to {visible}, asked for {ends.offset}",
+                f"{place.name} has offsets {first} to {visible}, asked for {ends.offset}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = ends.offset
-    if ends.since_ms is not None:
-        start = max(start, _at(partition, ends.since_ms, visible))
+    if since is not None:
+        start = max(start, since)
     if ends.from_end is not None:
         start = max(start, stop - ends.from_end)
-    return Range(partition, start, max(start, stop))
-
-
-def _at(partition: Partition, moment_ms: TimestampMs, visible: Offset) -> Offset:
-    """The first record that is as late as a moment, or the end."""
-    found = partition.log.offset_for_timestamp(moment_ms)
-    return visible if found is None else min(found.offset, visible)
+    return Range(place, start, max(start, stop))

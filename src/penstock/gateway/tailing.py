@@ -1,81 +1,110 @@
 """Following partitions: what is there, and then what comes, for as long as somebody listens.
 
-    Following ---- one watch a partition ----> partitions
+    Following ---- one watch a partition ----> places
         ^                                         |
         +---- "there is more in number 3" --------+
 
 A watch only notes that its partition has more; records are read when the reader comes for them. So a reader that is
-slow costs nothing but its position.
+slow costs nothing but its position. When a partition's leader moves, it is followed to where it goes.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
 
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.later import Later
-from penstock.base.world import Timer, World
-from penstock.gateway.walking import Walk
+from penstock.base.world import Timer
+from penstock.gateway.elsewhere.patience import MOVING, is_alone
+from penstock.gateway.elsewhere.places import Place, PlaceWalk
+from penstock.gateway.steps import Steps
+from penstock.handlers.context import Context
 from penstock.records import Record
-from penstock.replica import Partition
+
+UNLED_MS: Final = 500
+"""After how long a partition that nobody leads is looked at again."""
 
 
 class Following:
     """Partitions from positions on. `close` it."""
 
-    def __init__(
-        self, world: World, partitions: Iterable[Partition], positions: Mapping[int, Offset]
-    ) -> None:
-        self._world = world
-        self._partitions: dict[int, Partition] = {}
+    def __init__(self, context: Context, places: Iterable[Place], positions: Mapping[int, Offset]) -> None:
+        self._context = context
+        self._places: dict[int, Place] = {}
         self.positions: dict[int, Offset] = {}
         """The next offset of each partition, by number."""
         self._ready: dict[int, None] = {}
         """Partitions that may have more to read, the one that waits longest first."""
-        self._walks: dict[int, Walk] = {}
+        self._walks: dict[int, PlaceWalk] = {}
         """Through partitions of which something was read, and not all that is known to be there."""
+        self._watches: dict[int, _Watch] = {}
+        self._unwatched: dict[int, None] = {}
+        """Partitions that moved, and are to be watched where they are now."""
         self._waiting: Later[bool] | None = None
         self._timer: Timer | None = None
-        self._watches: list[_Watch] = []
-        for each in partitions:
+        self._is_closed = False
+        for each in places:
             self.add(each, positions[each.number])
 
-    def add(self, partition: Partition, position: Offset) -> None:
+    def add(self, place: Place, position: Offset) -> None:
         """Follow one more."""
-        self._partitions[partition.number] = partition
-        self.positions[partition.number] = position
-        self._ready[partition.number] = None
-        watch = _Watch(self, partition)
-        self._watches.append(watch)
-        partition.watch(watch)
+        number = place.number
+        self._places[number] = place
+        self.positions[number] = position
+        self._ready[number] = None
+        self._watches[number] = _Watch(self, number)
+        self._unwatched[number] = None
 
     @property
     def is_over(self) -> bool:
-        """Whether one of them is not led here any more: deleted, moved, or the node stops."""
-        return not all(each.is_leader for each in self._partitions.values())
+        """Whether one of them is not served any more: its topic is deleted, or the node, which is alone, stops."""
+        alone = is_alone(self._context)
+        return any(each.is_gone or (alone and each.here is None) for each in self._places.values())
 
     @property
     def may_have_more(self) -> bool:
         return bool(self._ready)
 
-    def read(self) -> tuple[int, list[Record]] | None:
+    def read(self) -> Steps[tuple[int, list[Record]] | None]:
         """Some records of one partition, and its number, in turn; None where there is nothing to read now."""
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
-            partition = self._partitions[number]
-            walk = self._walks.pop(number, None)
-            if walk is None or walk.position < partition.log.log_start:
-                start = max(self.positions[number], partition.log.log_start)
-                if start >= partition.last_stable:
-                    continue
-                walk = Walk(partition, start, partition.last_stable)
-            records = walk.some()
-            self.positions[number] = walk.position
-            self._ready[number] = None  # as the last
-            if not walk.is_over:
-                self._walks[number] = walk
+            try:
+                records = yield from self._read(number)
+            except KafkaError as error:
+                self._walks.pop(number, None)
+                if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and not is_alone(self._context):
+                    self._ready[number] = None  # its log begins elsewhere by now
+                elif error.code in MOVING and not is_alone(self._context):
+                    self._context.world.call_later(UNLED_MS, partial(self.grew, number))
+                else:
+                    raise
+                records = []
             if records:
                 return number, records
         return None
+
+    def _read(self, number: int) -> Steps[list[Record]]:
+        place = self._places[number]
+        if number in self._unwatched:
+            del self._unwatched[number]
+            place.watch(self._watches[number])
+        walk = self._walks.pop(number, None)
+        if walk is None or walk.position < place.log_start:
+            yield from place.freshen(self.positions[number])
+            start = max(self.positions[number], place.log_start)
+            if start >= place.last_stable:
+                return []
+            walk = PlaceWalk(self._context, place, start, place.last_stable)
+        yield from walk.prepare()
+        records = walk.some()
+        self.positions[number] = walk.position
+        self._ready[number] = None  # as the last
+        if not walk.is_over:
+            self._walks[number] = walk
+        return records
 
     def more(self, wait_ms: float) -> Later[bool]:
         """Answered True when there may be more, or it is over; False when the time is up."""
@@ -84,19 +113,25 @@ class Following:
             later.answer(True)
             return later
         self._waiting = later
-        self._timer = self._world.call_later(wait_ms, lambda: self._answer(is_more=False))
+        self._timer = self._context.world.call_later(wait_ms, lambda: self._answer(is_more=False))
         return later
 
     def grew(self, number: int) -> None:
-        self._ready[number] = None
-        self._answer(is_more=True)
+        if not self._is_closed:
+            self._ready[number] = None
+            self._answer(is_more=True)
 
-    def changed(self) -> None:
-        self._answer(is_more=True)
+    def changed(self, number: int) -> None:
+        """It is led by somebody else, or its records are gone."""
+        if not self._is_closed:
+            self._unwatched[number] = None
+            self._ready[number] = None
+            self._answer(is_more=True)
 
     def close(self) -> None:
-        for watch in self._watches:
-            watch.partition.unwatch(watch)
+        self._is_closed = True
+        for number, watch in self._watches.items():
+            self._places[number].unwatch(watch)
         self._waiting = None
         if self._timer is not None:
             self._timer.cancel()
@@ -109,23 +144,23 @@ class Following:
                 self._timer.cancel()
                 self._timer = None
             # Not at once: whoever tells of more is in the middle of writing it.
-            self._world.call_soon(lambda: later.answer(is_more))
+            self._context.world.call_soon(lambda: later.answer(is_more))
 
 
 class _Watch:
     """A `Watcher` of one partition."""
 
-    __slots__ = ("_following", "partition")
+    __slots__ = ("_following", "_number")
 
-    def __init__(self, following: Following, partition: Partition) -> None:
+    def __init__(self, following: Following, number: int) -> None:
         self._following = following
-        self.partition = partition
+        self._number = number
 
     def grew(self, bytes_more: int) -> None:
-        self._following.grew(self.partition.number)
+        self._following.grew(self._number)
 
     def decided(self) -> None:
-        self._following.grew(self.partition.number)
+        self._following.grew(self._number)
 
     def changed(self) -> None:
-        self._following.changed()
+        self._following.changed(self._number)

@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.gateway.http.rest import client_of, error_of, producer
 
 from penstock.client.partitioner import partition_of_key
 from penstock.gateway import producing
 from penstock.gateway.http.produce import RECORDS_MAX
 from penstock.gateway.idempotency import HEADER
-from penstock.testing import Broker
+from penstock.testing import Broker, Cluster
 
 
 @pytest.fixture(scope="module")
@@ -200,11 +200,15 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
     assert after == [offset + 1 for offset in before]
 
 
-def test_too_few_replicas_are_503(broker: Broker, http: httpx.Client) -> None:
-    topic = NewTopic("few", 1, 1, config={"min.insync.replicas": "2"})
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([topic])["few"].result(20)
-    response = http.post("/produce", json={"topic": "few", "value": None, "key": text(b"k")})
+def test_too_few_replicas_are_503() -> None:
+    with Cluster(brokers=3, http=True) as cluster:
+        cluster.create_topic("few", 1, 3, min_insync_replicas=3)
+        cluster.brokers[2].stop()
+        response = httpx.post(
+            f"{cluster.brokers[0].http_url}/produce",
+            json={"topic": "few", "value": None, "key": text(b"k")},
+            timeout=30,
+        )
     assert error_of(response, 503)["code"] == "not_enough_replicas"
 
 

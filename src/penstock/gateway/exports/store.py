@@ -19,12 +19,14 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import Timer
-from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Wanted, make_file
+from penstock.gateway.exports.copies import find_span, remove_copies
+from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Span, Wanted, make_file
 from penstock.gateway.exports.reads import Asked, Kind, Read
 from penstock.gateway.http.messages import HttpError
+from penstock.gateway.ranges import Range
 from penstock.gateway.steps import Steps
 from penstock.handlers.context import Context
-from penstock.vfs import File
+from penstock.vfs import File, remove_tree
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +99,26 @@ class Exports:
             return read.wanted if f'"{kept.tag}"' in asked.tags else None
         return read.wanted if read.has(asked, self._context.world.now_ms()) else None
 
+    def span(self, wanted: Range) -> Steps[Span]:
+        """Where a child finds a range; copied here, if it is nowhere on this node."""
+        _check_installed()
+        return (yield from find_span(self._context, *wanted, self._new_copy))
+
+    def _new_copy(self) -> str:
+        self._count += 1
+        return f"{self._prepare()}/{self._count}.copy"
+
     def get(self, reader: Hashable, wanted: Wanted, asked: Asked = Asked()) -> Steps[Export]:  # noqa: B008
         """The file, made now if it is not there."""
         _check_installed()
-        is_going_on = self._is_going_on(reader, wanted, asked)
-        kept = self._kept.get(wanted)
-        if kept is None:
-            kept = self._begin(wanted)
+        try:
+            is_going_on = self._is_going_on(reader, wanted, asked)
+            kept = self._kept.get(wanted)
+            if kept is None:
+                kept = self._begin(wanted)
+        except HttpError:
+            self._remove_copies(wanted)
+            raise
         if kept.made is None:
             yield from self._wait(wanted, kept)
         assert kept.made is not None
@@ -174,7 +189,10 @@ class Exports:
             path = f"{directory.layout.meta}/exports"
             directory.vfs.make_dirs(path)
             for entry in directory.vfs.list_dir(path):
-                directory.vfs.remove(f"{path}/{entry.name}")
+                if entry.name.endswith(".copy"):
+                    remove_tree(directory.vfs, f"{path}/{entry.name}")
+                else:
+                    directory.vfs.remove(f"{path}/{entry.name}")
             self._directory = path
         return self._directory
 
@@ -189,6 +207,7 @@ class Exports:
 
     def _made(self, wanted: Wanted, made: Made | Refused | None, error: Exception | None) -> None:
         self._is_making = False
+        self._remove_copies(wanted)
         kept = self._kept.get(wanted)
         if kept is not None:
             answer: Made | KafkaError
@@ -207,6 +226,13 @@ class Exports:
             for later in waiting:
                 later.answer(answer)
         self._go_on()
+
+    def _remove_copies(self, wanted: Wanted) -> None:
+        if self._directory is not None:
+            try:
+                remove_copies(self._context.replicas.directory.vfs, wanted.spans, self._directory)
+            except OSError as error:
+                logger.warning("a copy could not be removed: %s", error.strerror or error)
 
     # -- keeping ---------------------------------------------------------------------------------------
 
@@ -230,6 +256,7 @@ class Exports:
 
     def _drop(self, wanted: Wanted) -> None:
         kept = self._kept.pop(wanted)
+        self._remove_copies(wanted)
         vfs = self._context.replicas.directory.vfs
         try:
             vfs.remove(kept.path)

@@ -86,7 +86,7 @@ def _join(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
     topics = list(dict.fromkeys(query["topic"]))
     try:
-        assignments = yield from gateway.members.join(
+        assignments = yield from gateway.membership.join(
             request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
         )
     except KafkaError as error:
@@ -96,14 +96,14 @@ def _join(gateway: Any, request: Request) -> Steps[Response]:
 
 @_refusing
 def _leave(gateway: Any, request: Request) -> Steps[Response]:
-    yield from gateway.members.leave(request.session, request.query["group"], request.query["consumer"])
+    yield from gateway.membership.leave(request.session, request.query["group"], request.query["consumer"])
     return json(Left())
 
 
 @_refusing
 def _consume(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
-    consumed = yield from gateway.members.consume(
+    consumed = yield from gateway.membership.consume(
         request.session,
         query["group"],
         query["consumer"],
@@ -134,7 +134,7 @@ def _text(key: str) -> str:
 @_refusing
 def _commit(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
-    yield from gateway.members.commit(
+    yield from gateway.membership.commit(
         request.session,
         query["group"],
         query["consumer"],

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.gateway.anatomy import ClusterView, TopicView, Wanted, view_cluster, view_topic
+from penstock.gateway.anatomy import ClusterView, TopicView, Wanted, view_cluster
 from penstock.gateway.asking import allow
+from penstock.gateway.elsewhere.views import view_anywhere
 from penstock.gateway.explorer import RECORDS_MAX, Produced, SetUp
 from penstock.gateway.http.messages import Answer, Query, Request, Response, Route, json
 from penstock.gateway.steps import Steps
@@ -30,7 +31,7 @@ def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     allow(context, request.session, Operation.DESCRIBE, On.TOPIC, name)
     query = request.query
     wanted = Wanted(query["segments"], query["entries"], query["partition"])
-    return json((yield from view_topic(context, name, wanted)))
+    return json((yield from view_anywhere(context, name, wanted)))
 
 
 def produce(gateway: "Gateway", request: Request) -> Steps[Answer]:

@@ -25,6 +25,8 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
 )
 from penstock.gateway.asking import allow, others_first
+from penstock.gateway.elsewhere.coordinators import ask_group, list_groups
+from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.http.forms import MOMENT, TopicName, one_of
 from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.paths import GROUP_CHARS_MAX
@@ -32,7 +34,7 @@ from penstock.gateway.line.offsets import commit
 from penstock.gateway.moments import parse_moment
 from penstock.gateway.ranges import Ends, resolve
 from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_partition, find_topic
+from penstock.gateway.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.context import Context, On, Operation
 from penstock.handlers.internal_topics import OFFSETS_TOPIC
@@ -108,7 +110,7 @@ class PartitionLag(msgspec.Struct):
     committed: int | None
     """Where the group goes on; null where it has committed nothing."""
     end: int | None
-    """Behind the last record that consumers see; null where another node leads the partition, or it is gone."""
+    """Behind the last record that consumers see; null where nobody leads the partition, or it is gone."""
     lag: int | None
     """How many offsets lie between; where nothing is committed, all that there are."""
     member_id: str | None
@@ -175,7 +177,7 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         frozenset() if kind is None else frozenset({kind}),
     )
     sees_all = context.authorize(request.session, Operation.DESCRIBE, On.CLUSTER, "kafka-cluster")
-    reply = yield context.groups.list_groups(asked)
+    reply = yield from list_groups(context, asked)
     _check(reply.code, "groups cannot be listed now")
     shown = (
         each
@@ -207,7 +209,7 @@ def _find(context: Context, group: str) -> Steps[GroupDescribed]:
     if OFFSETS_TOPIC not in context.image.topics:
         raise _absent(group)  # nobody has ever used one here
     if is_enabled(context):
-        reply = yield context.groups.handle(group, ConsumerGroupDescribe((group,)))
+        reply = yield from ask_group(context, group, ConsumerGroupDescribe((group,)))
         found: DescribedConsumerGroup = (
             reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code)
         )
@@ -215,7 +217,7 @@ def _find(context: Context, group: str) -> Steps[GroupDescribed]:
             return _consumer_group(found)
         if found.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise KafkaError(found.message or f"group {group!r} cannot be described now", found.code)
-    reply = yield context.groups.handle(group, DescribeGroups((group,)))
+    reply = yield from ask_group(context, group, DescribeGroups((group,)))
     classic: DescribedGroup = reply.groups[0] if reply.groups else DescribedGroup(group, reply.code)
     if classic.code is ErrorCode.GROUP_ID_NOT_FOUND or classic.state == _DEAD:
         raise _absent(group)
@@ -261,16 +263,21 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.DESCRIBE)
     described = yield from _find(context, group)
-    reply = yield context.groups.handle(group, OffsetFetch(group, None))
+    reply = yield from ask_group(context, group, OffsetFetch(group, None))
     _check(reply.code, f"the offsets of group {group!r} cannot be read now")
     committed = {
         TopicPartition(each.topic, each.partition): each.offset for each in reply.offsets if each.offset >= 0
     }
     members = dict(_assigned(described.members))
+    names = [
+        each
+        for each in sorted({*committed, *members})
+        if context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, each.topic)
+    ]
+    places = yield from _places(context, names)
     rows = []
-    for count, name in enumerate(sorted({*committed, *members}), 1):
-        if context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, name.topic):
-            rows.append(_row(context, name, committed.get(name), members.get(name)))
+    for count, name in enumerate(names, 1):
+        rows.append(_row(name, places.get(name), committed.get(name), members.get(name)))
         if count % PARTITIONS_A_TURN == 0:
             yield others_first(context.world)
     return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
@@ -283,14 +290,24 @@ def _assigned(members: Iterable[MemberShown]) -> Iterator[tuple[TopicPartition, 
                 yield TopicPartition(topic, number), member.member_id
 
 
+def _places(context: Context, names: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, Place]]:
+    """Those of the partitions that are there and have a leader."""
+    found = {}
+    for name in names:
+        placed = context.image.partition(*name)
+        if placed is not None and placed.leader >= 0:
+            found[name] = find_place(context, *name)
+    yield from look(context, list(found.values()))
+    return found
+
+
 def _row(
-    context: Context, name: TopicPartition, committed: Offset | None, member: str | None
+    name: TopicPartition, place: Place | None, committed: Offset | None, member: str | None
 ) -> PartitionLag:
-    partition = context.replicas.led(name.topic, name.partition)
-    end = None if partition is None else partition.high_watermark
+    end = None if place is None else place.high_watermark
     lag = None
-    if partition is not None and end is not None:
-        lag = max(end - (partition.log.log_start if committed is None else committed), 0)
+    if place is not None and end is not None:
+        lag = max(end - (place.log_start if committed is None else committed), 0)
     return PartitionLag(name.topic, name.partition, committed, end, lag, member)
 
 
@@ -315,7 +332,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
     allow(context, request.session, Operation.READ, On.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
-    partitions = [find_partition(context, topic.name, number) for number in numbers]
+    places = [find_place(context, topic.name, number) for number in numbers]
     match wanted.to:
         case int(offset):
             ends = Ends(offset=offset)
@@ -325,8 +342,8 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
             ends = Ends(from_end=0)
         case text:
             ends = Ends(since_ms=_moment(text))
-    ranges = yield from resolve(context, partitions, ends)
-    moved = {each.partition.number: each.start for each in ranges}
+    ranges = yield from resolve(context, places, ends)
+    moved = {each.place.number: each.start for each in ranges}
     try:
         yield from commit(context, group, topic, moved)
     except KafkaError as error:
@@ -339,7 +356,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.DELETE)
-    reply = yield context.groups.handle(group, DeleteGroups((group,)))
+    reply = yield from ask_group(context, group, DeleteGroups((group,)))
     code = reply.groups[0].code if reply.groups else reply.code
     if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
         raise _absent(group)
@@ -355,7 +372,7 @@ ROUTES = (
         "/groups",
         _list,
         "groups",
-        "Groups whose coordinator is this node, by name.",
+        "Groups, by name.",
         query=(
             Query("after", str, "Begin behind this name.", max=GROUP_CHARS_MAX),
             Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),

@@ -3,11 +3,11 @@
 from typing import Final
 
 from penstock.gateway.asking import allow
+from penstock.gateway.elsewhere.places import Place, find_place
 from penstock.gateway.http.messages import HttpError, Request
-from penstock.gateway.topics import find_partition, find_topic
+from penstock.gateway.topics import find_topic
 from penstock.handlers.context import Context, On, Operation
 from penstock.metadata import Topic
-from penstock.replica import Partition
 
 GROUP_CHARS_MAX: Final = 4_096
 """Of a group's name in a target: encoded as it may be, all of it fits 64 KB."""
@@ -23,10 +23,10 @@ def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
     return find_topic(context, name)
 
 
-def partition_in(context: Context, request: Request, operation: Operation) -> Partition:
-    """The same for a partition, which this node must lead."""
+def place_in(context: Context, request: Request, operation: Operation) -> Place:
+    """The same for a partition, wherever it is led."""
     topic = topic_in(context, request, operation)
-    return find_partition(context, topic.name, number_in(request))
+    return find_place(context, topic.name, number_in(request))
 
 
 def number_in(request: Request) -> int:

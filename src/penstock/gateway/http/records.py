@@ -20,7 +20,11 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.gateway.asking import others_first
-from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Span, Wanted
+from penstock.gateway.elsewhere.answering import shorten
+from penstock.gateway.elsewhere.letters import Shorten
+from penstock.gateway.elsewhere.patience import insist
+from penstock.gateway.elsewhere.places import Place, PlaceWalk, find_place
+from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Wanted
 from penstock.gateway.http.forms import MOMENT
 from penstock.gateway.http.messages import (
     JSON,
@@ -34,19 +38,15 @@ from penstock.gateway.http.messages import (
     json,
 )
 from penstock.gateway.http.negotiation import preferred
-from penstock.gateway.http.paths import partition_in, topic_in
+from penstock.gateway.http.paths import place_in, topic_in
 from penstock.gateway.http.ranged import what_is_asked, whole_or_part
 from penstock.gateway.moments import parse_moment
 from penstock.gateway.ranges import Ends, Range, resolve
 from penstock.gateway.shown import DECODINGS, RecordShown, show, show_some
 from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_partition
 from penstock.gateway.turns import Turns
-from penstock.gateway.walking import Walk
 from penstock.handlers.context import Context, Operation
-from penstock.handlers.log_admin import new_start
 from penstock.records import Record
-from penstock.replica import Partition
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -130,15 +130,13 @@ def _asked(request: Request) -> Asked:
 
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
-    partition = partition_in(context, request, Operation.READ)
+    place = place_in(context, request, Operation.READ)
     asked = _asked(request)
-    ranges = yield from resolve(context, [partition], asked.ends)
+    ranges = yield from resolve(context, [place], asked.ends)
     if content_type == JSON:
-        page = yield from _page(gateway.turns, ranges, asked)
-        place = page.next or (partition.number, ranges[-1].stop)
-        return json(
-            PartitionPage(partition.topic, partition.number, page.records, place[1], partition.last_stable)
-        )
+        page = yield from _page(context, gateway.turns, ranges, asked)
+        following = page.next or (place.number, ranges[-1].stop)
+        return json(PartitionPage(place.topic, place.number, page.records, following[1], place.last_stable))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
 
@@ -147,12 +145,12 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
     topic = topic_in(context, request, Operation.READ)
     asked = _asked(request)
     start = _start(request.query["start"])
-    partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
-    ranges = yield from resolve(context, partitions, asked.ends)
+    places = [find_place(context, topic.name, number) for number in sorted(topic.partitions)]
+    ranges = yield from resolve(context, places, asked.ends)
     if start is not None:
         ranges = _from_start(ranges, *start)
     if content_type == JSON:
-        page = yield from _page(gateway.turns, ranges, asked)
+        page = yield from _page(context, gateway.turns, ranges, asked)
         following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
         return json(TopicPage(topic.name, page.records, following))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
@@ -167,16 +165,16 @@ def _start(text: str | None) -> tuple[int, Offset] | None:
 
 def _from_start(ranges: list[Range], partition: int, offset: Offset) -> list[Range]:
     """What is left from a place on."""
-    left = [each for each in ranges if each.partition.number >= partition]
-    if left and left[0].partition.number == partition:
+    left = [each for each in ranges if each.place.number >= partition]
+    if left and left[0].place.number == partition:
         first = left[0]
-        if offset < first.partition.log.log_start:
+        if offset < first.place.log_start:
             raise KafkaError(
-                f"{first.partition.name} begins at {first.partition.log.log_start}, and start is {offset}",
+                f"{first.place.name} begins at {first.place.log_start}, and start is {offset}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = max(first.start, offset)
-        left[0] = Range(first.partition, start, max(start, first.stop))
+        left[0] = Range(first.place, start, max(start, first.stop))
     return left
 
 
@@ -189,23 +187,24 @@ class Page(NamedTuple):
     """Partition and offset of the first record that did not fit."""
 
 
-def _shown(partition: Partition, records: list[Record], asked: Asked) -> list[RecordShown]:
-    shown = show(partition.number, records, asked.decoding)
+def _shown(place: Place, records: list[Record], asked: Asked) -> list[RecordShown]:
+    shown = show(place.number, records, asked.decoding)
     if asked.columns is not None:
-        show_some(partition.topic, shown, asked.columns)
+        show_some(place.topic, shown, asked.columns)
     return shown
 
 
-def _page(turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
+def _page(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
     left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
     shown: list[RecordShown] = []
     for each in ranges:
-        walk, number = Walk(*each), each.partition.number
+        walk, number = PlaceWalk(context, *each), each.place.number
         while not walk.is_over:
             if left <= 0 or bytes_left <= 0:
                 return Page(shown, (number, walk.position))
             yield turns.next()
+            yield from walk.prepare()
             records = walk.some(left)
             fitting = 0
             for record in records:
@@ -214,7 +213,7 @@ def _page(turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
                     break
                 bytes_left -= cost
                 fitting += 1
-            shown += _shown(each.partition, records[:fitting], asked)
+            shown += _shown(each.place, records[:fitting], asked)
             left -= fitting
             if fitting < len(records):
                 return Page(shown, (number, records[fitting].offset))
@@ -228,20 +227,21 @@ def _other_forms(
     gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
 ) -> Steps[Answer]:
     if content_type == NDJSON:
-        return Stream(partial(_lines, gateway.turns, ranges, asked), NDJSON)
+        return Stream(partial(_lines, gateway.context, gateway.turns, ranges, asked), NDJSON)
     return (yield from _file(gateway, request, content_type, ranges, asked))
 
 
-def _lines(turns: Turns, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
+def _lines(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
     left = asked.limit if asked.limit is not None else 1 << 62
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
-        walk = Walk(*each)
+        walk = PlaceWalk(context, *each)
         while not walk.is_over and left > 0 and bytes_left > 0:
             yield from turns.to_write(out)
+            yield from walk.prepare()
             records = walk.some(left)
             if records:
-                lines = _encode_lines(_shown(each.partition, records, asked))
+                lines = _encode_lines(_shown(each.place, records, asked))
                 left -= len(records)
                 bytes_left -= len(lines)
                 out.write(lines)
@@ -255,12 +255,12 @@ def _file(
     words = (tuple(request.path.items()), tuple(request.query.items()))
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
     part = what_is_asked(request.headers, is_head=request.is_head)
-    topic_id = ranges[0].partition.topic_id if ranges else b""
+    topic_id = ranges[0].place.topic_id if ranges else b""
     wanted = gateway.exports.going_on(reader, part, topic_id)
     if wanted is None:
         spans = []
         for count, each in enumerate(ranges, 1):
-            spans.append(_span(each))
+            spans.append((yield from gateway.exports.span(each)))
             if count % SPANS_A_TURN == 0:
                 yield others_first(gateway.context.world)
         wanted = Wanted(
@@ -283,22 +283,6 @@ def _file(
     )
 
 
-def _span(each: Range) -> Span:
-    partition, start, stop = each
-    log = partition.log
-    aborted = log.aborted(start, stop) if start < stop else []
-    return Span(
-        partition.topic,
-        partition.topic_id,
-        partition.number,
-        log.directory,
-        log.log_start,
-        start,
-        stop,
-        tuple((one.producer_id, one.first_offset, one.last_offset) for one in aborted),
-    )
-
-
 # -- deleting --------------------------------------------------------------------------------------------------
 
 
@@ -309,13 +293,23 @@ class Shortened(msgspec.Struct):
     """Where it begins now."""
 
 
-def _delete(gateway: Any, request: Request) -> Response:
+def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    partition = partition_in(context, request, Operation.DELETE)
-    name = partition.name
-    start = new_start(context, name, request.query["before"], is_allowed=True)
-    context.replicas.directory.save_log_starts({name: start})
-    return json(Shortened(name.topic, name.partition, partition.delete_records(start)))
+    place = place_in(context, request, Operation.DELETE)
+    before = request.query["before"]
+
+    def attempt() -> Steps[Offset]:
+        here = place.here
+        if here is not None:
+            return shorten(context, here, before)
+        asked = Shorten(place.topic_id, place.number, before)
+        start: Offset = yield gateway.elsewhere.send(
+            place.leader, asked, session=request.session, about=place.number
+        )
+        return start
+
+    start = yield from insist(context, attempt)
+    return json(Shortened(place.topic, place.number, start))
 
 
 # -- routes ----------------------------------------------------------------------------------------------------

@@ -17,16 +17,16 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
+from penstock.gateway.elsewhere.patience import is_alone
+from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.http.messages import Answer, HttpError, Out, Query, Request, Route, Stream
 from penstock.gateway.http.paths import topic_in
 from penstock.gateway.shown import DECODINGS, show
 from penstock.gateway.steps import Steps
 from penstock.gateway.tailing import Following
-from penstock.gateway.topics import find_partition
 from penstock.gateway.turns import Turns
 from penstock.handlers.context import Context, Operation
 from penstock.records import Record
-from penstock.replica import Partition
 
 EVENTS: Final = "text/event-stream"
 
@@ -50,7 +50,7 @@ _DIGITS_MAX = 18
 _encode = msgspec.json.Encoder().encode
 
 
-def _tail(gateway: Any, request: Request) -> Answer:
+def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.READ)
     number = request.query["partition"]
@@ -62,20 +62,32 @@ def _tail(gateway: Any, request: Request) -> Answer:
             f"topic {topic.name!r} has {len(numbers)} partitions, and a stream {PARTITIONS_MAX} at most: "
             "name one with partition",
         )
-    partitions = [find_partition(context, topic.name, each) for each in numbers]
-    positions = _positions(request, partitions)
-    tail = Tail(context, gateway.turns, topic.id, partitions, positions, request.query["decode"])
-    tail.takes_new = number is None
+    places = [find_place(context, topic.name, each) for each in numbers]
+    if all(each.here is not None for each in places):
+        return _stream(gateway, request, topic.id, places)
+    return _looked(gateway, request, topic.id, places)
+
+
+def _looked(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[Place]) -> Steps[Answer]:
+    """The same where others have to be asked first how far their partitions go."""
+    yield from look(gateway.context, places)
+    return _stream(gateway, request, topic_id, places)
+
+
+def _stream(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[Place]) -> Answer:
+    positions = _positions(request, places)
+    tail = Tail(gateway.context, gateway.turns, topic_id, places, positions, request.query["decode"])
+    tail.takes_new = request.query["partition"] is None
     tail.events_left = request.query["max_events"]
     tail.wait_ms = request.query["wait_ms"]
     return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
 
 
-def _positions(request: Request, partitions: Sequence[Partition]) -> dict[int, Offset]:
+def _positions(request: Request, places: Sequence[Place]) -> dict[int, Offset]:
     origin: str = request.query["from"]
     last_id = request.headers.get("last-event-id", "").strip()
-    first = {each.number: each.log.log_start for each in partitions}
-    end = {each.number: each.last_stable for each in partitions}
+    first = {each.number: each.log_start for each in places}
+    end = {each.number: each.last_stable for each in places}
     if last_id:
         seen = _after(last_id)
         # What the id does not name, or is ahead of, was made after it: nothing of it has been seen.
@@ -126,14 +138,14 @@ class Tail:
         context: Context,
         turns: Turns,
         topic_id: Uuid,
-        partitions: Sequence[Partition],
+        places: Sequence[Place],
         positions: dict[int, Offset],
         decoding: str,
     ) -> None:
         self._context = context
         self._turns = turns
         self._topic_id = topic_id
-        self._partitions = partitions
+        self._places = places
         self._positions = positions
         self._decoding = decoding
         self.takes_new = True
@@ -147,7 +159,7 @@ class Tail:
 
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
-        following = Following(world, self._partitions, self._positions)
+        following = Following(self._context, self._places, self._positions)
         heard_ns = world.clock_ns()
         why = ""
         try:
@@ -158,7 +170,7 @@ class Tail:
                     yield from self._turns.to_write(out)
                     if following.is_over:
                         break
-                found = following.read()
+                found = yield from following.read()
                 if found is not None:
                     out.write(self._written(*found))
                     heard_ns = world.clock_ns()
@@ -183,24 +195,21 @@ class Tail:
         topic = self._context.image.topic_by_id(self._topic_id) if self.takes_new else None
         if topic is None or not len(self._ids) < len(topic.partitions) <= PARTITIONS_MAX:
             return False
-        new = [
-            partition
+        alone = is_alone(self._context)
+        places = [
+            Place(self._context, topic.name, topic.id, number)
             for number in sorted(topic.partitions)
             if number not in self._ids
-            and (partition := self._context.replicas.led(self._topic_id, number)) is not None
         ]
-        for partition in new:
-            following.add(partition, partition.log.log_start)
-            self._ids[partition.number] = b"%d:%d" % (partition.number, partition.log.log_start - 1)
+        new = [each for each in places if not alone or each.here is not None]
+        for each in new:
+            following.add(each, each.log_start)
+            self._ids[each.number] = b"%d:%d" % (each.number, each.log_start - 1)
         return bool(new)
 
     @property
     def _is_deleted(self) -> bool:
-        try:
-            self._context.replicas.find(self._topic_id, self._partitions[0].number)
-        except KafkaError as error:
-            return error.code is ErrorCode.UNKNOWN_TOPIC_ID
-        return False
+        return self._places[0].is_gone
 
     @property
     def _id(self) -> bytes:

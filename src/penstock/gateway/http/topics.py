@@ -9,6 +9,9 @@ from msgspec import Meta
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 from penstock.gateway.asking import allow, check, decide, others_first
+from penstock.gateway.elsewhere.answering import bounds_of
+from penstock.gateway.elsewhere.letters import Bounds
+from penstock.gateway.elsewhere.places import Place, look
 from penstock.gateway.http.errors import about_topic
 from penstock.gateway.http.forms import TopicName
 from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
@@ -29,6 +32,7 @@ from penstock.metadata.controller.requests import (
     Result,
 )
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
+from penstock.replica.partition import NOBODY
 
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
@@ -59,7 +63,7 @@ class TopicList(msgspec.Struct):
 
 
 class PartitionDescribed(msgspec.Struct):
-    """What its leader alone knows (`log_start` and below) is null where another node leads it."""
+    """What its leader alone knows (`log_start` and below) is null where it does not answer."""
 
     partition: int
     leader: int | None
@@ -174,14 +178,26 @@ def _describe(gateway: Any, request: Request) -> Steps[Response]:
 
 def _described(context: Context, topic: Topic) -> Steps[Response]:
     rows = []
+    away = yield from _elsewhere(context, topic)
     for count, number in enumerate(sorted(topic.partitions), 1):
-        rows.append(_partition(context, topic, number))
+        rows.append(_partition(context, topic, number, away.get(number)))
         if count % PARTITIONS_A_TURN == 0:
             yield others_first(context.world)
     return json(TopicDescribed(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
 
 
-def _partition(context: Context, topic: Topic, number: int) -> PartitionDescribed:
+def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
+    """What others say of the partitions that they lead; nothing of those whose leader does not answer."""
+    places = [
+        Place(context, topic.name, topic.id, number)
+        for number, placed in topic.partitions.items()
+        if placed.leader not in (context.node_id, NOBODY)
+    ]
+    looked = yield from look(context, places, is_patient=False)
+    return {each.number: bounds for each, bounds in looked.items()}
+
+
+def _partition(context: Context, topic: Topic, number: int, away: Bounds | None) -> PartitionDescribed:
     known = topic.partitions[number]
     row = PartitionDescribed(
         number,
@@ -191,10 +207,11 @@ def _partition(context: Context, topic: Topic, number: int) -> PartitionDescribe
         list(known.isr),
     )
     led = context.replicas.led(topic.id, number)
-    if led is not None:
-        row.log_start, row.end = led.log.log_start, led.log.log_end
-        row.high_watermark, row.last_stable = led.high_watermark, led.last_stable
-        row.size_bytes = led.log.size_bytes
+    bounds = away if led is None else bounds_of(led)
+    if bounds is not None:
+        row.log_start, row.end = bounds.log_start, bounds.log_end
+        row.high_watermark, row.last_stable = bounds.high_watermark, bounds.last_stable
+        row.size_bytes = bounds.size_bytes
     return row
 
 

@@ -2,6 +2,7 @@
 
     keys        all topics; what the log may not remove yet          <- start here
     topic_keys  one topic: claims, recent keys in memory, older ones in files
+    claims      a key whose record is being written, and who waits for it
     entries     a key's digest and its record's place, in 36 bytes
     keyfile     many of them on disk, sorted, for good
     merging     several of these files into one
@@ -14,9 +15,10 @@ they keep a start short. All of a topic's partitions share one set of files, so 
 many partitions there are and whichever of them its record went to.
 """
 
+from penstock.gateway.idempotency.claims import Claim
 from penstock.gateway.idempotency.entries import HEADER, IDEMPOTENCY_KEY_BYTES_MAX, digest_of
 from penstock.gateway.idempotency.keys import IdempotencyKeys
-from penstock.gateway.idempotency.topic_keys import Claim, TopicKeys
+from penstock.gateway.idempotency.topic_keys import TopicKeys
 
 __all__ = [
     "HEADER",

@@ -8,6 +8,9 @@ A topic is here from its first key on. Its id names the directory: a topic that 
 
 import logging
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
@@ -18,8 +21,9 @@ from penstock.gateway.idempotency.keyfile import Filters
 from penstock.gateway.idempotency.manifest import MANIFEST, BadManifest, FileNote, Manifest
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
 from penstock.handlers.context import Context
-from penstock.metadata import Topic
+from penstock.metadata import Resource, ResourceType, Topic
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.storage import Log
 from penstock.vfs import read_file, remove_tree, replace_file
 
@@ -30,6 +34,9 @@ SAVE_INTERVAL_MS = 60_000
 
 RECENT_TOTAL_MAX = 1 << 16
 """Keys of all topics in memory: some 12 MB. Beyond, the topic that has most of them saves its own."""
+
+MARK = "idempotency.keys"
+"""The topic's setting that tells every broker that it has keys."""
 
 TOTAL_CHECK = 1024
 """Keys that come between two looks at that."""
@@ -70,14 +77,64 @@ class IdempotencyKeys:
             )
         return keys
 
+    def is_open(self, topic: Topic) -> bool:
+        """Whether all keys are known now, and every broker knows that there are some."""
+        return (self._is_alone or self._is_marked(topic)) and self.of(topic) is not None
+
+    def begin(self, topic: Topic) -> None:
+        """Have the topic's keys read, if that is not under way."""
+        keys = self._topics.get(topic.id)
+        if keys is None or not keys.is_opening:
+            self.open(topic)
+
+    def may_have(self, topic: Topic) -> bool:
+        """Whether the topic has keys, here or in the logs of others."""
+        return topic.id in self._topics or self._is_marked(topic)
+
+    def _is_marked(self, topic: Topic) -> bool:
+        return self._context.image.config(Resource(ResourceType.TOPIC, topic.name)).get(MARK) == "true"
+
     def open(self, topic: Topic) -> Later[KafkaError | None]:
-        """Have the topic's keys read; from here on it has some."""
+        """Have the topic's keys read; from here on it has some, and other brokers are told so first."""
         keys = self._topics.get(topic.id)
         if keys is None:
-            path = f"{self._path}/{uuid_text(topic.id)}"
-            keys = TopicKeys(self, topic.id, path, Manifest(topic.name), is_new=True)
-            self._topics[topic.id] = keys
-        return keys.open(topic)
+            keys = self._topics[topic.id] = self._new(topic)
+        if self._is_marked(topic) or self._is_alone:
+            return keys.open(topic)
+        opened: Later[KafkaError | None] = Later()
+
+        def marked(answer: Any) -> None:
+            result = answer if isinstance(answer, KafkaError) else next(iter(answer.values()))
+            if result.code is not ErrorCode.NONE:
+                why = str(result) if isinstance(result, KafkaError) else result.message
+                opened.answer(
+                    KafkaError(f"{topic.name} cannot be given idempotency keys: {why}", result.code)
+                )
+            else:
+                keys.open(topic).then(opened.answer)
+
+        self._mark(topic).then(marked)
+        return opened
+
+    def _mark(self, topic: Topic) -> Later[Any]:
+        mark = {Resource(ResourceType.TOPIC, topic.name): (ConfigChange(MARK, ConfigOp.SET, "true"),)}
+        return self._context.controller.submit(IncrementalAlterConfigs(mark))
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self._context.image.brokers) <= 1
+
+    def _new(self, topic: Topic) -> TopicKeys:
+        """The keys of a topic of which no manifest is here. Where nobody was told of any, logs that are led here have
+        none: whoever wrote some before had told everybody first, and stopped leading after that."""
+        path = f"{self._path}/{uuid_text(topic.id)}"
+        keys = TopicKeys(self, topic.id, path, Manifest(topic.name), is_new=True)
+        if not self._is_marked(topic):
+            for number, placed in topic.partitions.items():
+                led = self.replicas.led(topic.id, number)
+                if led is not None and led.leader_epoch == placed.leader_epoch:
+                    keys.without[number] = led.leader_epoch, led.log.flushed
+        return keys
 
     def retention_ms(self) -> int:
         image = self._context.image
@@ -98,12 +155,15 @@ class IdempotencyKeys:
 
     def removable(self, log: Log, end: Offset) -> Offset:
         """How far records may be taken from a log; see `LogDirectory.removable`. What is not saved yet is, now."""
-        keys = None if log.topic_id is None else self._topics.get(log.topic_id)
-        if keys is None:
+        topic = None if log.topic_id is None else self._context.image.topic_by_id(log.topic_id)
+        if topic is None or not self.may_have(topic):
             return end
-        covered = keys.covered(log.partition.partition)
-        topic = self._context.image.topic_by_id(keys.topic_id)
-        if covered >= end or topic is None:
+        keys = self._topics.get(topic.id)
+        if keys is None:
+            keys = self._topics[topic.id] = self._new(topic)
+        number = log.partition.partition
+        covered = keys.covered(number)
+        if covered >= end:
             return end
         if self.is_stopped:
             return covered
@@ -114,7 +174,9 @@ class IdempotencyKeys:
                 end,
             )
             return end
-        if keys.is_ready(topic):
+        if self.replicas.led(topic.id, number) is None:
+            keys.read_follower(topic, number)
+        elif keys.is_ready(topic):
             keys.save()
         elif not keys.is_opening:
             keys.open(topic).then(lambda error: keys.save() if error is None else keys.failed())
@@ -138,6 +200,10 @@ class IdempotencyKeys:
         for topic_id in [each for each in self._topics if self._context.image.topic_by_id(each) is None]:
             keys = self._topics.pop(topic_id)
             self.world.beside(partial(remove_tree, self.vfs, keys.directory), partial(self._removed, keys))
+        if not self._is_alone:
+            for topic in map(self._context.image.topic_by_id, self._topics):
+                if topic is not None and not self._is_marked(topic):
+                    self._mark(topic)  # which has keys from when this node was alone
         self._save_next(list(self._topics.values()))
 
     def _removed(self, keys: TopicKeys, _: None, error: Exception | None) -> None:
@@ -199,7 +265,7 @@ class IdempotencyKeys:
             ", ".join(f"partition {number}, offset {end}" for number, end in cuts.items()),
         )
         files = tuple(_cut(note, cuts) for note in manifest.files)
-        changed = Manifest(manifest.topic, covered, files, manifest.next_file)
+        changed = msgspec.structs.replace(manifest, covered=covered, files=files)
         replace_file(self.vfs, f"{path}/{MANIFEST}", changed.encode())
         return changed
 

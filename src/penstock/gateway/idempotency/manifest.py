@@ -6,8 +6,9 @@ nothing. From then on the log keeps every record that no key file covers (`Idemp
 
 import msgspec
 
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.records.checksum import crc32c
+from penstock.replica import Partition
 
 MANIFEST = "keys.json"
 
@@ -36,6 +37,9 @@ class Manifest(msgspec.Struct, frozen=True):
     """Oldest first; where two have a key, the later one counts."""
     next_file: int = 1
     version: int = 1
+    epochs: dict[str, LeaderEpoch] = {}
+    """By partition: the leader epoch of the last record that is covered. Where the log has another there, an unclean
+    election has taken back what was covered."""
 
     def encode(self) -> bytes:
         """JSON, and before it its CRC-32C in a line of its own."""
@@ -55,3 +59,19 @@ class Manifest(msgspec.Struct, frozen=True):
         if manifest.version != 1:
             raise BadManifest(f"{path}: version {manifest.version}, expected 1")
         return manifest
+
+
+def sound_end(manifest: Manifest, partition: Partition) -> Offset:
+    """How far the files cover a log as it is now. What was saved was committed; but where an unclean election has
+    taken committed records back, another epoch begins below, and all behind that is another log.
+
+        saved       epoch 3 [0 ........ 90]
+        now         epoch 3 [0 .... 60] epoch 5 [60 ...... 120]      covered to 60
+    """
+    number = str(partition.number)
+    covered, epoch = manifest.covered.get(number, 0), manifest.epochs.get(number)
+    log = partition.log
+    if epoch is None or not covered:
+        return min(covered, log.log_end)
+    found, end = log.epochs.end_of(epoch, log.log_end)
+    return min(covered, log.log_end, end) if found >= 0 else 0

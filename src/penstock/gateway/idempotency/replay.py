@@ -48,6 +48,21 @@ def find_keys(log: Log, start: Offset, end: Offset) -> Found:
     return Found(keys, min(next_offset, end))
 
 
+def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
+    """Whether the record at an offset came with this key; also where the log has no such record any more, by retention
+    or compaction, and nobody can tell."""
+    if offset < log.first_kept:
+        return True
+    data = log.read_kept(offset, 1, visible=log.log_end)
+    for batch in iter_batches(data):
+        for record in batch.records() if batch.base_offset <= offset <= batch.last_offset else ():
+            if record.offset == offset:
+                return any(
+                    name == HEADER and value and digest_of(value) == digest for name, value in record.headers
+                )
+    return True
+
+
 def _may_be_ours(batch: RecordBatch) -> bool:
     return batch.producer_id < 0 and not batch.is_control and not batch.is_transactional
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.gateway.idempotency.keyfile import CorruptKeyFile, Written, read_written, write_key_file
 from penstock.gateway.idempotency.manifest import MANIFEST, FileNote, Manifest
 from penstock.gateway.idempotency.merging import Source, merge_key_files
@@ -40,6 +40,7 @@ def save(
     manifest: Manifest,
     recent: Mapping[bytes, bytes],
     covered: dict[str, Offset],
+    epochs: dict[str, LeaderEpoch] | None = None,
 ) -> Manifest:
     files, next_file = manifest.files, manifest.next_file
     if recent:
@@ -49,7 +50,9 @@ def save(
         vfs.sync_dir(directory)
         files = (*files, _note(name, written))
         next_file += 1
-    saved = msgspec.structs.replace(manifest, covered=covered, files=files, next_file=next_file)
+    saved = msgspec.structs.replace(
+        manifest, covered=covered, files=files, next_file=next_file, epochs=epochs or {}
+    )
     replace_file(vfs, f"{directory}/{MANIFEST}", saved.encode())
     return saved
 

@@ -21,14 +21,15 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.gateway.idempotency import saving
+from penstock.gateway.idempotency.claims import Claim, Where, answered, told
 from penstock.gateway.idempotency.entries import PLACE, KeyPlace, unpack_place
 from penstock.gateway.idempotency.keyfile import CorruptKeyFile, Filters, KeyFile
-from penstock.gateway.idempotency.manifest import FileNote, Manifest
+from penstock.gateway.idempotency.manifest import FileNote, Manifest, sound_end
 from penstock.gateway.idempotency.merging import NEVER_CUT
-from penstock.gateway.idempotency.replay import Found, find_keys
+from penstock.gateway.idempotency.replay import Found, find_keys, has_key
 from penstock.metadata import Topic
-from penstock.replica import ALL_IN_SYNC, Partition, Replicas
-from penstock.storage import Appended, Log
+from penstock.replica import Partition, Replicas
+from penstock.storage import Log
 from penstock.vfs import Vfs
 
 logger = logging.getLogger(__name__)
@@ -43,13 +44,10 @@ IN_CHILD_MIN = 2 * RECENT_MAX
 """Merges of more entries than this run in a process of their own: on a thread they would slow the loop down."""
 
 WAIT_MS_MAX = 30_000
-"""How long somebody waits for the log to be read, or for what was found to be on disk."""
+"""How long somebody waits for the log to be read."""
 
 FAILURES_MAX = 3
 """After so many failed attempts to save keys the log may go its way: a full disk must be able to become empty."""
-
-Where = tuple[int, Offset]
-"""A record's partition and offset."""
 
 
 class Shared(Protocol):
@@ -67,60 +65,6 @@ class Shared(Protocol):
         """There are so many more recent keys, or fewer."""
 
 
-class Claim:
-    """Somebody's right to write the record with a key: nobody else does until it is settled."""
-
-    __slots__ = ("_digest", "_offset", "_partition", "_timestamp", "_topic_keys", "_waiting")
-
-    def __init__(self, topic_keys: "TopicKeys", digest: bytes) -> None:
-        self._topic_keys = topic_keys
-        self._digest = digest
-        self._partition: Partition | None = None
-        self._offset: Offset = -1
-        self._timestamp: TimestampMs = -1
-        self._waiting: list[Later[Where | KafkaError]] = []
-
-    def join(self) -> Later[Where | KafkaError]:
-        """Wait for the same outcome."""
-        later: Later[Where | KafkaError] = Later()
-        self._waiting.append(later)
-        return later
-
-    def staged(self, partition: Partition, offset: Offset, timestamp: TimestampMs) -> None:
-        self._partition, self._offset, self._timestamp = partition, offset, timestamp
-
-    @property
-    def where(self) -> Where | None:
-        return None if self._partition is None else (self._partition.number, self._offset)
-
-    def settled(self, error: KafkaError | None) -> None:
-        """The record is durable, or it is not known to be. If it is in the log all the same, its key counts: who tries
-        again is answered when it is durable after all."""
-        partition = self._partition
-        is_written = partition is not None and self._offset < partition.log.log_end
-        number = -1 if partition is None else partition.number
-        place = KeyPlace(number, self._offset, self._timestamp) if is_written else None
-        self._topic_keys.let_go(self._digest, place)
-        for later in self._waiting:
-            later.answer((number, self._offset) if error is None else error)
-
-
-class _Known(Later["Where | KafkaError"]):
-    """A `Writer` for a record that is in the log, and perhaps not on disk."""
-
-    __slots__ = ("_number", "acks", "appended", "deadline_ms")
-
-    def __init__(self, number: int, offset: Offset, deadline_ms: TimestampMs) -> None:
-        super().__init__()
-        self._number = number
-        self.appended = Appended(offset, offset)
-        self.acks = ALL_IN_SYNC
-        self.deadline_ms = deadline_ms
-
-    def settle(self, error: KafkaError | None) -> None:
-        self.answer((self._number, self.appended.base_offset) if error is None else error)
-
-
 class TopicKeys:
     def __init__(
         self, shared: Shared, topic_id: Uuid, directory: str, manifest: Manifest, *, is_new: bool = False
@@ -135,6 +79,8 @@ class TopicKeys:
         """Its manifest is not on disk yet."""
         self._is_swept = is_new
         """What a crash left behind is gone."""
+        self.without: dict[int, tuple[LeaderEpoch, Offset]] = {}
+        """Partitions that had no key when the first was about to be written: who led them, and up to where."""
         self._topic: Topic | None = None
         """As it was when everything had been read; with another image of it, partitions may be new here."""
         self._read: dict[int, tuple[Log, LeaderEpoch]] = {}
@@ -145,6 +91,8 @@ class TopicKeys:
         """Who waits until everything is read, and until when."""
         self.is_opening = False
         """The log is being read."""
+        self._is_following = False
+        """The log of a partition that is led elsewhere is being read."""
         self._claims: dict[bytes, Claim] = {}
         self._recent: dict[bytes, bytes] = {}
         """Digest to packed place, as in files."""
@@ -172,23 +120,41 @@ class TopicKeys:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def meet(self, digest: bytes, now_ms: TimestampMs) -> Claim | Later[Where | KafkaError]:
-        """A record with this key is to be written: a claim if it is the first, else where the first is, once that is
-        durable; or what became of it."""
+    def find(self, digest: bytes, now_ms: TimestampMs) -> Later[Where | KafkaError] | None:
+        """Where the record with a key is, once it is durable, or what became of it; None for a key that is new."""
         claim = self._claims.get(digest)
         if claim is not None:
             return claim.join()
         place = self._find(digest, now_ms)
-        if place is not None:
-            partition = self._shared.replicas.find(self.manifest.topic, place.partition)
-            if place.offset < partition.log.log_end:
-                return _told(partition, place.offset, now_ms)
+        if place is None:
+            return None
+        partition = self._shared.replicas.led(self.topic_id, place.partition)
+        if partition is None:
+            # Led elsewhere: what was saved was committed, and is where it was. Of the rest its leader knows.
+            return answered(place) if place.offset < self.covered(place.partition) else None
+        if place.offset >= partition.log.log_end:
             logger.warning(
                 "%s: an idempotency key says offset %d, the log ends at %d; it does not count",
                 partition.name,
                 place.offset,
                 partition.log.log_end,
             )
+            return None
+        if partition.followers is not None and not has_key(partition.log, place.offset, digest):
+            return None  # another leader wrote something else there
+        return told(partition, place.offset, now_ms)
+
+    def knows(self, digest: bytes) -> bool:
+        """Whether somebody has come with this key, as far as memory says."""
+        return digest in self._claims or digest in self._recent or digest in self._frozen
+
+    def has_read(self, partition: Partition) -> bool:
+        """Whether every key in a partition's log is known, for as long as it is led as it is now. It may be led before
+        the image says so."""
+        return self._read.get(partition.number) == (partition.log, partition.leader_epoch)
+
+    def claim(self, digest: bytes) -> Claim:
+        """The right to write the record with a key that is new."""
         if len(self._recent) + len(self._frozen) >= RECENT_LIMIT:
             raise KafkaError(
                 f"idempotency keys of {self.manifest.topic} cannot be saved, and there is no room for more",
@@ -275,8 +241,7 @@ class TopicKeys:
     def _begin(self, topic: Topic) -> None:
         shared = self._shared
         if self._is_new:
-            covered = {str(each.number): each.log.flushed for each in self._unread(topic)}
-            manifest = Manifest(topic.name, covered)
+            manifest = Manifest(topic.name, self._without_keys())
             work = partial(saving.create, shared.vfs, self.directory, manifest)
             shared.world.beside(work, partial(self._created, topic))
             return
@@ -289,6 +254,15 @@ class TopicKeys:
             partial(saving.remove_strays, shared.vfs, self.directory, self.manifest),
             lambda _, error: self._opened(error) if error is not None else self._read_next(topic),
         )
+
+    def _without_keys(self) -> dict[str, Offset]:
+        """How far logs are known to have no keys, if they are still led as they were then."""
+        led = self._shared.replicas.led
+        return {
+            str(number): offset
+            for number, (epoch, offset) in self.without.items()
+            if (partition := led(self.topic_id, number)) is not None and partition.leader_epoch == epoch
+        }
 
     def _created(self, topic: Topic, manifest: Manifest | None, error: Exception | None) -> None:
         if manifest is None:
@@ -306,12 +280,31 @@ class TopicKeys:
             self._opened(None)
             return
         partition = unread[0]
-        start = self.manifest.covered.get(str(partition.number), 0)
-        self._read_on(topic, partition, partition.leader_epoch, start, partition.log.log_end)
+        start = sound_end(self.manifest, partition)
+        self._forget_from(partition.number, start)
+        number, log, epoch = partition.number, partition.log, partition.leader_epoch
+
+        def done(error: Exception | None) -> None:
+            self._reached.pop(number, None)
+            if error is not None:
+                self._opened(error)
+                return
+            self._read[number] = log, epoch
+            self._read_next(topic)
+
+        self._read_on(partition, start, log.log_end, done)
+
+    def _forget_from(self, number: int, offset: Offset) -> None:
+        """Forget what memory has of a partition from an offset on: the log says it anew."""
+        before = len(self._recent)
+        self._recent = _without(self._recent, number, offset)
+        self._frozen = _without(self._frozen, number, offset)  # a thread may be at the old one
+        self._shared.noted(len(self._recent) - before)
 
     def _read_on(
-        self, topic: Topic, partition: Partition, epoch: LeaderEpoch, start: Offset, end: Offset
+        self, partition: Partition, start: Offset, end: Offset, done: Callable[[Exception | None], None]
     ) -> None:
+        """Read a log, a portion at a time; `done` when all is read, or cannot be."""
         number, log = partition.number, partition.log
 
         def found(result: Found | None, error: Exception | None) -> None:
@@ -319,22 +312,63 @@ class TopicKeys:
                 return
             if result is None:
                 self._reached.pop(number, None)
-                self._opened(error)
+                done(error)
                 return
             self._take(number, result)
-            if result.next_offset < end:
-                self._reached[number] = result.next_offset
-                go_on = partial(self._read_on, topic, partition, epoch, result.next_offset, end)
-                if len(self._recent) >= RECENT_MAX:
-                    self.save(go_on)
-                else:
-                    go_on()
+            self._reached[number] = result.next_offset
+            if result.next_offset >= end:
+                done(None)
                 return
-            self._reached.pop(number, None)
-            self._read[number] = log, epoch
-            self._read_next(topic)
+            go_on = partial(self._read_on, partition, result.next_offset, end, done)
+            if len(self._recent) >= RECENT_MAX:
+                self.save(go_on)
+            else:
+                go_on()
 
         self._shared.world.beside(partial(find_keys, log, start, end), found)
+
+    def read_follower(self, topic: Topic, number: int) -> None:
+        """Read what is committed of a partition that is led elsewhere, and save its keys: it is about to be deleted
+        here, and whoever leads next may be this node."""
+        if self.is_opening or self._is_following:
+            return
+        self._is_following = True
+        if not self._is_new:
+            self._follow_up(number)
+            return
+        work = partial(saving.create, self._shared.vfs, self.directory, Manifest(topic.name))
+
+        def created(manifest: Manifest | None, error: Exception | None) -> None:
+            if manifest is None:
+                self._followed_up(number, error)
+                return
+            self.manifest, self._is_new = manifest, False
+            self._follow_up(number)
+
+        self._shared.world.beside(work, created)
+
+    def _follow_up(self, number: int) -> None:
+        partition = self._shared.replicas.held(self.topic_id, number)
+        if partition is None:
+            self._is_following = False
+            return
+        start = sound_end(self.manifest, partition)
+        end = min(partition.log.flushed, partition.high_watermark)
+        self._forget_from(number, start)
+        self._read_on(partition, start, max(start, end), partial(self._followed_up, number))
+
+    def _followed_up(self, number: int, error: Exception | None) -> None:
+        def saved() -> None:
+            self._is_following = False
+            if number not in self._read:
+                self._reached.pop(number, None)
+
+        if error is not None:
+            logger.error("idempotency keys of %s cannot be read: %s", self.manifest.topic, error)
+            self.failures += 1
+            saved()
+        else:
+            self.save(saved)
 
     def _take(self, number: int, found: Found) -> None:
         """Note keys that the log has: of two records with one key the first counts, while it does."""
@@ -371,20 +405,34 @@ class TopicKeys:
         return self.manifest.covered.get(str(number), 0)
 
     def _coverable(self) -> dict[str, Offset]:
-        """How far the files will cover each log, once the recent keys are among them: what is on disk, has been read,
-        and is not still being settled."""
+        """How far the files will cover each log, once the recent keys are among them: what is on disk and committed,
+        has been read, and is not still being settled. What is not committed yet another leader may write anew."""
         covered = dict(self.manifest.covered)
-        for number, (log, _) in self._read.items():
-            covered[str(number)] = log.flushed
+        replicas = self._shared.replicas
+        for number, (log, epoch) in self._read.items():
+            partition = replicas.led(self.topic_id, number)
+            if partition is not None and (partition.log, partition.leader_epoch) == (log, epoch):
+                covered[str(number)] = min(log.flushed, partition.high_watermark)
         for number, offset in self._reached.items():
-            partition = self._shared.replicas.led(self.manifest.topic, number)
+            partition = replicas.held(self.topic_id, number)
             if partition is not None:
-                covered[str(number)] = min(offset, partition.log.flushed)
+                covered[str(number)] = min(offset, partition.log.flushed, partition.high_watermark)
         for claim in self._claims.values():
             if claim.where is not None:
                 number, offset = claim.where
                 covered[str(number)] = min(offset, covered.get(str(number), offset))
         return covered
+
+    def _epochs(self, covered: dict[str, Offset]) -> dict[str, LeaderEpoch]:
+        """The leader epoch of the last record that each log is covered to."""
+        found = {}
+        for number, offset in covered.items():
+            partition = self._shared.replicas.held(self.topic_id, int(number))
+            if partition is not None and offset > 0:
+                found[number] = partition.log.epochs.epoch_at(offset - 1)
+            elif number in self.manifest.epochs:
+                found[number] = self.manifest.epochs[number]
+        return found
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Save the recent keys, if there is anything that is not saved yet; `then` is called when that is done, or has
@@ -404,7 +452,8 @@ class TopicKeys:
         shared = self._shared
         self._is_busy = True
         self._frozen, self._recent = self._recent, {}
-        work = partial(saving.save, shared.vfs, self.directory, self.manifest, self._frozen, covered)
+        epochs = self._epochs(covered)
+        work = partial(saving.save, shared.vfs, self.directory, self.manifest, self._frozen, covered, epochs)
         shared.world.beside(work, partial(self._saved, then))
 
     def _saved(
@@ -473,7 +522,7 @@ class TopicKeys:
         """Take over what counts from now on."""
         if any(each.name in self._lost_files for each in manifest.files):
             files = tuple(each for each in manifest.files if each.name not in self._lost_files)
-            manifest = Manifest(manifest.topic, {}, files, manifest.next_file)
+            manifest = Manifest(manifest.topic, {}, files, manifest.next_file)  # all of the log is read again
         known = {note.name: file for note, file in zip(self.manifest.files, self._files, strict=True)}
         self._files = [known.get(each.name) or self._open_file(each) for each in manifest.files]
         for file in known.values():
@@ -490,14 +539,14 @@ class TopicKeys:
         self._read.clear()
 
 
-def _told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Later[Where | KafkaError]:
-    if offset < partition.log.flushed:
-        later: Later[Where | KafkaError] = Later()
-        later.answer((partition.number, offset))
-        return later
-    known = _Known(partition.number, offset, now_ms + WAIT_MS_MAX)
-    partition.wait_for_written(known)
-    return known
+def _without(keys: dict[bytes, bytes], number: int, offset: Offset) -> dict[bytes, bytes]:
+    """The keys but those of a partition from an offset on."""
+    kept = {}
+    for digest, packed in keys.items():
+        place = unpack_place(packed)
+        if place.partition != number or place.offset < offset:
+            kept[digest] = packed
+    return kept
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:

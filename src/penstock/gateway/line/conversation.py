@@ -25,6 +25,7 @@ from penstock.base.ids import Offset
 from penstock.base.world import Timer
 from penstock.client.line_text import encode_key
 from penstock.gateway.asking import allow
+from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.gateway import Gateway
 from penstock.gateway.line.commands import (
     END,
@@ -42,11 +43,10 @@ from penstock.gateway.line.offsets import commit
 from penstock.gateway.line.stream import Message, Nothing, Stream, open_stream
 from penstock.gateway.producing import NewRecord, Outcome
 from penstock.gateway.steps import Running, Steps
-from penstock.gateway.topics import find_partition, find_topic
+from penstock.gateway.topics import find_topic
 from penstock.gateway.wire import Wire
 from penstock.handlers.context import On, Operation, Session
 from penstock.metadata.configs import topic_setting
-from penstock.replica import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -443,10 +443,9 @@ class LineConversation:
         context = self._context
         self._authorize(command.topic, command.group)
         topic = find_topic(context, command.topic)
-        offsets = {
-            number: _meant(command.offset, find_partition(context, topic.name, number))
-            for number in sorted(topic.partitions)
-        }
+        places = [find_place(context, topic.name, number) for number in sorted(topic.partitions)]
+        yield from look(context, places)
+        offsets = {each.number: _meant(command.offset, each) for each in places}
         yield from commit(context, command.group, topic, offsets)
         stream = self._stream
         if stream is not None and (stream.request.topic, stream.request.group) == command[:2]:
@@ -491,9 +490,13 @@ class LineConversation:
             return
         if isinstance(found, Message):
             self._wire.send(_message(found))
+        elif found is Nothing.HERE:
+            self._run(self._fetch(stream))
         elif found is Nothing.YET:
             self._is_looking = True
             self._context.world.call_soon(self._look_on)
+        elif stream.is_stale:
+            self._run(self._refresh(stream))
         elif stream.is_past_more:
             self._run(self._commit_passed(stream))
         elif found is Nothing.EVER:
@@ -514,6 +517,20 @@ class LineConversation:
             raise
         return b""
 
+    def _fetch(self, stream: Stream) -> Steps[bytes]:
+        try:
+            yield from stream.fetch()
+        except KafkaError:
+            self._end_stream()
+            raise
+        return b""
+
+    def _refresh(self, stream: Stream) -> Steps[bytes]:
+        """Nobody asked for it: where it fails, it is as if there were nothing more."""
+        with suppress(KafkaError):
+            yield from stream.refresh()
+        return b""
+
     def _commit_passed(self, stream: Stream) -> Steps[bytes]:
         with suppress(KafkaError):  # nobody asked for it
             yield from stream.commit_passed()
@@ -530,11 +547,11 @@ class LineConversation:
             self._go_on()
 
 
-def _meant(offset: Offset | None, partition: Partition) -> Offset:
+def _meant(offset: Offset | None, place: Place) -> Offset:
     """What `SET_OFFSET` means in a partition."""
     if offset is None:
-        return partition.log.log_start
-    return partition.last_stable if offset == END else offset
+        return place.log_start
+    return place.last_stable if offset == END else offset
 
 
 def _message(message: Message) -> bytes:

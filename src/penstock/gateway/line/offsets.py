@@ -21,6 +21,7 @@ from penstock.coordinator.groups.requests import (
     Request,
     WantedOffset,
 )
+from penstock.gateway.elsewhere.coordinators import ask_group
 from penstock.gateway.steps import Steps, passed
 from penstock.gateway.topics import ensure_offsets_topic
 from penstock.handlers.context import Context
@@ -69,12 +70,12 @@ def commit(context: Context, group: str, topic: Topic, offsets: Mapping[int, Off
 
 def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
     yield from ensure_offsets_topic(context)
-    reply = yield context.groups.handle(group, request)
+    reply = yield from ask_group(context, group, request)
     waited_ms = 0
     while reply.code in _NOT_YET and waited_ms < WAIT_MS_MAX:
         yield passed(context.world, RETRY_MS)
         waited_ms += RETRY_MS
-        reply = yield context.groups.handle(group, request)
+        reply = yield from ask_group(context, group, request)
     if reply.code in _IN_USE:
         members = yield from _members(context, group)
         raise KafkaError(
@@ -86,10 +87,10 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
 
 def _members(context: Context, group: str) -> Steps[str]:
     """Who they are, in words."""
-    found = yield context.groups.handle(group, DescribeGroups((group,)))
+    found = yield from ask_group(context, group, DescribeGroups((group,)))
     members = [each for row in found.groups for each in row.members]
     if not members:
-        found = yield context.groups.handle(group, ConsumerGroupDescribe((group,)))
+        found = yield from ask_group(context, group, ConsumerGroupDescribe((group,)))
         members = [each for row in found.groups for each in row.members]
     if not members:
         return "members that joined it"

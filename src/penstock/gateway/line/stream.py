@@ -16,19 +16,21 @@ A topic that is not there is waited for. It is not made: a name that was mistype
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
+from penstock.gateway.elsewhere.patience import insist, is_alone
+from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.line.commands import ALL_PARTITIONS, Read
 from penstock.gateway.line.offsets import commit, committed
-from penstock.gateway.reading import read
+from penstock.gateway.reading import Portion, read
 from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_partition, find_topic
+from penstock.gateway.topics import find_topic
 from penstock.handlers.context import Context
 from penstock.metadata import Topic
 from penstock.metadata.controller.topics import check_name
 from penstock.records import Record
-from penstock.replica import Partition
 
 PORTION_BYTES = 64 * 1024
 PORTION_RECORDS_MAX = 1000
@@ -42,6 +44,7 @@ class Nothing(Enum):
     """Why there is no message."""
 
     NOW = "at the end"
+    HERE = "it is led elsewhere, and has to be fetched first"
     YET = "it takes longer to look"
     EVER = "all that was wanted has been acknowledged"
 
@@ -59,10 +62,12 @@ class Message:
 class _Place:
     """Where the stream is in one partition."""
 
-    __slots__ = ("begin", "committed", "partition", "position")
+    __slots__ = ("begin", "committed", "fetched", "partition", "position")
 
-    def __init__(self, partition: Partition, begin: Offset) -> None:
+    def __init__(self, partition: Place, begin: Offset) -> None:
         self.partition = partition
+        self.fetched: Portion | None = None
+        """What was brought of it from elsewhere, and is not given out yet."""
         self.begin = begin
         self.committed = begin
         """Where this stream put the group last, or found it."""
@@ -80,12 +85,13 @@ def open_stream(context: Context, request: Read) -> Steps["Stream"]:
 
 
 def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) -> Steps[list[_Place]]:
-    partitions = [find_partition(context, topic.name, number) for number in numbers]
+    partitions = [find_place(context, topic.name, number) for number in numbers]
     offsets = yield from committed(context, group, topic, numbers)
+    yield from look(context, partitions)
     places = []
     for partition in partitions:
         begin = offsets[partition.number]
-        places.append(_Place(partition, partition.log.log_start if begin is None else begin))
+        places.append(_Place(partition, partition.log_start if begin is None else begin))
     return places
 
 
@@ -93,7 +99,9 @@ class Stream:
     """A `Watcher` of its partitions while it waits for more; before there are any, of the image."""
 
     __slots__ = (
+        "_away",
         "_context",
+        "_is_fresh",
         "_places",
         "_portion",
         "_portion_of",
@@ -114,6 +122,10 @@ class Stream:
         self._topic: Topic | None = None
         """None while it is not there."""
         self._places: list[_Place] = []
+        self._is_fresh = False
+        """It was looked how far partitions go since it last waited for more."""
+        self._away: _Place | None = None
+        """The partition that is to be fetched from."""
         self._turn = 0
         """Whose portion is next."""
         self._portion: deque[Record] = deque()
@@ -142,6 +154,9 @@ class Stream:
             while self._readable(place) > place.position:
                 if not reads_left:
                     return Nothing.YET
+                if place.partition.here is None and place.fetched is None:
+                    self._away = place
+                    return Nothing.HERE
                 reads_left -= 1
                 if self._read(place):
                     self._turn = (self._turn + 1) % len(places)
@@ -155,20 +170,22 @@ class Stream:
     def _readable(self, place: _Place) -> Offset:
         """First offset that cannot be read now, or is not wanted. Moves the place over what is deleted."""
         partition = place.partition
-        if not partition.is_leader:
+        if partition.is_gone or (partition.here is None and is_alone(self._context)):
             raise KafkaError(
                 f"{partition.name} is not served here any more", ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        place.position = max(place.position, partition.log.log_start)
+        place.position = max(place.position, partition.log_start)
         to_offset = self.request.to_offset
         visible = partition.last_stable
         return visible if to_offset is None else min(visible, to_offset + 1)
 
     def _read(self, place: _Place) -> bool:
         """Whether there are messages in the next portion."""
-        portion = read(
-            place.partition, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
-        )
+        here = place.partition.here
+        portion, place.fetched = place.fetched, None
+        if portion is None:
+            assert here is not None, "what is elsewhere was fetched"
+            portion = read(here, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES)
         if portion.next_offset <= place.position:
             raise KafkaError(
                 f"{place.partition.name} cannot be read at offset {place.position}", ErrorCode.CORRUPT_MESSAGE
@@ -181,6 +198,25 @@ class Stream:
         self._portion.extend(records)
         self._portion_of = place
         return bool(records)
+
+    def fetch(self) -> Steps[None]:
+        """Have brought what is to be read next, of a partition that is led elsewhere."""
+        place, self._away = self._away, None
+        if place is not None and place.partition.here is None:
+            read = partial(
+                place.partition.read, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
+            )
+            place.fetched = yield from insist(self._context, read)
+
+    def refresh(self) -> Steps[None]:
+        """Learn how far partitions that are led elsewhere go now."""
+        self._is_fresh = True
+        yield from look(self._context, [each.partition for each in self._places])
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether partitions that are led elsewhere may go further than is known here."""
+        return not self._is_fresh and any(each.partition.here is None for each in self._places)
 
     def acknowledge(self) -> Steps[None]:
         """Commit the offset after the message that waits. Where that fails, it waits still."""
@@ -257,6 +293,7 @@ class Stream:
                 each.partition.watch(self)
             if self._topic is None:
                 self._context.image_watchers.add(self.changed)
+        self._is_fresh = False
         self._woken = woken
 
     def unwatch(self) -> None:

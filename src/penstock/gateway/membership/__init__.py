@@ -1,6 +1,7 @@
 """Members of groups that have no connection of their own: they come with one call and are gone until the next.
 
     members     what is asked: join, leave, consume, commit
+    anywhere    the same for groups that another node coordinates
     seats       their sessions, and the heartbeats that the node sends for them
     rights      who may read or commit what, and how it is said that somebody may not
 
@@ -10,7 +11,8 @@ up at once what is to be given up, takes what is given, and leaves when nothing 
 of its session.
 """
 
+from .anywhere import MembersAnywhere
 from .members import Consumed, Members
 from .rights import Conflict
 
-__all__ = ["Conflict", "Consumed", "Members"]
+__all__ = ["Conflict", "Consumed", "Members", "MembersAnywhere"]

@@ -1,6 +1,7 @@
 """What is asked of groups through the HTTP door."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -13,6 +14,8 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
     WantedOffset,
 )
+from penstock.gateway.elsewhere.patience import insist
+from penstock.gateway.elsewhere.places import Place, PlaceGrowth, find_place, look
 from penstock.gateway.membership.rights import (
     Assignments,
     Conflict,
@@ -23,14 +26,13 @@ from penstock.gateway.membership.rights import (
     member_of,
 )
 from penstock.gateway.membership.seats import Reply, Seats
-from penstock.gateway.reading import PORTION_BYTES, Growth, read
+from penstock.gateway.reading import PORTION_BYTES, Growth
 from penstock.gateway.steps import Steps, passed
-from penstock.gateway.topics import ensure_topic, find_partition, find_topic
+from penstock.gateway.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.words import client_host
 from penstock.records import Record
-from penstock.replica import Partition
 
 MEMBERS_MAX: Final = 1000
 """Of this door, on this node: their heartbeats are the node's work, and a call that moves a whole group is done in
@@ -149,7 +151,7 @@ class Members:
         """Records from the group's committed offset on, as soon as there are any, or the time is up."""
         self._check(session, group, (topic,))
         self._seats.renew(group, consumer)
-        find_partition(self._context, topic, number)
+        find_place(self._context, topic, number)
         coordinator = yield from self._seats.coordinator(group)
         with self._seats.heard(group, consumer):
             yield from self._check_reader(coordinator, group, consumer, topic, number)
@@ -195,11 +197,12 @@ class Members:
         deadline_ms = world.now_ms() + wait_ms
         hidden = 0
         while True:
-            partition = find_partition(context, topic, number)
-            before = _in_log(partition, offset)
-            records, offset = _portions(partition, before, records_max)
+            place = find_place(context, topic, number)
+            yield from look(context, [place])
+            before = _in_log(place, offset)
+            records, offset = yield from _portions(context, place, before, records_max)
             left_ms = deadline_ms - world.now_ms()
-            if records or before == offset < partition.last_stable:
+            if records or before == offset < place.last_stable:
                 return Consumed(
                     records, offset
                 )  # without any: a log that cannot be read on is not read in vain
@@ -210,21 +213,23 @@ class Members:
                     continue
             if left_ms <= 0:
                 return Consumed((), offset)
-            yield from self._wait(group, consumer, partition, offset, left_ms)
+            yield from self._wait(group, consumer, place, offset, left_ms)
 
     def _wait(
-        self, group: str, consumer: str | None, partition: Partition, offset: Offset, wait_ms: float
+        self, group: str, consumer: str | None, place: Place, offset: Offset, wait_ms: float
     ) -> Steps[None]:
         """Until there is more to read, or the time is up; a `Conflict` once the partition is another's to read."""
         context = self._context
-        name = partition.name
+        name, here = place.name, place.here
 
         def check() -> None:
             coordinator = self._seats.find(group)
             if coordinator is not None:
                 check_reader(coordinator, context.image, group, consumer, name.topic, name.partition)
 
-        growth = Growth(context, partition, offset, wait_ms)
+        growth = (
+            PlaceGrowth(context, place, wait_ms) if here is None else Growth(context, here, offset, wait_ms)
+        )
 
         def moved() -> None:
             try:
@@ -248,7 +253,7 @@ class Members:
         context = self._context
         self._check(session, group, (topic,))
         self._seats.renew(group, consumer)
-        partition = find_partition(context, topic, number)
+        place = find_place(context, topic, number)
         coordinator = yield from self._seats.coordinator(group)
         with self._seats.heard(group, consumer):
             if consumer is not None and is_live(coordinator.find(group)):
@@ -256,9 +261,10 @@ class Members:
             member = committer(coordinator, group, topic, number)
             if member is not None:
                 self._seats.renew(group, member.member_id)
-            if offset > partition.log.log_end:
+            yield from look(context, [place])
+            if offset > place.log_end:
                 raise KafkaError(
-                    f"partition {number} of topic {topic!r} ends at offset {partition.log.log_end}: "
+                    f"partition {number} of topic {topic!r} ends at offset {place.log_end}: "
                     f"{offset} cannot have been read",
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                 )
@@ -280,18 +286,18 @@ class Members:
             raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _in_log(partition: Partition, offset: Offset) -> Offset:
+def _in_log(place: Place, offset: Offset) -> Offset:
     """The offset, or the earliest there is where it is not in the log, or there is none."""
-    log = partition.log
-    return offset if log.log_start <= offset <= log.log_end else log.log_start
+    return offset if place.log_start <= offset <= place.log_end else place.log_start
 
 
-def _portions(partition: Partition, offset: Offset, records_max: int) -> Consumed:
+def _portions(context: Context, place: Place, offset: Offset, records_max: int) -> Steps[Consumed]:
     """Records from an offset on, as many as go into an answer."""
     records: list[Record] = []
     size = 0
-    while offset < partition.last_stable:
-        portion = read(partition, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES)
+    while offset < place.last_stable:
+        read = partial(place.read, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES)
+        portion = yield from insist(context, read)
         for record in portion.records:
             size += _size(record)
             if size > BYTES_MAX and records:

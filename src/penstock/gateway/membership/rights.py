@@ -4,27 +4,16 @@ nobody is in the group      anybody reads and commits
 somebody is                 who owns a partition reads it, and it is committed as its owner does
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.group import ClassicGroup
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer.member import ConsumerMember
+from penstock.gateway.conflicts import Assignments, Conflict
 from penstock.metadata import ClusterImage
 
-Assignments: TypeAlias = Mapping[str, Sequence[int]]
-"""Partitions by topic; a topic of which the member has none now, too."""
-
-
-class Conflict(Exception):
-    """What is asked does not go with how the group is now."""
-
-    def __init__(self, code: str, message: str, assignments: Assignments | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.assignments = assignments
-        """What the member has now; None where nobody said who asks, or it is no member."""
+__all__ = ["Assignments", "Conflict", "assignments_of", "check_reader", "committer", "is_live", "member_of"]
 
 
 def is_live(group: ClassicGroup | ConsumerGroup | None) -> bool:
