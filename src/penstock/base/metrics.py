@@ -107,6 +107,18 @@ class Traffic:
         self.messages_out += messages_out
 
 
+class Elections:
+    """What the metadata log has told of leaders since the node has its place in the cluster."""
+
+    __slots__ = ("changes", "unclean")
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """Partitions that got another leader."""
+        self.unclean = 0
+        """Those whose new one may lack what was acknowledged."""
+
+
 class Upkeep:
     """What retention and compaction have done."""
 
@@ -137,11 +149,13 @@ class Metrics:
         "apis",
         "busy",
         "doors",
+        "elections",
         "fetch",
         "http",
         "line",
         "produce",
         "queues",
+        "replicated_bytes_out",
         "started_ns",
         "turn_began_ns",
         "unanswerable",
@@ -160,8 +174,11 @@ class Metrics:
         self.queues: dict[str, Callable[[], int]] = {}
         """What waits, by what it is; counted when asked."""
         self.upkeep = Upkeep()
+        self.elections = Elections()
         self.started_ns = 0
         """When the node began, by the world's clock."""
+        self.replicated_bytes_out = 0
+        """What followers were given."""
         self.unanswerable = 0
         """Requests after which nothing was left but to close the connection."""
         self.turn_began_ns = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from penstock.base.ids import TimestampMs
 
 if TYPE_CHECKING:
+    from asyncio import BufferedProtocol
     from random import Random
 
 T = TypeVar("T")
@@ -45,6 +46,10 @@ class World(Protocol):
     def process(self) -> "ProcessUsage | None":
         """What the node's process takes of the machine; None where it has none of its own."""
 
+    def boot_id(self) -> str | None:
+        """Another one each time that the machine is started, and on every machine; None where it is not told. While it
+        is the same, what any process has written to files is there, synced or not."""
+
     def call_soon(self, call: Callable[[], None]) -> None:
         """Call when everything that is happening now has happened."""
 
@@ -59,3 +64,9 @@ class World(Protocol):
     def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """The same in a process that stays for a while, with what it imported: for short work that is large to load.
         One piece comes after the other."""
+
+    def dial(
+        self, host: str, port: int, protocol: "BufferedProtocol", failed: Callable[[bool], None]
+    ) -> None:
+        """Open a connection to another node. The protocol is told when it is there, as asyncio does it; `failed` when
+        it will not be, and whether that is because nobody listens."""

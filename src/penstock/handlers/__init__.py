@@ -8,6 +8,9 @@
     offsets            where a partition begins and ends, what is at a time, where an epoch ended
     metadata, topic_partitions, cluster        who is there and what is where; sight: as one client may see it
     topics, configs, config_changes, features  made, deleted, set; asking: the controller is asked
+    reassignments      replicas moved, leaders elected, brokers forgotten
+    brokers            what nodes ask of the controller: registered, alive, in sync, producer ids
+    raft, voters       what controllers ask each other; who votes among them; forwarding: to the one that leads
     log_admin          records deleted, directories and producers described; in_turns: much, piece by piece
     producer_ids       ids for idempotent and transactional producers
     coordinators       who keeps a group or a transactional id

@@ -4,18 +4,24 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.later import Later
 from penstock.metadata import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.wire import Api
 
+from .asking import default_wait_ms
 from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .forwarding import forward
+from .raft import endpoint_for
 from .sight import NO_BROKER, Sight
-from .words import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations
+from .waiting import after
+from .words import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, refusal
 
 _BROKERS, _CONTROLLERS = 1, 2
-"""What a client may ask to have described; this is a broker's endpoint."""
+"""What a client may ask to have described, each at an endpoint of that kind."""
+_KINDS = {_BROKERS: "broker", _CONTROLLERS: "controller"}
 
 
 def describe_cluster(context: Context, call: Call) -> Any:
@@ -27,33 +33,61 @@ def describe_cluster(context: Context, call: Call) -> Any:
 
     Version 1 has types of endpoints (KIP-919), 2 fenced brokers (KIP-1073).
     """
+    sight = Sight(context, call.session)
+    return _described(
+        context, call, _BROKERS, lambda: sight.controller_id, lambda: _brokers(context, call, sight)
+    )
+
+
+def describe_controllers(context: Context, call: Call) -> Any:
+    """DescribeCluster 0 to 2 at a controller's endpoint (KIP-919): the voters of the quorum, and which of them leads.
+
+    Who wants the brokers, as everyone does who does not say, gets MISMATCHED_ENDPOINT_TYPE.
+    """
+    quorum = context.quorum
+    return _described(
+        context, call, _CONTROLLERS, lambda: quorum.leader_id, lambda: _controllers(context, call)
+    )
+
+
+def _described(
+    context: Context, call: Call, here: int, controller_id: Callable[[], int], nodes: Callable[[], list[Any]]
+) -> Any:
+    """The nodes of one kind, for a client that asked for that kind."""
     make, request = call.make, call.message
     kind = getattr(request, "endpoint_type", _BROKERS)
-    sight = Sight(context, call.session)
     result = Result()
-    if kind == _CONTROLLERS:
-        result = Result(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "controllers were asked for at the endpoint of a broker"
-        )
-    elif kind != _BROKERS:
+    if kind not in _KINDS:
         result = Result(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{kind} is not a type of endpoint")
-    brokers = []
-    if result.code is ErrorCode.NONE:
-        brokers = _brokers(context, call, sight)
+    elif kind != here:
+        why = f"{_KINDS[kind]}s were asked for at the endpoint of a {_KINDS[here]}"
+        result = Result(ErrorCode.MISMATCHED_ENDPOINT_TYPE, why)
+    is_told = result.code is ErrorCode.NONE
     return make.DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=result.code,
         error_message=result.message,
-        endpoint_type=_BROKERS,
-        cluster_id=context.cluster_id if result.code is ErrorCode.NONE else "",
-        controller_id=sight.controller_id if result.code is ErrorCode.NONE else NO_BROKER,
-        brokers=tuple(brokers),
+        endpoint_type=here,
+        cluster_id=context.cluster_id if is_told else "",
+        controller_id=controller_id() if is_told else NO_BROKER,
+        brokers=tuple(nodes()) if is_told else (),
         cluster_authorized_operations=(
             cluster_operations(context, call.session)
-            if request.include_cluster_authorized_operations and result.code is ErrorCode.NONE
+            if request.include_cluster_authorized_operations and is_told
             else NOT_ASKED_FOR
         ),
     )
+
+
+def _controllers(context: Context, call: Call) -> list[Any]:
+    shown = [(each.key.id, endpoint_for(call.session, each.endpoints)) for each in context.quorum.voters]
+    return [
+        call.make.DescribeClusterBroker(
+            broker_id=node_id, host=at.host, port=at.port, rack=None, is_fenced=False
+        )
+        for node_id, at in shown
+        if at is not None
+    ]
 
 
 def _brokers(context: Context, call: Call, sight: Sight) -> list[Any]:
@@ -72,7 +106,22 @@ def _brokers(context: Context, call: Call, sight: Sight) -> list[Any]:
     ]
 
 
-def describe_quorum(context: Context, call: Call) -> Any:
+def describe_quorum(context: Context, call: Call) -> Any | Later[Any]:
+    """DescribeQuorum 0 to 2 at a broker: only the quorum's leader knows how far the others are, so that the call is
+    passed on to it, unless that is here."""
+    quorum = context.quorum
+    if quorum.is_leader or quorum.leader_address is None or context.peers is None:
+        return describe_quorum_here(context, call)
+    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+        return _quorum_response(call, DENIED_CLUSTER)
+
+    def respond(answer: Any) -> Any:
+        return _quorum_response(call, refusal(answer)) if isinstance(answer, KafkaError) else answer
+
+    return after(forward(context, Api.DESCRIBE_QUORUM, call, default_wait_ms(context)), respond)
+
+
+def describe_quorum_here(context: Context, call: Call) -> Any:
     """DescribeQuorum 0 to 2: who leads the metadata quorum, and how far its voters and observers are (KIP-595).
 
     The one partition to ask for is __cluster_metadata-0; any other gets UNKNOWN_TOPIC_OR_PARTITION. Only the quorum's
@@ -80,22 +129,22 @@ def describe_quorum(context: Context, call: Call) -> Any:
 
     Version 1 has the times of fetches (KIP-836), 2 directories, messages, and where the voters listen (KIP-853).
     """
-    make = call.make
-    result = Result()
-    topics: tuple[Any, ...] = ()
-    nodes: tuple[Any, ...] = ()
     if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
-        result = DENIED_CLUSTER
-    elif not _asks_for_metadata(call.message):
-        topics = _unknown(call)
-    else:
-        quorum = context.quorum.describe()
-        if not quorum.voters:
-            result = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {quorum.leader_id} leads the quorum")
-        else:
-            topics = (_quorum(call, quorum),)
-            nodes = tuple(_node(call, each) for each in quorum.voters) if call.version >= 2 else ()
-    return make.DescribeQuorumResponse(
+        return _quorum_response(call, DENIED_CLUSTER)
+    if not _asks_for_metadata(call.message):
+        return _quorum_response(call, Result(), _unknown(call))
+    quorum = context.quorum.describe()
+    if not quorum.voters:
+        why = f"node {quorum.leader_id} leads the quorum"
+        return _quorum_response(call, Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+    nodes = tuple(_node(call, each) for each in quorum.voters) if call.version >= 2 else ()
+    return _quorum_response(call, Result(), (_quorum(call, quorum),), nodes)
+
+
+def _quorum_response(
+    call: Call, result: Result, topics: tuple[Any, ...] = (), nodes: tuple[Any, ...] = ()
+) -> Any:
+    return call.make.DescribeQuorumResponse(
         error_code=result.code, error_message=result.message, topics=topics, nodes=nodes
     )
 
@@ -175,4 +224,8 @@ def _node(call: Call, voter: ReplicaDescription) -> Any:
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
     Api.DESCRIBE_CLUSTER: describe_cluster,
     Api.DESCRIBE_QUORUM: describe_quorum,
+}
+AT_CONTROLLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.DESCRIBE_CLUSTER: describe_controllers,
+    Api.DESCRIBE_QUORUM: describe_quorum_here,
 }

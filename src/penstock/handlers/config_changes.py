@@ -6,6 +6,7 @@ the values; here it is checked that a request makes sense, and that the client m
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -26,7 +27,7 @@ from .context import Call, Context, Operation
 from .words import NO_THROTTLE, refusal
 
 
-def alter_configs(context: Context, call: Call) -> Any | Later[Any]:
+def alter_configs(context: Context, call: Call, *, at_controller: bool = False) -> Any | Later[Any]:
     """AlterConfigs 0 to 2: all settings of resources; those that are not named go back to their defaults.
 
     A resource or a setting that is named twice, a value that is null, another broker's id and a topic without a name
@@ -41,10 +42,12 @@ def alter_configs(context: Context, call: Call) -> Any | Later[Any]:
         changes = {resource_of(each): {one.name: one.value for one in each.configs} for each in wanted}
         return AlterConfigs(changes, call.message.validate_only)
 
-    return _alter(context, call, ask_for, call.make.AlterConfigsResponse)
+    return _alter(context, call, ask_for, call.make.AlterConfigsResponse, at_controller)
 
 
-def incremental_alter_configs(context: Context, call: Call) -> Any | Later[Any]:
+def incremental_alter_configs(
+    context: Context, call: Call, *, at_controller: bool = False
+) -> Any | Later[Any]:
     """IncrementalAlterConfigs 0 and 1: settings set and deleted, and values appended to lists and subtracted.
 
     Refusals as of AlterConfigs; an operation that is not one of the four gets INVALID_REQUEST, appending to what is
@@ -62,7 +65,7 @@ def incremental_alter_configs(context: Context, call: Call) -> Any | Later[Any]:
         }
         return IncrementalAlterConfigs(changes, call.message.validate_only)
 
-    return _alter(context, call, ask_for, call.make.IncrementalAlterConfigsResponse)
+    return _alter(context, call, ask_for, call.make.IncrementalAlterConfigsResponse, at_controller)
 
 
 def resource_of(entity: Any) -> Resource:
@@ -74,6 +77,7 @@ def _alter(
     call: Call,
     ask_for: Callable[[list[Any]], Any],
     make_response: Callable[..., Any],
+    at_controller: bool,
 ) -> Any | Later[Any]:
     named = Counter(resource_of(each) for each in call.message.resources)
     results: dict[Resource, Result] = {}
@@ -85,7 +89,7 @@ def _alter(
                 raise KafkaError(f"resource {resource.name} is named twice", ErrorCode.INVALID_REQUEST)
             denied = denial(context, call, Operation.ALTER_CONFIGS, resource)
             if denied is None:
-                _check(context, resource, each.configs)
+                _check(context, resource, each.configs, at_controller)
         except KafkaError as error:
             denied = refusal(error)
         if denied is None:
@@ -114,9 +118,10 @@ def _alter(
     return ask(context, ask_for(wanted), default_wait_ms(context), respond)
 
 
-def _check(context: Context, resource: Resource, changes: Iterable[Any]) -> None:
+def _check(context: Context, resource: Resource, changes: Iterable[Any], at_controller: bool) -> None:
     check_kind(resource)
-    if resource.type == ResourceType.BROKER:
+    # A controller knows all brokers, and says itself which are not registered.
+    if resource.type == ResourceType.BROKER and not at_controller:
         check_broker(context, resource)
     for name, count in Counter(change.name for change in changes).items():
         if count > 1:
@@ -134,3 +139,12 @@ HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
     Api.ALTER_CONFIGS: alter_configs,
     Api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
 }
+
+AT_CONTROLLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    api: partial(handler, at_controller=True)
+    for api, handler in (
+        (Api.ALTER_CONFIGS, alter_configs),
+        (Api.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
+    )
+}
+"""Of any broker, whichever is asked."""

@@ -13,19 +13,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
 from penstock.base.metrics import Metrics
+from penstock.base.ordered_set import OrderedSet
 from penstock.base.world import World
 from penstock.handlers.shapes import Shapes
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
 from penstock.wire import ProducePrefix
 
 if TYPE_CHECKING:
+    from penstock.handlers.commit_route import CommitRoute
     from penstock.handlers.fetch import WaitingFetch
     from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.handlers.follower_fetch import WaitingFollower
+    from penstock.handlers.missed import Missed
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.handlers.route import Route
     from penstock.raft.describe import QuorumDescription
+    from penstock.raft.messages import Reply, Request
+    from penstock.raft.voters import VoterSet
     from penstock.replica import Replicas
+    from penstock.replica.neighbours import Neighbours
     from penstock.runtime import Groups, MarkerWriter, Transactions
+    from penstock.wire.peers import Address, Peers
 
 
 class Operation(IntEnum):
@@ -64,10 +72,14 @@ class Session:
 
     __slots__ = (
         "client_software",
+        "commits",
         "end",
         "fetch",
+        "gone",
         "host",
         "listener",
+        "metadata_ns",
+        "missed",
         "peer",
         "port",
         "prefix",
@@ -91,12 +103,20 @@ class Session:
         self.client_software = ""
         self.end = end
         """Close the connection, for a reason."""
-        self.fetch: WaitingFetch | None = None
+        self.gone: Callable[[], None] | None = None
+        """Called when the connection is over; of a broker's heartbeats, whose end tells something."""
+        self.fetch: WaitingFetch | WaitingFollower | None = None
         """The fetch that waits for records; there is one at most."""
+        self.metadata_ns = -(1 << 62)
+        """When it last asked for metadata, or was answered."""
+        self.missed: Missed | None = None
+        """Batches of its idempotent producers that were refused and will come again; None while there was none."""
         self.prefix: ProducePrefix | None = None
         """What this client's Produce requests have in common; made with the first of them."""
         self.route: Route | None = None
         """Where the last of them went, and the next ones go faster."""
+        self.commits: CommitRoute | None = None
+        """The same for what it commits."""
 
 
 class Call(NamedTuple):
@@ -115,11 +135,55 @@ class ControllerPort(Protocol):
         with the reply, or with the KafkaError that refuses it."""
 
 
+class DoorsPort(Protocol):
+    def answer(self, session: Session, asked: bytes) -> Later["bytes | KafkaError"]:
+        """What another node's gateway asks for a client of its own: the answer, or why this was no question."""
+
+
+class VigilPort(Protocol):
+    def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
+        """A broker's heartbeat was taken, on this connection."""
+
+
 class QuorumPort(Protocol):
     def describe(self) -> "QuorumDescription": ...
 
+    def receive(self, request: "Request") -> Later["Reply"]:
+        """A request of another replica or of an operator, which names this cluster and the metadata log."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
     @property
     def leader_id(self) -> int: ...
+
+    @property
+    def leader_address(self) -> "Address | None":
+        """Where the active controller listens; None where that is not known, or is here."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def role(self) -> str:
+        """One of Raft's, or `observer` for a follower without a vote."""
+
+    @property
+    def elections(self) -> int:
+        """In which this node stood."""
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def voters(self) -> "VoterSet": ...
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """`controller.quorum.request.timeout.ms`"""
 
 
 class Endpoint(NamedTuple):
@@ -143,15 +207,23 @@ class Context:
     groups: "Groups"
     transactions: "Transactions"
     markers: "MarkerWriter"
+    neighbours: "Neighbours"
     image: ClusterImage
     """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
-    image_watchers: set[Callable[[], None]] = field(default_factory=set)
+    image_watchers: OrderedSet[Callable[[], None]] = field(default_factory=OrderedSet)
     """Called when it was. They take themselves out."""
     fetch_bytes_max: int = 55 * 2**20
     """`fetch.max.bytes`: the most that one fetch is answered with."""
     advertised: dict[str, Endpoint] = field(default_factory=dict)
     """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
     metrics: Metrics = field(default_factory=Metrics)
+    doors: Callable[[], DoorsPort] | None = None
+    """What answers the gateways of other nodes, whether or not this one has doors of its own; made when it is first
+    asked for."""
+    peers: "Peers | None" = None
+    """How other nodes are asked; None for a node alone."""
+    vigil: VigilPort | None = None
+    """Of the controllers' listener: who watches over the brokers that heartbeat there."""
 
     def authorize(self, session: Session, operation: Operation, on: On, name: str) -> bool:
         """Whether this client may. Everybody may, until there are ACLs."""

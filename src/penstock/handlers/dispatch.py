@@ -1,31 +1,38 @@
 """From a frame to its reply: which API it is, who handles it, and what goes back.
 
-Produce and Fetch have their own way in, by hand; everything else is read by kio, handled, and written by kio. What is
-no sound request raises `MalformedRequest`, whereupon the connection ends: so does Kafka, since a client that sends
-such a thing would not understand an answer either. Only ApiVersions answers a version that it does not know.
+Produce and Fetch have their own way in, by hand, and so have commits that say what the one before said; all else is
+read by kio, handled, and written by kio. What is no sound request raises `MalformedRequest`, whereupon the
+connection ends: so does Kafka, since a client that sends such a thing would not understand an answer either. Only
+ApiVersions answers a version that it does not know.
+
+Brokers and controllers answer different APIs, at different listeners: each has a dispatcher of its own.
 """
 
 import logging
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
 from penstock.base.metrics import Asked, Meter
+from penstock.handlers.commit_route import CommitRoute
 from penstock.handlers.context import Call, Context, Session
 from penstock.handlers.error_counts import count_errors
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
+from penstock.handlers.raft import fetch_metadata
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.handlers.route import RoutedWrite
 from penstock.handlers.shapes import shapes
-from penstock.handlers.table import SERVED, Handler
+from penstock.handlers.table import SERVED, SERVED_BY_CONTROLLERS, Handler, Table
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
     Buffer,
     RequestHeader,
+    Served,
     UnsupportedVersion,
     VersionRange,
     api_name,
@@ -41,13 +48,19 @@ from penstock.wire import (
 logger = logging.getLogger(__name__)
 
 
-RANGES: dict[Api, VersionRange] = {
-    Api.PRODUCE: KAFKA_RANGES[Api.PRODUCE],
-    Api.FETCH: KAFKA_RANGES[Api.FETCH],
-    Api.API_VERSIONS: KAFKA_RANGES[Api.API_VERSIONS],
+RANGES: Served = {
+    **{api: KAFKA_RANGES[api] for api in (Api.PRODUCE, Api.FETCH, Api.API_VERSIONS)},
     **{api: versions for api, (versions, _) in SERVED.items()},
 }
-"""What is advertised: all that is served, and nothing else."""
+"""What brokers advertise: all that is served, and nothing else."""
+
+CONTROLLER_RANGES: Served = {
+    **{api: KAFKA_RANGES[api] for api in (Api.FETCH, Api.API_VERSIONS)},
+    **{api: versions for api, (versions, _) in SERVED_BY_CONTROLLERS.items()},
+}
+"""The same for controllers."""
+
+FetchHandler: TypeAlias = Callable[[Context, Session, memoryview, RequestHeader], Reply]
 
 _SUPPORTED_FEATURES = {
     name: VersionRange(feature.min_level, feature.max_level)
@@ -61,13 +74,28 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Dispatcher:
-    """One for a node."""
+    """One for all listeners of a kind."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self,
+        context: Context,
+        served: Table = SERVED,
+        ranges: Served = RANGES,
+        answer_fetch: FetchHandler = fetch,
+    ) -> None:
+        """A broker's, unless it is made `for_controllers`."""
         self.context = context
+        self._served = served
+        self._ranges = ranges
+        self._answer_fetch = answer_fetch
+        self._takes_batches = Api.PRODUCE in ranges
         self._metrics = context.metrics
         self._produce = context.metrics.produce
         self._fetch = context.metrics.fetch
+
+    @classmethod
+    def for_controllers(cls, context: Context) -> "Dispatcher":
+        return cls(context, SERVED_BY_CONTROLLERS, CONTROLLER_RANGES, fetch_metadata)
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         """Answer a request. The frame is good until the end of the turn."""
@@ -91,18 +119,21 @@ class Dispatcher:
                 return self._counted(
                     self._produce, produce_again(self.context, session, prefix, repeated) or NO_REPLY
                 )
+        commits = session.commits
+        if commits is not None and (committing := commits.take(frame)) is not None:
+            return committing
         header = parse_header(frame)
         key = header.api_key
-        if key == _PRODUCE:
-            reply = produce(self.context, session, frame, header) or NO_REPLY
-            return self._counted(self._produce, reply)
-        if key == _FETCH:
-            return self._counted(self._fetch, fetch(self.context, session, frame, header))
-        if key == _API_VERSIONS:
-            return self._counted(
-                self._metrics.api(_API_VERSIONS), [self._api_versions(session, frame, header)]
-            )
-        return self._handle(session, frame, header)
+        reply: Reply
+        if key == _PRODUCE and self._takes_batches:
+            meter, reply = self._produce, produce(self.context, session, frame, header) or NO_REPLY
+        elif key == _FETCH:
+            meter, reply = self._fetch, self._answer_fetch(self.context, session, frame, header)
+        elif key == _API_VERSIONS:
+            meter, reply = self._metrics.api(key), [self._api_versions(session, frame, header)]
+        else:
+            return self._handle(session, frame, header)
+        return self._counted(meter, reply)
 
     def _counted(self, meter: Meter, reply: Reply) -> Reply:
         if isinstance(reply, Later) and not reply.is_answered:
@@ -115,13 +146,19 @@ class Dispatcher:
         """The client is gone: nothing of it waits any more."""
         if session.fetch is not None:
             session.fetch.cancel()
+        if session.gone is not None:
+            session.gone()
 
     def _handle(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
-        api, handler = _find(header)
+        api, handler = self._find(header)
         version, correlation_id = header.api_version, header.correlation_id
         message = read_request(api, version, frame[header.body_at :])
         call = Call(session, version, message, shapes(api, version), header.client_id)
         answer = handler(self.context, call)
+        if api is Api.OFFSET_COMMIT:
+            if session.commits is None:
+                session.commits = CommitRoute(self.context)
+            session.commits.learn(frame, header, call)
         meter = self._metrics.api(api)
         write = write_frequent_response if api in _FREQUENT else write_response
 
@@ -138,17 +175,17 @@ class Dispatcher:
     def _api_versions(self, session: Session, frame: memoryview, header: RequestHeader) -> bytes:
         """ApiVersions 0 to 4; an unknown version is answered with error 35, in the form of version 0."""
         version = header.api_version
-        known = version in RANGES[Api.API_VERSIONS]
+        known = version in self._ranges[Api.API_VERSIONS]
         if known and not self._remember_software(session, frame, header):
             self._metrics.api(_API_VERSIONS).fail(ErrorCode.INVALID_REQUEST)
-            body = api_versions_error(RANGES, version, ErrorCode.INVALID_REQUEST)
+            body = api_versions_error(self._ranges, version, ErrorCode.INVALID_REQUEST)
         else:
             if not known:
                 self._metrics.api(_API_VERSIONS).fail(ErrorCode.UNSUPPORTED_VERSION)
             image = self.context.image
             finalized = {name: image.features[name] for name in image.features if name in _SUPPORTED_FEATURES}
             body = api_versions_reply(
-                RANGES, _SUPPORTED_FEATURES, finalized, version, finalized_epoch=image.offset
+                self._ranges, _SUPPORTED_FEATURES, finalized, version, finalized_epoch=image.offset
             )
         return response_frame(Api.API_VERSIONS, version if known else 0, header.correlation_id, body)
 
@@ -164,15 +201,14 @@ class Dispatcher:
         session.client_software = f"{name} {version}"
         return True
 
-
-def _find(header: RequestHeader) -> tuple[Api, Handler]:
-    try:
-        api = Api(header.api_key)
-        versions, handler = SERVED[api]
-    except (ValueError, KeyError) as error:
-        raise UnsupportedVersion(f"{api_name(header.api_key)} is not served") from error
-    if header.api_version not in versions:
-        raise UnsupportedVersion(
-            f"{api.label} {header.api_version} is not served, expected {versions.min} to {versions.max}"
-        )
-    return api, handler
+    def _find(self, header: RequestHeader) -> tuple[Api, Handler]:
+        try:
+            api = Api(header.api_key)
+            versions, handler = self._served[api]
+        except (ValueError, KeyError) as error:
+            raise UnsupportedVersion(f"{api_name(header.api_key)} is not served") from error
+        if header.api_version not in versions:
+            raise UnsupportedVersion(
+                f"{api.label} {header.api_version} is not served, expected {versions.min} to {versions.max}"
+            )
+        return api, handler

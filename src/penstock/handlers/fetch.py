@@ -11,7 +11,9 @@ Versions 4 to 18.
 - Incremental sessions: `fetch_sessions`.
 - Who says of which epoch its last batch was is told where its log and this one part (KIP-595), and gets
   OFFSET_OUT_OF_RANGE for an epoch that this log does not know.
-- Followers are not served yet: NOT_LEADER_OR_FOLLOWER.
+- Consumers of version 11 on may read from a follower, up to the high watermark that it knows; the leader sends those
+  there whose rack it stands in, if `replica.selector.class` says so (KIP-392).
+- Followers, which say their replica id, get everything up to the log end: `follower_fetch`.
 
 Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 12 may say the epoch
 of the last batch, 13 has topic ids.
@@ -31,12 +33,14 @@ from penstock.handlers.fetch_sessions import (
     NO_SESSION,
     FetchSession,
 )
+from penstock.handlers.follower_fetch import fetch_as_follower
+from penstock.handlers.nearest import THE_LEADER, nearest, selects_by_rack
+from penstock.handlers.parting import parted
 from penstock.records.counting import records_in
 from penstock.replica import Partition
 from penstock.wire import (
     AbortedTransaction,
     Buffer,
-    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResult,
@@ -48,6 +52,8 @@ from penstock.wire import (
 
 READ_COMMITTED = 1
 _TOPIC_IDS = 13
+_ANY_REPLICA = 11
+"""From this version on consumers understand what they hear from followers."""
 _NO_OFFSET = -1
 
 _OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
@@ -67,6 +73,8 @@ def fetch(
     """Answer now, or when there is enough to answer with."""
     request = parse_fetch(frame, header.body_at, header.api_version)
     version = header.api_version
+    if request.replica_id >= 0:
+        return fetch_as_follower(context, session, header, request)
     try:
         kept = _session_of(context, request, version)
     except KafkaError as error:
@@ -92,8 +100,10 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> FetchS
     if request.session_epoch == FIRST_EPOCH:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        return sessions.open(request, uses_ids, now_ms)
-    return sessions.resume(request, uses_ids, now_ms)
+        return sessions.open(request, lambda number: FetchSession(number, uses_ids, now_ms), now_ms)
+    kept = sessions.resume(request, uses_ids, now_ms)
+    assert isinstance(kept, FetchSession), "a consumer's"
+    return kept
 
 
 def _end_of(records: Buffer, offset: Offset) -> Offset:
@@ -105,21 +115,10 @@ def _end_of(records: Buffer, offset: Offset) -> Offset:
     return end
 
 
-def _parted(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Where the reader's log and this one part, if they do; None where all that it has is here too."""
-    last = asked.last_fetched_epoch
-    if last < 0:
-        return None
-    epoch, end = partition.log.epochs.end_of(last, partition.log.log_end)
-    if epoch < 0:
-        raise KafkaError(f"{partition.name} has no leader epoch {last}", ErrorCode.OFFSET_OUT_OF_RANGE)
-    return EpochEndOffset(epoch, end) if epoch < last or end < asked.fetch_offset else None
-
-
 class OneFetch:
     """A request, and how it is read and answered; both may happen more than once, or later."""
 
-    __slots__ = ("_told", "context", "header", "kept", "request", "session")
+    __slots__ = ("_rack", "_told", "context", "header", "kept", "request", "session")
 
     def __init__(
         self,
@@ -134,6 +133,8 @@ class OneFetch:
         self.header = header
         self.request = request
         self.kept = kept
+        self._rack = request.rack_id if request.rack_id and selects_by_rack(context) else ""
+        """Where the reader stands, if that makes a difference."""
         self._told: Read = []
         """Of what was read last: what has records or an error."""
 
@@ -150,7 +151,7 @@ class OneFetch:
         results: Read = []
         told = self._told = []
         led = context.replicas.by_key.get
-        simple = request.isolation_level != READ_COMMITTED and request.replica_id < 0
+        simple = request.isolation_level != READ_COMMITTED and not self._rack
         readable: TopicKey | None = None
         """The topic that was last found to be readable."""
         for topic, partitions in self.wanted:
@@ -182,6 +183,14 @@ class OneFetch:
                 results.append((topic, result))
         return results
 
+    def replica(self, topic: TopicKey, number: int) -> Partition | None:
+        """The partition, if this reader may have it from here."""
+        replicas = self.context.replicas
+        found = replicas.led(topic, number)
+        if found is None and self.header.api_version >= _ANY_REPLICA:
+            found = replicas.held(topic, number)
+        return found
+
     def _may_read(self, topic: str) -> bool:
         return self.context.authorize(self.session, _READ, _TOPIC, topic)
 
@@ -189,7 +198,7 @@ class OneFetch:
         number = asked.partition
         context = self.context
         try:
-            partition = context.replicas.led(topic, number)
+            partition = self.replica(topic, number)
             if partition is None:
                 partition = context.replicas.find(topic, number)
             self._admit(partition, asked)
@@ -198,9 +207,13 @@ class OneFetch:
             start = partition.log.log_start
             committed_only = self.request.isolation_level == READ_COMMITTED
             visible = stable if committed_only else high
-            parted = _parted(partition, asked)
-            if parted is not None:
-                return FetchResult(number, 0, high, stable, start, diverging_epoch=parted)
+            diverging = parted(partition, asked)
+            if diverging is not None:
+                return FetchResult(number, 0, high, stable, start, diverging_epoch=diverging)
+            if self._rack and partition.followers is not None:
+                preferred = nearest(context, partition, offset, self._rack)
+                if preferred != THE_LEADER:
+                    return FetchResult(number, 0, high, stable, start, b"", preferred_read_replica=preferred)
             if offset == visible or (
                 left <= 0 and not must_give and start <= offset <= partition.log.log_end
             ):
@@ -223,11 +236,6 @@ class OneFetch:
                 f"{self.session.principal} may not read {partition.topic}",
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
-        if self.request.replica_id >= 0:
-            raise KafkaError(
-                f"{self.request.replica_id} is no replica of {partition.name}",
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            )
         if asked.current_leader_epoch != -1:
             partition.check_epoch(asked.current_leader_epoch)
 
@@ -236,7 +244,7 @@ class OneFetch:
             return True
         total = 0
         for _, result in read:
-            if result[1] or result[8] is not None:
+            if result[1] or result[8] is not None or result[7] >= 0:
                 return True
             if result[5]:
                 total += len(result[5])
@@ -269,12 +277,11 @@ class OneFetch:
 
     def _count(self) -> None:
         """Take note of what the client is told: it is read anew, and not counted, as long as it is not enough."""
-        led = self.context.replicas.led
         for topic, result in self._told:
             records = result.records
             if not records:
                 self.context.metrics.fetch.fail(result.error_code)
-            elif (partition := led(topic, result.partition)) is not None:
+            elif (partition := self.replica(topic, result.partition)) is not None:
                 partition.bytes_out += len(records)
                 partition.messages_out += records_in(records)
 
@@ -294,10 +301,9 @@ class WaitingFetch:
 
     def begin(self) -> None:
         one = self._fetch
-        replicas = one.context.replicas
         for topic, partitions in one.wanted:
             for asked in partitions:
-                partition = replicas.led(topic, asked.partition)
+                partition = one.replica(topic, asked.partition)
                 if partition is not None:
                     partition.watch(self)
                     self._partitions.append(partition)

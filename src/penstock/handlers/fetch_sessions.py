@@ -7,15 +7,18 @@
 
 A session is bound to no connection. There is room for `max.incremental.fetch.session.cache.slots` of them; when it
 is taken, one that has not been used for two minutes makes way, or else a smaller one that is as old; and where
-none can go, the fetch is served without a session.
+none can go, the fetch is served without a session. Followers come first: a consumer's session makes way for theirs,
+and theirs for nobody's while they use it (`follower_sessions`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.wire import FetchPartition, FetchRequest, FetchResult, TopicKey
+from penstock.wire.fetch import CONSUMER
 
 if TYPE_CHECKING:
     from random import Random
@@ -59,20 +62,50 @@ class Told:
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start
             or result.diverging_epoch is not None
+            or result.preferred_read_replica >= 0
         )
         self.high_watermark = result.high_watermark
         self.log_start = result.log_start_offset
         return changed
 
 
-class FetchSession:
+class KeptSession(ABC):
+    """What consumers' sessions and followers' have in common."""
+
+    replica_id: int = CONSUMER
+
     def __init__(self, session_id: int, uses_ids: bool, now_ms: TimestampMs) -> None:
         self.id = session_id
         self.uses_ids = uses_ids
         self.epoch = 1
         """What the next request must say."""
         self.created_ms = self.used_ms = now_ms
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many partitions are in it."""
+
+    @abstractmethod
+    def update(self, wanted: Iterable[Wanted]) -> None:
+        """These are wanted from now on, as said here."""
+
+    @abstractmethod
+    def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
+        """These are not wanted any more."""
+
+    def close(self) -> None:  # noqa: B027  # nothing is held, unless a kind of session says otherwise
+        """Let go of everything."""
+
+
+class FetchSession(KeptSession):
+    """A consumer's."""
+
+    def __init__(self, session_id: int, uses_ids: bool, now_ms: TimestampMs) -> None:
+        super().__init__(session_id, uses_ids, now_ms)
         self.told: dict[tuple[TopicKey, int], Told] = {}
+
+    def __len__(self) -> int:
+        return len(self.told)
 
     def update(self, wanted: Iterable[Wanted]) -> None:
         for each in wanted:
@@ -107,22 +140,25 @@ class FetchSession:
         return news
 
 
+Kept = TypeVar("Kept", bound=KeptSession)
+
+
 class FetchSessions:
     """All of a node's, by id."""
 
     def __init__(self, slots: int, rng: "Random") -> None:
         self._slots = slots
         self._rng = rng
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, KeptSession] = {}
         """The one that was used longest ago first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resume(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> FetchSession:
+    def resume(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> KeptSession:
         """The session of an incremental request, with what the request changes."""
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.replica_id != max(request.replica_id, CONSUMER):
             raise KafkaError(
                 f"there is no fetch session {request.session_id}", ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             )
@@ -145,35 +181,49 @@ class FetchSessions:
         session.update(all_wanted(request))
         return session
 
-    def open(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> FetchSession | None:
-        """A new session for a full request; None if there is no room, or nothing to remember."""
+    def open(self, request: FetchRequest, make: Callable[[int], Kept], now_ms: TimestampMs) -> Kept | None:
+        """A new session for a full request, made with its id; None if there is no room, or nothing to remember."""
         if not request.topics or not self._make_room(request, now_ms):
             return None
         while (session_id := self._rng.randint(1, _ID_MAX)) in self._sessions:
             pass
-        session = FetchSession(session_id, uses_ids, now_ms)
+        session = make(session_id)
         session.update(all_wanted(request))
         self._sessions[session_id] = session
         return session
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def close_former(self, replica_id: int, session_id: int) -> None:
+        """A follower opens a session anew, and will not come back to this one."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.replica_id == replica_id:
+            self.close(session_id)
 
     def _make_room(self, request: FetchRequest, now_ms: TimestampMs) -> bool:
         if len(self._sessions) < self._slots:
             return True
-        if not self._sessions:
+        leaving = self._dispensable(request, now_ms) if self._sessions else None
+        if leaving is None:
             return False
+        self.close(leaving.id)
+        return True
+
+    def _dispensable(self, request: FetchRequest, now_ms: TimestampMs) -> KeptSession | None:
+        """The session that makes way for this request's, if one does."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
-            self.close(oldest.id)
-            return True
+            return oldest
+        consumers = [each for each in self._sessions.values() if each.replica_id < 0]
+        if request.replica_id >= 0 or not consumers:
+            return consumers[0] if consumers else None
         size = sum(len(partitions) for _, partitions in request.topics)
-        smallest = min(self._sessions.values(), key=lambda each: len(each.told))
-        if len(smallest.told) < size and now_ms - smallest.created_ms > EVICTION_MS:
-            self.close(smallest.id)
-            return True
-        return False
+        smallest = min(consumers, key=len)
+        is_settled = now_ms - smallest.created_ms > EVICTION_MS
+        return smallest if len(smallest) < size and is_settled else None
 
 
 def all_wanted(request: FetchRequest) -> Iterator[Wanted]:

@@ -17,7 +17,8 @@ _PREFIXES = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.st
 def automatic_topic(name: str, image: ClusterImage, settings: BrokerSettings) -> NewTopic | None:
     """What is created where a topic is asked for that is not there; None for one that nothing here uses.
 
-    An internal topic has its own number of partitions, and as many replicas as it should, or as there are brokers.
+    An internal topic has its own number of partitions. Where nobody has said how many replicas it has, it is three, or
+    one for each broker that there is; what was said is what it gets, later if there are too few brokers now.
     """
     if name == SHARE_STATE_TOPIC:
         return None
@@ -28,9 +29,9 @@ def automatic_topic(name: str, image: ClusterImage, settings: BrokerSettings) ->
     def setting(word: str) -> int:
         return int(broker_setting(f"{prefix}.{word}", image, settings) or 1)
 
-    replicas = min(
-        setting("replication.factor"), max(1, sum(each.is_active for each in image.brokers.values()))
-    )
+    replicas = setting("replication.factor")
+    if f"{prefix}.replication.factor" not in (settings.static or {}):
+        replicas = min(replicas, max(1, len(image.brokers)))
     configs: dict[str, str | None] = {
         "cleanup.policy": "compact",
         "compression.type": "producer" if name == OFFSETS_TOPIC else "uncompressed",

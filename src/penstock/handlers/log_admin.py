@@ -4,11 +4,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.later import Later
+from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
+from penstock.replica import Partition
 from penstock.storage import Log
 from penstock.wire import Api
 
@@ -25,19 +29,19 @@ NO_LAG = -1
 _NO_THROTTLE = timedelta()
 
 
-def delete_records(context: Context, call: Call) -> Any:
+def delete_records(context: Context, call: Call) -> Any | Later[Any]:
     """DeleteRecords 0 to 2: have partitions begin at an offset; -1 is the high watermark.
 
-    The answer is where each partition begins now. An offset above the high watermark gets OFFSET_OUT_OF_RANGE, a
-    topic that is compacted and never deleted from POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. The new
+    The answer is the low watermark of each partition: where it begins on every replica that is alive. Followers hear
+    of the new beginning from their leader and say when they have it; what they have not said within the request's
+    timeout is REQUEST_TIMED_OUT, and comes later. An offset above the high watermark gets OFFSET_OUT_OF_RANGE, a topic
+    that is compacted and never deleted from POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. The new
     beginnings are durable before any of them shows, with one sync for the whole request; the files go later, when
     retention next looks.
 
-    Each leader answers for its own log and does not wait for its followers, so the timeout is not needed.
-
     Version 2 is flexible.
     """
-    make, request = call.make, call.message
+    request = call.message
     refused: dict[TopicPartition, KafkaError] = {}
     starts: dict[TopicPartition, Offset] = {}
     for topic in request.topics:
@@ -50,32 +54,83 @@ def delete_records(context: Context, call: Call) -> Any:
             except KafkaError as error:
                 refused[name] = error
     starts = {name: start for name, start in starts.items() if name not in refused}
-    failure: KafkaError | None = None
     try:
         context.replicas.directory.save_log_starts(starts)
     except KafkaError as error:
         logger.error("%s", error)
-        failure = error
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for each in topic.partitions:
-            name = TopicPartition(topic.name, each.partition_index)
-            low_watermark, refusal = NO_LOW_WATERMARK, refused.get(name) or failure
-            if refusal is None:
-                try:
-                    low_watermark = context.replicas.find(*name).delete_records(starts[name])
-                except KafkaError as error:
-                    refusal = error
-            partitions.append(
-                make.DeleteRecordsPartitionResult(
-                    partition_index=each.partition_index,
-                    low_watermark=low_watermark,
-                    error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                )
+        refused.update(dict.fromkeys(starts, error))
+        starts = {}
+    deletion = _Deletion(context, call, refused)
+    deletion.begin(starts)
+    return deletion.later
+
+
+class _Deletion:
+    """A request whose partitions begin where they should here, and perhaps not yet elsewhere."""
+
+    def __init__(self, context: Context, call: Call, refused: dict[TopicPartition, KafkaError]) -> None:
+        self.later: Later[Any] = Later()
+        self._context = context
+        self._call = call
+        self._refused = refused
+        self._low_watermarks: dict[TopicPartition, Offset] = {}
+        self._waiting: dict[TopicPartition, None] = {}
+        self._timer: Timer | None = None
+
+    def begin(self, starts: dict[TopicPartition, Offset]) -> None:
+        self._waiting = dict.fromkeys(starts)
+        for name, start in starts.items():
+            try:
+                partition = self._context.replicas.find(*name)
+                partition.delete_records(start)
+            except KafkaError as error:
+                self._settled(name, None, error)
+            else:
+                partition.when_low(start, partial(self._settled, name, partition))
+        if self._waiting:
+            timeout_ms = self._call.message.timeout / timedelta(milliseconds=1)
+            self._timer = self._context.world.call_later(max(timeout_ms, 0), self._time_is_up)
+        elif not starts:
+            self._answer()
+
+    def _settled(self, name: TopicPartition, partition: Partition | None, error: KafkaError | None) -> None:
+        if name not in self._waiting:
+            return
+        del self._waiting[name]
+        if error is not None:
+            self._refused[name] = error
+        elif partition is not None:
+            self._low_watermarks[name] = partition.low_watermark
+        if not self._waiting:
+            self._answer()
+
+    def _time_is_up(self) -> None:
+        for name in self._waiting:
+            self._refused[name] = KafkaError(
+                f"replicas of {name} have not deleted records in time", ErrorCode.REQUEST_TIMED_OUT
             )
-        topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-    return make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+        self._waiting = {}
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        make = self._call.make
+        topics = []
+        for topic in self._call.message.topics:
+            partitions = []
+            for each in topic.partitions:
+                name = TopicPartition(topic.name, each.partition_index)
+                refusal = self._refused.get(name)
+                partitions.append(
+                    make.DeleteRecordsPartitionResult(
+                        partition_index=each.partition_index,
+                        low_watermark=self._low_watermarks.get(name, NO_LOW_WATERMARK),
+                        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+                    )
+                )
+            topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+        self.later.answer(make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics)))
 
 
 def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:
@@ -103,7 +158,7 @@ def describe_log_dirs(context: Context, call: Call) -> Any:
     """DescribeLogDirs 1 to 5: the node's log directory, how full its volume is, and the logs in it with their sizes.
 
     Without topics all logs are told, with them those that are there: nothing is said of one that is not. The lag is
-    how far a log is behind its partition's high watermark, -1 for a log that no replica uses. A directory that cannot
+    how far a log is behind its leader's high watermark, -1 for a log that no replica uses. A directory that cannot
     be looked at gets KAFKA_STORAGE_ERROR. Logs do not move between directories, so none is a future one, and none
     is cordoned.
 
@@ -156,7 +211,10 @@ def describe_log_dirs(context: Context, call: Call) -> Any:
 
 def _lag(context: Context, name: TopicPartition, log: Log) -> int:
     partition = context.replicas.partitions.get(name)
-    return NO_LAG if partition is None else max(partition.high_watermark - log.log_end, 0)
+    if partition is None:
+        return NO_LAG
+    known = partition.high_watermark if partition.is_leader else partition.leader_high_watermark
+    return max(known - log.log_end, 0)
 
 
 def describe_producers(context: Context, call: Call) -> Any:

@@ -5,7 +5,7 @@ the client asks again; here the answer waits for the creation, which spares the 
 than `CREATION_WAIT_MS`, the answer is Kafka's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -19,6 +19,7 @@ from penstock.wire import Api
 
 from .asking import ask
 from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .doubt import once_sure
 from .internal_topics import INTERNAL_TOPICS, automatic_topic
 from .sight import Sight
 from .words import NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, topic_operations, uuid_in, uuid_out
@@ -66,7 +67,12 @@ def metadata(context: Context, call: Call) -> Any | Later[Any]:
         return _response(context, call, Sight(context, call.session), _refused(call, error.code))
     topics, refusals = _to_create(context, call, wanted or [])
     if not topics:
-        return _answer(context, call, wanted, refusals)
+        return once_sure(
+            context,
+            call.session,
+            lambda: _leaders(context, wanted),
+            lambda: _answer(context, call, wanted, refusals),
+        )
 
     def respond(answer: Any) -> Any:
         for created in () if isinstance(answer, KafkaError) else answer:
@@ -128,6 +134,19 @@ def is_name(name: str) -> bool:
     except KafkaError:
         return False
     return True
+
+
+def _leaders(context: Context, wanted: list[Wanted] | None) -> Iterator[int]:
+    """Who leads the partitions that were asked for."""
+    topics = context.image.topics
+    if wanted is None:
+        named = list(topics.values())
+    else:
+        by_name = [
+            topics.get(each.name) if each.name else context.image.topic_by_id(each.id) for each in wanted
+        ]
+        named = [each for each in by_name if each is not None]
+    return (partition.leader for topic in named for partition in topic.partitions.values())
 
 
 def _answer(context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]) -> Any:
@@ -208,7 +227,7 @@ def _response(context: Context, call: Call, sight: Sight, topics: list[Any]) -> 
     make = call.make
     brokers = [
         make.MetadataResponseBroker(node_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
-        for broker, at in sight.brokers.values()
+        for broker, at in sight.named.values()
     ]
     of_the_cluster = {}
     if 8 <= call.version <= 10:

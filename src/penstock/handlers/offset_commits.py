@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ids import Uuid
 from penstock.base.later import Later
 from penstock.coordinator.groups.requests import (
-    CommittedPartition,
     FetchedOffset,
-    OffsetCommit,
     OffsetDelete,
     OffsetFetch,
     OffsetFetchReply,
@@ -24,45 +21,13 @@ from penstock.coordinator.groups.requests import (
 from penstock.metadata import NO_UUID
 from penstock.wire import Api
 
-from .asking import wait_ms_of
+from .commit_parts import FIRST_WITH_IDS, Named, commit_asked, is_there, named, sift_commit, topic_error
 from .context import Call, Context, On, Operation
 from .waiting import after, after_all
-from .words import NO_THROTTLE, uuid_in, uuid_out
+from .words import NO_THROTTLE, uuid_out
 
-FIRST_WITH_IDS = 10
-"""Of both OffsetCommit and OffsetFetch (KIP-848)."""
-FIRST_WITH_MEMBER_EPOCHS = 9
 FIRST_WITH_GROUPS = 8
 """Of OffsetFetch: many groups in one request (KIP-709)."""
-
-
-class Named(NamedTuple):
-    """A topic of a request: by name, or by id with the name that goes with it, "" where there is none."""
-
-    name: str
-    id: Uuid = NO_UUID
-
-
-def _named(context: Context, call: Call, topic: Any) -> Named:
-    if call.version < FIRST_WITH_IDS:
-        return Named(topic.name)
-    topic_id = uuid_in(topic.topic_id)
-    found = None if topic_id == NO_UUID else context.image.topic_by_id(topic_id)
-    return Named("" if found is None else found.name, topic_id)
-
-
-def _topic_error(context: Context, call: Call, topic: Named, operation: Operation) -> ErrorCode:
-    """What keeps a client from a topic's offsets, whatever the partition."""
-    if call.version >= FIRST_WITH_IDS and not topic.name:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not context.authorize(call.session, operation, On.TOPIC, topic.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
-
-
-def _is_there(context: Context, topic: str, partition: int) -> bool:
-    held = context.image.topics.get(topic)
-    return held is not None and partition in held.partitions
 
 
 # -- committed ------------------------------------------------------------------------------------------
@@ -79,31 +44,11 @@ def offset_commit(context: Context, call: Call) -> Any | Later[Any]:
     groups that are not there, 10 has ids of topics.
     """
     request = call.message
-    topics = [(_named(context, call, each), each) for each in request.topics]
-    if not context.authorize(call.session, Operation.READ, On.GROUP, request.group_id):
+    topics = [(named(context, call, each), each) for each in request.topics]
+    sifted = sift_commit(context, call)
+    if sifted is None:
         return _committed(call, topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused: dict[tuple[Named, int], ErrorCode] = {}
-    partitions: list[CommittedPartition] = []
-    for topic, row in topics:
-        whole = _topic_error(context, call, topic, Operation.READ)
-        for each in row.partitions:
-            number = each.partition_index
-            code = whole
-            if code is ErrorCode.NONE and not _is_there(context, topic.name, number):
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if code is not ErrorCode.NONE:
-                refused[topic, number] = code
-                continue
-            partitions.append(
-                CommittedPartition(
-                    topic.name,
-                    number,
-                    each.committed_offset,
-                    getattr(each, "committed_leader_epoch", -1),
-                    each.committed_metadata,
-                    topic.id,
-                )
-            )
+    refused = sifted.refused
 
     def respond(reply: PartitionsReply) -> Any:
         codes = {(each.topic, each.partition): each.code for each in reply.partitions}
@@ -113,19 +58,9 @@ def offset_commit(context: Context, call: Call) -> Any | Later[Any]:
             lambda topic, number: refused.get((topic, number)) or codes.get((topic.name, number), reply.code),
         )
 
-    if not partitions:
+    if not sifted.partitions:
         return respond(PartitionsReply())
-    retention = getattr(request, "retention_time", None)
-    asked = OffsetCommit(
-        request.group_id,
-        tuple(partitions),
-        request.member_id,
-        request.generation_id_or_member_epoch,
-        getattr(request, "group_instance_id", None),
-        -1 if retention is None else wait_ms_of(retention),
-        knows_epochs=call.version >= FIRST_WITH_MEMBER_EPOCHS,
-    )
-    return after(context.groups.handle(request.group_id, asked), respond)
+    return after(context.groups.handle(request.group_id, commit_asked(call, sifted.partitions)), respond)
 
 
 def _committed(
@@ -196,7 +131,7 @@ def _wanted(context: Context, call: Call) -> list[Wanted]:
     def topics(rows: Iterable[Any] | None) -> tuple[tuple[Named, tuple[int, ...]], ...] | None:
         if rows is None:
             return None
-        return tuple((_named(context, call, each), tuple(each.partition_indexes)) for each in rows)
+        return tuple((named(context, call, each), tuple(each.partition_indexes)) for each in rows)
 
     if call.version < FIRST_WITH_GROUPS:
         return [Wanted(request.group_id, topics(request.topics))]
@@ -221,7 +156,7 @@ def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -
     if wanted.topics is not None:
         partitions = []
         for topic, numbers in wanted.topics:
-            code = _topic_error(context, call, topic, Operation.DESCRIBE)
+            code = topic_error(context, call, topic, Operation.DESCRIBE)
             if code is ErrorCode.NONE:
                 partitions += (WantedOffset(topic.name, number, topic.id) for number in numbers)
             else:
@@ -350,7 +285,7 @@ def offset_delete(context: Context, call: Call) -> Any | Later[Any]:
             place = (topic.name, each.partition_index)
             if not may:
                 refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not _is_there(context, *place):
+            elif not is_there(context, *place):
                 refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 places.append(place)

@@ -44,6 +44,9 @@ _WHATEVER_IS_VISIBLE = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDIN
 CONSUMER = -1
 """The replica id of a client that is not a replica."""
 
+DEBUGGER = -2
+"""The replica id of a client that asks any replica, for what that one has."""
+
 READ_COMMITTED = 1
 
 LOOKUPS_A_TURN = 16
@@ -68,7 +71,8 @@ def list_offsets(context: Context, call: Call) -> Any | Later[Any]:
 
     A consumer is told no more than it could fetch: up to the high watermark, or with isolation level READ_COMMITTED
     up to the last stable offset. What lies above counts as not found: offset and timestamp are -1. A replica (any
-    replica id but -1) is told of everything up to the log end.
+    replica id but -1) is told of everything up to the log end. Leaders answer; replica id -2 has an answer from any
+    replica that it asks.
 
     The ends come without a timestamp. The leader epoch is that of the record found; with LATEST it is the current
     one. A leader whose high watermark has not reached the start of its own epoch does not know yet where consumers
@@ -144,7 +148,11 @@ def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any
             f"the special timestamp {wanted.timestamp} is not of ListOffsets {call.version}",
             ErrorCode.UNSUPPORTED_VERSION,
         )
-    partition = context.replicas.find(name.topic, name.partition)
+    partition = None
+    if call.message.replica_id == DEBUGGER:
+        partition = context.replicas.held(name.topic, name.partition)
+    if partition is None:
+        partition = context.replicas.find(name.topic, name.partition)
     partition.check_epoch(getattr(wanted, "current_leader_epoch", NO_LEADER_EPOCH))
     if call.message.replica_id != CONSUMER:
         return _offset_for(partition, wanted.timestamp, partition.log.log_end)
@@ -152,19 +160,16 @@ def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any
     visible = partition.last_stable if is_committed else partition.high_watermark
     found = _offset_for(partition, wanted.timestamp, visible)
     if wanted.timestamp not in _WHATEVER_IS_VISIBLE and (found == NOTHING or found.offset == visible):
-        _check_end_is_known(partition, visible)
+        _check_end_is_known(partition)
     return found
 
 
-def _check_end_is_known(partition: "Partition", visible: Offset) -> None:
+def _check_end_is_known(partition: "Partition") -> None:
     """Refuse where what is not visible here yet may have been visible under the last leader."""
-    entries = partition.log.epochs.entries
-    if not entries or entries[-1].epoch != partition.leader_epoch:
-        return
-    start = entries[-1].offset
-    if visible < start:
+    if partition.high_watermark < partition.epoch_start:
         raise KafkaError(
-            f"{partition.log.partition} is visible up to {visible}, and its leader's epoch began at {start}",
+            f"{partition.name} is visible up to {partition.high_watermark}, and its leader's epoch began at "
+            f"{partition.epoch_start}",
             ErrorCode.OFFSET_NOT_AVAILABLE,
         )
 

@@ -5,7 +5,8 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
 - A partition's records are one batch of format 2. It is judged by its header, CRC and sequence, not decoded.
 - acks 0 gets no reply; an error closes its connection, the only way to tell. acks 1 is answered when the batch is
   in the file, acks all when it is committed and, where this is the only replica in sync, synced (`replica.partition`).
-- A retry of one of an idempotent producer's last five batches is answered with the offset of the first copy.
+- A retry of one of an idempotent producer's last five batches is answered with the offset of the first copy. What
+  comes behind a batch that was refused is out of order, also where the log knows nothing of its producer (`missed`).
 - A batch that is not synced within the request's timeout is answered REQUEST_TIMED_OUT, and may be there nevertheless.
 - Internal topics belong to the coordinators: INVALID_TOPIC_EXCEPTION.
 - A transactional batch is written if its coordinator knows of it (`taking_part`). The first one of a transaction may
@@ -22,6 +23,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import HoldingLater, Later
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
+from penstock.handlers.missed import Missed
 from penstock.handlers.produce_writers import (
     Foretold,
     ManyWrites,
@@ -134,6 +136,7 @@ def _produce_one(
     try:
         partition = _admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
+        _miss(session, topic, number, records, error)
         return _refuse(context, version, correlation_id, request, topic, number, error)
     if (
         not request.topics and session.prefix is not None
@@ -166,8 +169,11 @@ def _write_one(
             context, session, version, correlation_id, request, topic, partition, records
         )
     try:
+        if session.missed is not None:
+            session.missed.check(topic, partition, records)
         appended = partition.stage(records, acks, now_ms)
     except KafkaError as error:
+        _miss(session, topic, partition.number, records, error)
         return _refuse(context, version, correlation_id, request, topic, partition.number, error)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
@@ -231,6 +237,7 @@ def _write_in_transaction(
             _check_fate(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
+            _miss(session, topic, number, records, error)
             return _refuse(context, version, correlation_id, request, topic, number, error)
         return _write_one(
             context, session, version, correlation_id, request, topic, partition, records, may=True
@@ -243,8 +250,11 @@ def _write_in_transaction(
         try:
             _check_fate(partition, fates)
             check_first_sequence(claim, partition, kept)
+            if session.missed is not None:
+                session.missed.check(topic, partition, kept)
             appended = partition.stage(kept, acks, now_ms)
         except KafkaError as error:
+            _miss(session, topic, number, kept, error)
             if acks == 0:
                 session.end(str(error))
             else:
@@ -270,6 +280,15 @@ def _check_fate(partition: Partition, fates: Fates) -> None:
     error = fates.get(partition.name)
     if error is not None:
         raise error
+
+
+def _miss(
+    session: Session, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
+) -> None:
+    """Remember what was refused and will come again."""
+    if session.missed is None:
+        session.missed = Missed()
+    session.missed.refused(topic, number, records, error)
 
 
 def _refuse(
@@ -308,12 +327,15 @@ def _produce_many(
                     and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
                     and is_transactional(records)
                 ):
-                    transactional.append(_Transactional(place, partition, records))
+                    transactional.append(_Transactional(place, topic, partition, records))
                     continue
+                if session.missed is not None:
+                    session.missed.check(topic, partition, records)
                 appended = partition.stage(records, acks, now_ms)
             except KafkaError as error:
                 if acks == 0:
                     raise
+                _miss(session, topic, number, records, error)
                 refused.append((place, failed(whole.meter, number, error)))
                 continue
             if acks == 0:
@@ -335,6 +357,7 @@ class _Transactional(NamedTuple):
     """A batch of a request for several partitions."""
 
     place: Place
+    topic: TopicKey
     partition: Partition
     records: memoryview
 
@@ -351,6 +374,7 @@ def _write_many_in_transaction(
     acks = request.acks
 
     def refuse(each: _Transactional, error: KafkaError) -> None:
+        _miss(session, each.topic, each.partition.number, each.records, error)
         if acks == 0:
             session.end(str(error))
         else:
@@ -372,10 +396,12 @@ def _write_many_in_transaction(
     def answered(fates: Fates) -> None:
         now_ms = context.world.now_ms()
         for each in batches:
-            place, partition, records = each
+            place, topic, partition, records = each
             try:
                 _check_fate(partition, fates)
                 check_first_sequence(claim, partition, records)
+                if session.missed is not None:
+                    session.missed.check(topic, partition, records)
                 appended = partition.stage(records, acks, now_ms)
             except KafkaError as error:
                 refuse(each, error)

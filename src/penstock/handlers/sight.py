@@ -1,7 +1,7 @@
 """The cluster as one client sees it: brokers that are alive and reached through its listener, and who leads what."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.metadata import Broker, Partition
@@ -11,6 +11,9 @@ from penstock.metadata.schema import Ids
 from .context import Context, Endpoint, Session
 
 NO_BROKER = -1
+
+VANISHES_MS: Final = 5000
+"""For so long clients are told of a broker that has died."""
 
 
 class Seen(NamedTuple):
@@ -34,6 +37,25 @@ class Sight:
             endpoint = None if broker.fenced else context.endpoint(broker, session)
             if endpoint is not None:
                 self.brokers[broker_id] = (broker, endpoint)
+
+    @cached_property
+    def named(self) -> dict[int, tuple[Broker, Endpoint]]:
+        """The brokers that clients are told of: those that are alive, and those that have just died. With a broker
+        that vanishes librdkafka forgets where its partitions have gone, and asks for it a second later."""
+        context = self._context
+        if not context.neighbours.has_doubts:
+            return self.brokers
+        named = dict(self.brokers)
+        for broker_id, broker in self._image.brokers.items():
+            if (
+                broker_id not in named
+                and not broker.in_controlled_shutdown
+                and context.neighbours.was_lost(broker_id, VANISHES_MS)
+            ):
+                endpoint = context.endpoint(broker, self._session)
+                if endpoint is not None:
+                    named[broker_id] = (broker, endpoint)
+        return dict(sorted(named.items()))
 
     @cached_property
     def controller_id(self) -> int:

@@ -1,19 +1,25 @@
-"""Which function answers which API, in which versions.
+"""Which function answers which API, in which versions, at the listeners of brokers and at those of controllers.
 
 The versions are Kafka 4.3's. Produce, Fetch and ApiVersions are not here: they are answered by hand, see `dispatch`.
+
+A controller answers what the replicas of the metadata log ask each other, what brokers ask their controller, and
+administration. Of what a broker answers too, it answers in its own way where that is in `AT_CONTROLLERS`: a broker may
+pass a call on to the active controller, a controller never does.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.wire import KAFKA_RANGES, Api, VersionRange
+from penstock.wire import CONTROLLER_APIS, KAFKA_RANGES, Api, VersionRange
 
 from . import (
+    brokers,
     cluster,
     config_changes,
     configs,
     consumer_groups,
     coordinators,
+    envelope,
     features,
     group_admin,
     groups,
@@ -22,10 +28,13 @@ from . import (
     offset_commits,
     offsets,
     producer_ids,
+    raft,
+    reassignments,
     topic_partitions,
     topics,
     transaction_admin,
     transactions,
+    voters,
 )
 from .context import Call, Context
 
@@ -39,6 +48,8 @@ _MODULES = (
     configs,
     config_changes,
     cluster,
+    voters,
+    reassignments,
     features,
     producer_ids,
     offsets,
@@ -50,8 +61,33 @@ _MODULES = (
     group_admin,
     transactions,
     transaction_admin,
+    envelope,
 )
 
-SERVED: dict[Api, tuple[VersionRange, Handler]] = {
+_CONTROLLER_MODULES = (raft, brokers)
+"""What nobody but a controller answers."""
+
+Table: TypeAlias = dict[Api, tuple[VersionRange, Handler]]
+
+SERVED: Table = {
     api: (KAFKA_RANGES[api], handler) for module in _MODULES for api, handler in module.HANDLERS.items()
+}
+"""By brokers."""
+
+SERVED_BY_CONTROLLERS: Table = {
+    **{
+        api: served
+        for api, served in SERVED.items()
+        if api in CONTROLLER_APIS and api is not Api.ENVELOPE  # which is for brokers, with other things in it
+    },
+    **{
+        api: (KAFKA_RANGES[api], handler)
+        for handlers in (
+            *(module.HANDLERS for module in _CONTROLLER_MODULES),
+            cluster.AT_CONTROLLERS,
+            config_changes.AT_CONTROLLERS,
+            voters.AT_CONTROLLERS,
+        )
+        for api, handler in handlers.items()
+    },
 }

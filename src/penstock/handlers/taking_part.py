@@ -17,12 +17,12 @@ replaced by whatever is written in its name: where it is not the same when the a
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.later import Later
-from penstock.coordinator.transactions import AddPartitions, ProducerEpoch, VerifyPartitions, VerifyReply
+from penstock.coordinator.transactions import AddPartitions, ProducerEpoch, VerifyPartitions
 from penstock.coordinator.transactions.codes import adds_partitions, for_write
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata.configs import broker_flag
@@ -32,6 +32,7 @@ from penstock.storage.producers import OutOfOrderSequence, Producer, StaleProduc
 from penstock.wire import Api
 
 from .context import Context, On, Operation, Session
+from .txn_coordinators import Codes, ask_coordinator
 
 ASK_AGAIN_MS: Final = 20
 """Kafka's `add.partitions.to.txn.retry.backoff.ms`."""
@@ -142,9 +143,7 @@ class _Question:
             if claim.adds
             else VerifyPartitions(transactional_id, producer, unknown)
         )
-        context.transactions.handle(transactional_id, request).then(
-            lambda reply: self._answered(known, unknown, reply)
-        )
+        ask_coordinator(context, request).then(lambda codes: self._answered(known, codes))
 
     def _is_sound(self, partition: Partition) -> bool:
         """Whether it can be written to at all: much may have happened while nobody answered."""
@@ -160,11 +159,8 @@ class _Question:
             return True
         return False
 
-    def _answered(
-        self, known: dict[Partition, Producer | None], unknown: frozenset[TopicPartition], reply: Any
-    ) -> None:
+    def _answered(self, known: dict[Partition, Producer | None], codes: Codes) -> None:
         claim, world = self._claim, self._context.world
-        codes = reply.codes if isinstance(reply, VerifyReply) else dict.fromkeys(unknown, reply.code)
         if (
             claim.adds
             and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()

@@ -10,8 +10,8 @@ replay        what each record does to it           brokers       registered, al
 snapshot      an image as records                   configs       settings changed
 delta         what changed between images           features      levels moved
 configs       settings in force                     producer_ids  blocks handed out
-config_table  settings by Kafka's names
-bootstrap     what a new cluster starts with
+config_table  settings by Kafka's names             balancing     preferred leaders restored
+bootstrap     what a new cluster starts with        reassignments replicas moved
 """
 
 from penstock.base.ids import Uuid, random_uuid, uuid_from_text, uuid_text

@@ -120,7 +120,10 @@ TOPIC_SETTINGS: dict[str, Setting] = {
                 low=0, brokers=("log.flush.interval.ms", "log.flush.scheduler.interval.ms")),
         Setting("follower.replication.throttled.replicas", LIST, "",
                 "Replicas whose following is throttled, as partition:broker pairs, or * for all.",
-                pattern=_THROTTLED, acted=False),
+                pattern=_THROTTLED),
+        Setting("idempotency.keys", BOOLEAN, "false",
+                "Whether records came with idempotency keys. The gateway sets it with the first: every replica then "
+                "saves the keys of what it deletes, and whoever leads next looks for them in the log."),
         Setting("index.interval.bytes", INT, "4096", "How many bytes of log lie between two index entries.",
                 low=0, brokers=("log.index.interval.bytes",)),
         Setting("leader.replication.throttled.replicas", LIST, "",
@@ -224,7 +227,7 @@ def _fixed(
 def _inert(
     name: str, kind: ConfigType, default: str | None, documentation: str, low: float | None = None
 ) -> Setting:
-    """A broker's setting that nothing obeys: of parts that are not there yet, or that a node alone does not need."""
+    """A broker's setting that nothing obeys: of parts that are not there yet, or that are not needed."""
     return Setting(name, kind, default, documentation, low, acted=False, mode=Mode.READ_ONLY)
 
 
@@ -233,6 +236,9 @@ _SYNCS = ("alone", "always", "never")
 _ASSIGNORS = ("uniform", "range")
 _MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
 _PROTOCOLS = ("classic", "consumer", "share", "streams")
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_SELECTORS = (RACK_AWARE, "org.apache.kafka.common.replica.LeaderSelector")
 
 _PURGE = "After how many requests those that wait no more are cleared away."
 
@@ -248,12 +254,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
                "Over how many samples the speed of moves between directories is measured.", 1),
         _inert("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", "How long each of them is.", 1),
         _fixed("auto.create.topics.enable", BOOLEAN, "true", "Whether asking about an unknown topic creates it."),
-        _inert("auto.leader.rebalance.enable", BOOLEAN, "true", "Whether leadership returns to preferred leaders."),
+        _fixed("auto.leader.rebalance.enable", BOOLEAN, "true", "Whether leadership returns to preferred leaders."),
         _fixed("broker.heartbeat.interval.ms", INT, "2000",
                "How often a broker tells the controller that it is alive."),
         _fixed("broker.id", INT, "-1", "The older name of node.id."),
         _fixed("broker.rack", STRING, None, "Where the broker stands; replicas are spread over racks."),
         _fixed("broker.session.timeout.ms", INT, "9000", "After how long without a heartbeat a broker is fenced."),
+        _fixed("cluster.id", STRING, None, "Which cluster a new directory is of; not a setting of Kafka's."),
         _inert("connection.failed.authentication.delay.ms", INT, "100",
                "How long a connection that failed to authenticate is kept open.", 0),
         _fixed("connections.max.idle.ms", LONG, "600000", "After how long an idle connection is closed."),
@@ -270,18 +277,18 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _inert("controller.quorum.auto.join.enable", BOOLEAN, "false",
                "Whether a controller makes itself a voter."),
         _fixed("controller.quorum.bootstrap.servers", LIST, "", "Where the quorum of controllers is found."),
-        _inert("controller.quorum.election.backoff.max.ms", INT, "1000",
-               "The longest wait before another election.", 0),
-        _inert("controller.quorum.election.timeout.ms", INT, "1000",
+        _fixed("controller.quorum.election.backoff.max.ms", INT, "1000",
+               "How long the last of the successors that a leader names waits before it stands.", 0),
+        _fixed("controller.quorum.election.timeout.ms", INT, "1000",
                "After how long without a leader one is elected.", 0),
-        _inert("controller.quorum.fetch.max.bytes", INT, "1048576", "How much of the metadata log is asked for.", 1),
-        _inert("controller.quorum.fetch.snapshot.max.bytes", INT, "1048576",
+        _fixed("controller.quorum.fetch.max.bytes", INT, "1048576", "How much of the metadata log is asked for.", 1),
+        _fixed("controller.quorum.fetch.snapshot.max.bytes", INT, "1048576",
                "How much of a snapshot is asked for.", 1),
-        _inert("controller.quorum.fetch.timeout.ms", INT, "2000",
+        _fixed("controller.quorum.fetch.timeout.ms", INT, "2000",
                "After how long without an answer a leader is given up.", 0),
-        _inert("controller.quorum.request.timeout.ms", INT, "2000",
+        _fixed("controller.quorum.request.timeout.ms", INT, "2000",
                "How long an answer of the quorum is waited for.", 0),
-        _inert("controller.quorum.retry.backoff.ms", INT, "20", "How long to wait before trying the quorum again.", 0),
+        _fixed("controller.quorum.retry.backoff.ms", INT, "20", "How long to wait before trying the quorum again.", 0),
         _fixed("controller.quorum.voters", LIST, "", "The voters of a quorum that does not change, as id@host:port."),
         _inert("controller.quota.window.num", INT, "11",
                "Over how many samples the quota of changes to topics is measured.", 1),
@@ -330,10 +337,10 @@ BROKER_SETTINGS: dict[str, Setting] = {
                "Names that browsers may find the HTTP port by, besides those of this machine; * is any."),
         _fixed("http.listener", STRING, "127.0.0.1:8080",
                "Where JSON over HTTP is served, as HOST:PORT; port 0 is any free one, and off is nowhere."),
-        _inert("initial.broker.registration.timeout.ms", INT, "60000",
+        _fixed("initial.broker.registration.timeout.ms", INT, "60000",
                "How long a broker tries to register before it gives up."),
         _fixed("inter.broker.listener.name", STRING, None, "Which listener brokers use among themselves."),
-        _inert("leader.imbalance.check.interval.seconds", LONG, "300", "How often preferred leaders are restored.", 1),
+        _fixed("leader.imbalance.check.interval.seconds", LONG, "300", "How often preferred leaders are restored.", 1),
         _fixed("line.listener", STRING, "127.0.0.1:9090",
                "Where the line protocol is served, as HOST:PORT; port 0 is any free one, and off is nowhere."),
         _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compacted logs are cleaned."),
@@ -377,17 +384,19 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _inert("producer.purgatory.purge.interval.requests", INT, "1000", _PURGE),
         _inert("queued.max.request.bytes", LONG, "-1", "How many bytes of requests may wait; -1 is without limit."),
         _inert("queued.max.requests", INT, "500", "How many requests may wait.", 1),
-        _inert("replica.fetch.backoff.ms", INT, "1000", "How long a follower waits after an error.", 0),
-        _inert("replica.fetch.max.bytes", INT, "1048576", "How much a follower asks for of a partition.", 0),
-        _inert("replica.fetch.min.bytes", INT, "1", "How much a follower waits for."),
-        _inert("replica.fetch.response.max.bytes", INT, "10485760", "How much a follower asks for in all.", 0),
-        _inert("replica.fetch.wait.max.ms", INT, "500", "How long a follower waits for it."),
+        _fixed("replica.fetch.backoff.ms", INT, "1000", "How long a follower waits after an error.", 0),
+        _fixed("replica.fetch.max.bytes", INT, "1048576", "How much a follower asks for of a partition.", 0),
+        _fixed("replica.fetch.min.bytes", INT, "1", "How much a follower waits for."),
+        _fixed("replica.fetch.response.max.bytes", INT, "10485760", "How much a follower asks for in all.", 0),
+        _fixed("replica.fetch.wait.max.ms", INT, "500", "How long a follower waits for it."),
         _fixed("replica.high.watermark.checkpoint.interval.ms", LONG, "5000",
                "How often high watermarks are written."),
-        _inert("replica.lag.time.max.ms", LONG, "30000", "After how long behind a follower leaves the ISR."),
-        _inert("replica.selector.class", STRING, None, "Which replica consumers are sent to."),
+        _fixed("replica.lag.time.max.ms", LONG, "30000", "After how long behind a follower leaves the ISR.", 1),
+        _fixed("replica.selector.class", STRING, None,
+               "Which replica consumers are sent to: the leader, or, by Kafka's name for it, one in their rack.",
+               choices=_SELECTORS),
         _inert("replica.socket.receive.buffer.bytes", INT, "65536", "The receive buffer of a follower."),
-        _inert("replica.socket.timeout.ms", INT, "30000", "How long a follower's connection may be silent."),
+        _fixed("replica.socket.timeout.ms", INT, "30000", "How long a follower's connection may be silent."),
         _fixed("request.timeout.ms", INT, "30000", "How long an answer from another broker is waited for."),
         _fixed("security.inter.broker.protocol", STRING, "PLAINTEXT",
                "The protocol that brokers speak among themselves.", choices=("PLAINTEXT",)),
@@ -420,7 +429,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         Setting("follower.fetch.last.tiered.offset.enable", BOOLEAN, "false",
                 "Whether an empty follower begins after what is tiered.", acted=False),
         Setting("follower.replication.throttled.rate", LONG, str(INT64_MAX),
-                "Bytes a second for throttled followers.", low=0, acted=False, mode=Mode.PER_BROKER),
+                "Bytes a second for throttled followers.", low=0, mode=Mode.PER_BROKER),
         Setting("leader.replication.throttled.rate", LONG, str(INT64_MAX),
                 "Bytes a second for throttled reads from leaders.", low=0, acted=False, mode=Mode.PER_BROKER),
         Setting("replica.alter.log.dirs.io.max.bytes.per.second", LONG, str(INT64_MAX),

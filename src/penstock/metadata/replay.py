@@ -274,7 +274,9 @@ def merge(partition: Partition, change: s.PartitionChangeRecord) -> Partition:
     if change.replicas is not None:
         held = dict(zip(replicas, directories, strict=False))
         replicas = change.replicas
-        directories = tuple(held.get(replica, DIRECTORY_UNASSIGNED) for replica in replicas)
+        # Before metadata versions that have directories, none is known, nor will be until the cluster is upgraded.
+        new = DIRECTORY_MIGRATING if DIRECTORY_MIGRATING in directories else DIRECTORY_UNASSIGNED
+        directories = tuple(held.get(replica, new) for replica in replicas)
     if change.directories is not None:
         directories = change.directories
     led = change.leader != s.NO_LEADER_CHANGE

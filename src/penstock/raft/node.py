@@ -67,8 +67,8 @@ class Node:
         bootstrap: Sequence[Endpoint] = (),
         config: RaftConfig | None = None,
     ) -> None:
-        """`voters` is the configured set, in force while the log has none; `bootstrap` is whom a node asks that
-        knows no voter."""
+        """`voters` is the configured set, in force while the log has none; `bootstrap` is who may be asked for the
+        leader beside the voters: those may be unknown, or have moved while this node was away."""
         self.local = local
         self.log = log
         self.tail = LogTail(log)
@@ -347,7 +347,7 @@ class Node:
         }
         if self.role.leader_endpoints and self.leader_id != self.key.id:
             peers[self.leader_id] = Peer(self.leader_id, self.role.leader_endpoints)
-        return tuple(peers.values()) or self._bootstrap
+        return (*peers.values(), *self._bootstrap)
 
     def _check_turn(self) -> None:
         if self.pending.changes_log:

@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.base.ids import uuid_text
+
 NO_DIRECTORY = UUID(int=0)
 
 
 class ReplicaKey(NamedTuple):
     id: int
     directory_id: UUID = NO_DIRECTORY
+
+    def __str__(self) -> str:
+        if self.directory_id == NO_DIRECTORY:
+            return f"replica {self.id}"
+        return f"replica {self.id} of directory {uuid_text(self.directory_id.bytes)}"
 
     def covers(self, other: "ReplicaKey") -> bool:
         """Whether other is the replica meant: the same id and, where this key names a directory, the same one."""

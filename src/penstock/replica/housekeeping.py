@@ -280,11 +280,11 @@ class Housekeeping:
 
     def _note_high_watermarks(self) -> dict[TopicPartition, Offset]:
         """What the next write of them, whoever does it, is to say."""
-        marks = {
-            name: partition.high_watermark
-            for name, partition in self._replicas.partitions.items()
-            if name in self._directory.logs
-        }
+        logs = self._directory.logs
+        marks = {name: offset for name, offset in self._directory.high_watermarks.items() if name in logs}
+        for name, partition in self._replicas.partitions.items():
+            if name in logs:
+                marks[name] = partition.high_watermark
         self._directory.high_watermarks = marks
         return dict(marks)
 

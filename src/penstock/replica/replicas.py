@@ -1,8 +1,12 @@
 """All partitions of a node, found by their topic's name or id, and kept as the cluster's image says.
 
 Whoever follows the metadata log gives each new image to `apply`. Partitions that are new get a log, those whose
-topic is gone lose theirs, and what is led here is led in the epoch that the image has. Doing it again does no harm:
-after a crash the first image makes up for what was not done before it.
+topic is gone or that were moved to other brokers lose theirs, what is led here is led in the epoch that the image has,
+and what is led elsewhere is copied from there. Doing it again does no harm: after a crash the first image makes up for
+what was not done before it.
+
+Because the image decides what is removed, a node that was away gives nothing to `apply` before it has caught up with
+the metadata log: an image of the past knows nothing of what was created or moved here since.
 """
 
 import logging
@@ -14,7 +18,6 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, uuid_text
 from penstock.base.metrics import Traffic
-from penstock.base.settings import LogSettings
 from penstock.base.world import World
 from penstock.metadata import (
     EMPTY,
@@ -24,11 +27,13 @@ from penstock.metadata import (
     PartitionDelta,
     ResourceType,
     Topic,
-    log_defaults,
-    log_settings,
 )
-from penstock.metadata.configs import min_insync_replicas
+from penstock.metadata.configs import broker_setting
+from penstock.replica.fetchers import Fetchers
+from penstock.replica.isr_changes import ControllerPort, IsrChanges
+from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.topic_rules import TopicRules
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.directory import DirectoryRemoval
 from penstock.wire import TopicKey
@@ -44,6 +49,9 @@ CREATION_COST: Final = 20
 
 TURN_COST_MAX: Final = 400
 """What may be done of it in one turn: some twenty milliseconds, during which no client is served."""
+
+
+STRAYS_SHOWN_MAX: Final = 5
 
 
 class Stray(NamedTuple):
@@ -62,8 +70,12 @@ class Replicas:
         settings: BrokerSettings,
         durability: Durability,
         write_later: Callable[[Callable[[], None]], None],
+        neighbours: Neighbours | None = None,
+        controller: ControllerPort | None = None,
+        broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:
-        """`write_later` has something called at the end of the turn, before replies are sent."""
+        """`write_later` has something called at the end of the turn, before replies are sent. `neighbours` are there
+        where the node may have some, and `controller` decides on ISRs; `broker_epoch` is of this life of the node."""
         self.directory = directory
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lane = SyncLane(world)
@@ -75,6 +87,26 @@ class Replicas:
         self._image = EMPTY
         self.by_key: dict[tuple[TopicKey, int], Partition] = {}
         """Each twice: by its topic's name and id. Only those that are led here."""
+        self._held: dict[tuple[TopicKey, int], Partition] = {}
+        """The same of all that are here."""
+        self.isr_changes: IsrChanges | None = None
+        self.fetchers: Fetchers | None = None
+        if controller is not None:
+            lag_ms_max = self._number("replica.lag.time.max.ms")
+            self.isr_changes = IsrChanges(
+                world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max
+            )
+        if neighbours is not None:
+            self.fetchers = Fetchers(
+                world,
+                node_id,
+                neighbours,
+                self.lane,
+                durability,
+                setting=self._number,
+                broker_epoch=broker_epoch,
+                save_log_starts=directory.save_log_starts,
+            )
         self.gone = Traffic()
         """Of partitions that are not here any more: what a node has counted never becomes less."""
         self._todo: deque[Step] = deque()
@@ -84,11 +116,19 @@ class Replicas:
         self._dropped: list[tuple[float, DirectoryRemoval]] = []
         """Gone, and not yet durably so: not emptied before that; and after how many ms then."""
 
+    def _number(self, name: str) -> int:
+        """A setting of the broker, as it is in force now."""
+        return int(broker_setting(name, self._image, self._settings) or 0)
+
     # -- finding ---------------------------------------------------------------------------------------
 
     def led(self, topic: TopicKey, number: int) -> Partition | None:
         """The partition, if it is led here."""
         return self.by_key.get((topic, number))
+
+    def held(self, topic: TopicKey, number: int) -> Partition | None:
+        """The partition, if a replica of it is here, whoever leads it."""
+        return self._held.get((topic, number))
 
     def find(self, topic: TopicKey, number: int) -> Partition:
         """The partition, if it is led here; otherwise an error that says what is wrong."""
@@ -112,6 +152,25 @@ class Replicas:
             for name, log in sorted(self.directory.logs.items())
             if name not in self.partitions
         ]
+
+    def drop_strays(self) -> None:
+        """Remove what belongs to no topic of the cluster, or was moved to other brokers, while this one was away. The
+        image must be one that knows of everything here."""
+        found = self.strays()
+        if found:
+            logger.warning(
+                "%d partitions on disk belong to other brokers, or to no topic, and go: %s",
+                len(found),
+                ", ".join(str(each.partition) for each in found[:STRAYS_SHOWN_MAX]),
+            )
+            self._todo.extend(partial(self._drop_stray, each.partition) for each in found)
+            self._todo.append(self._sync_dropped)
+            if not self._is_working:
+                self._work()
+
+    def _drop_stray(self, name: TopicPartition) -> int:
+        """Unless it was created meanwhile."""
+        return 1 if name in self.partitions else self._drop(name)
 
     # -- following the cluster -------------------------------------------------------------------------
 
@@ -151,12 +210,12 @@ class Replicas:
         if changed.topics_deleted:
             yield self._sync_dropped
         placed = set()
-        rules = _TopicRules(image, self._settings)
+        rules = TopicRules(image, self._settings)
         for each in changed.partitions:
             yield partial(self._place, rules, each)
             placed.add(TopicPartition(each.topic.name, each.number))
         if changed.partitions:
-            yield self._sync_created
+            yield partial(self._sync_created, rules)
             yield self._sync_dropped
         for name in self._reconfigured(image, changed):
             if name not in placed:
@@ -176,7 +235,7 @@ class Replicas:
             for number in sorted(image.topics[name].partitions)
         ]
 
-    def _place(self, rules: "_TopicRules", change: PartitionDelta) -> int:
+    def _place(self, rules: TopicRules, change: PartitionDelta) -> int:
         topic, number, placed = change.topic, change.number, change.new
         name = TopicPartition(topic.name, number)
         if self._node_id not in placed.replicas:
@@ -193,22 +252,39 @@ class Replicas:
             elif log.topic_id is None:
                 self._mend_id(name, topic)
             log.configure(rules.settings(topic.name))
-            partition = Partition(log, topic.id, self._world, self.lane, self._durability, self._write_later)
+            partition = Partition(
+                log,
+                topic.id,
+                self._world,
+                self.lane,
+                self._durability,
+                self._write_later,
+                self.isr_changes,
+                self.directory.high_watermarks.get(name, log.log_start),
+            )
             self.partitions[name] = partition
             if cost == CREATION_COST:
                 self._created[partition] = None
         if placed.leader == self._node_id:
-            partition.lead(placed.leader_epoch, len(placed.isr), rules.min_in_sync(topic.name))
-            if partition not in self._created:
-                self._serve(partition)
+            if self.fetchers is not None:
+                self.fetchers.forget(partition)
+            partition.lead(placed, rules.min_in_sync(topic.name))
         else:
-            self._forget(partition)
-            partition.step_down(KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._lead_no_more(partition)
+            why = KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
+        if partition not in self._created:
+            self._serve(partition, rules)
         return cost
 
-    def _serve(self, partition: Partition) -> None:
-        self.by_key[partition.topic, partition.number] = partition
-        self.by_key[partition.topic_id, partition.number] = partition
+    def _serve(self, partition: Partition, rules: TopicRules) -> None:
+        """Have it found, and copied if it is led elsewhere."""
+        by_name, by_id = (partition.topic, partition.number), (partition.topic_id, partition.number)
+        self._held[by_name] = self._held[by_id] = partition
+        if partition.is_leader:
+            self.by_key[by_name] = self.by_key[by_id] = partition
+        elif self.fetchers is not None:
+            self.fetchers.follow(partition, is_throttled=rules.is_throttled(partition.name, self._node_id))
 
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
         """A new log, in place of one that belonged to a topic of the same name; None if the disk fails."""
@@ -228,7 +304,7 @@ class Replicas:
         except StorageError as error:
             logger.error("%s", error)
 
-    def _sync_created(self) -> int:
+    def _sync_created(self, rules: TopicRules) -> int:
         """New partitions are served once their names are on disk: all of them with one sync."""
         created, self._created = self._created, {}
         if not created:
@@ -239,22 +315,24 @@ class Replicas:
             logger.error("%s; %d new partitions are not served", error, len(created))
             return CREATION_COST
         for partition in created:
-            if partition.is_leader:
-                self._serve(partition)
+            self._serve(partition, rules)
         return CREATION_COST
 
-    def _configure(self, name: TopicPartition, rules: "_TopicRules") -> int:
+    def _configure(self, name: TopicPartition, rules: TopicRules) -> int:
         partition = self.partitions.get(name)
         if partition is not None:
             partition.log.configure(rules.settings(name.topic))
-            partition.min_in_sync = rules.min_in_sync(name.topic)
+            partition.require(rules.min_in_sync(name.topic))
+            if self.fetchers is not None:
+                self.fetchers.throttle_one(partition, rules.is_throttled(name, self._node_id))
         return 1
 
     def _drop(self, name: TopicPartition) -> int:
         partition = self.partitions.pop(name, None)
         if partition is not None:
-            log = partition.log
-            self.gone.add(log.written_bytes, log.written_records, partition.bytes_out, partition.messages_out)
+            self.gone.add(
+                partition.bytes_in, partition.messages_in, partition.bytes_out, partition.messages_out
+            )
             self._forget(partition)
             partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         held = self.directory.logs.get(name)
@@ -264,7 +342,10 @@ class Replicas:
             except StorageError as error:
                 logger.error("%s", error)
             else:
-                self._dropped.append((held.settings.file_delete_delay_ms, removal))
+                delay_ms = (
+                    self._delete_delay_ms(name) if partition is None else held.settings.file_delete_delay_ms
+                )
+                self._dropped.append((delay_ms, removal))
         return CREATION_COST
 
     def _sync_dropped(self) -> int:
@@ -282,12 +363,24 @@ class Replicas:
         return CREATION_COST
 
     def _forget(self, partition: Partition) -> None:
+        self._created.pop(partition, None)
+        self._lead_no_more(partition)
+        self._held.pop((partition.topic, partition.number), None)
+        self._held.pop((partition.topic_id, partition.number), None)
+        if self.fetchers is not None:
+            self.fetchers.forget(partition)
+
+    def _lead_no_more(self, partition: Partition) -> None:
         self.by_key.pop((partition.topic, partition.number), None)
         self.by_key.pop((partition.topic_id, partition.number), None)
 
     def _remove(self, name: TopicPartition) -> None:
-        delay_ms = self.directory.logs[name].settings.file_delete_delay_ms
-        self._empty_later(delay_ms, self.directory.delete(name, self._world.rng))
+        """Of a topic that is no more."""
+        self._empty_later(self._delete_delay_ms(name), self.directory.delete(name, self._world.rng))
+
+    def _delete_delay_ms(self, name: TopicPartition) -> float:
+        """For a log that was found here and never used: it has not been told its settings."""
+        return TopicRules(self._image, self._settings).settings(name.topic).file_delete_delay_ms
 
     def _empty_later(self, delay_ms: float, removal: DirectoryRemoval) -> None:
         def done(_: None, error: Exception | None) -> None:
@@ -297,35 +390,14 @@ class Replicas:
         self._world.call_later(delay_ms, lambda: self._world.beside(removal.run, done))
 
     def step_down(self) -> None:
-        """Lead nothing any more: the node is about to stop."""
+        """Lead and follow nothing any more: the node is about to stop."""
+        if self.fetchers is not None:
+            self.fetchers.stop()
+        if self.isr_changes is not None:
+            self.isr_changes.stop()
         self.by_key.clear()
+        self._held.clear()
         for partition in self.partitions.values():
             partition.step_down(
                 KafkaError(f"{partition.name} is closed: the node stops", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
-
-
-class _TopicRules:
-    """What an image says of topics, worked out once for all partitions of each."""
-
-    def __init__(self, image: ClusterImage, broker: BrokerSettings) -> None:
-        self._image = image
-        self._broker = broker
-        self._defaults: LogSettings | None = None
-        self._settings: dict[str, LogSettings] = {}
-        self._min_in_sync: dict[str, int] = {}
-
-    def settings(self, topic: str) -> LogSettings:
-        found = self._settings.get(topic)
-        if found is None:
-            if self._defaults is None:
-                self._defaults = log_defaults(self._image, self._broker)
-            found = log_settings(topic, self._image, self._broker, self._defaults)
-            self._settings[topic] = found
-        return found
-
-    def min_in_sync(self, topic: str) -> int:
-        found = self._min_in_sync.get(topic)
-        if found is None:
-            found = self._min_in_sync[topic] = min_insync_replicas(topic, self._image, self._broker)
-        return found

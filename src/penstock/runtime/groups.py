@@ -4,19 +4,29 @@
 
 A decision that needs no records is told when everything that it was decided on is committed. Where a write fails after
 the state has moved, the state in memory is thrown away and read anew.
+
+Most of what comes are commits, and those that come in the log's gap are not written before its end. So they are held
+till then, and decided one after the other, which takes half as long as to come back to each of them. The outcome is
+the same: whatever else is asked, or is due, is decided after what is held.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import World
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
-from penstock.coordinator.groups.offsets import CommittedOffset
-from penstock.coordinator.groups.requests import ForgetPartitions, ListGroups, ListReply, Request
+from penstock.coordinator.groups.offsets import CommittedOffset, OffsetRecord
+from penstock.coordinator.groups.requests import (
+    ForgetPartitions,
+    ListGroups,
+    ListReply,
+    OffsetCommit,
+    Request,
+)
 from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata import Topic as ImageTopic
@@ -102,6 +112,16 @@ class GroupListener(Protocol):
         """Something other than offsets was written of a group: members, epochs, targets, or that it is gone."""
 
 
+HELD_PARTITIONS_MAX: Final = 500
+"""So many offsets are not held any longer: to decide them takes some milliseconds."""
+
+
+class _HeldCommit(NamedTuple):
+    request: OffsetCommit
+    came_ms: TimestampMs
+    later: Later[Any]
+
+
 class GroupShard(Shard):
     """The coordinator of one partition, and its driver."""
 
@@ -118,6 +138,10 @@ class GroupShard(Shard):
         self._listener = listener
         self._gone: list[tuple[str, int]] = []
         """Partitions that were deleted while this was loading."""
+        self._held: list[_HeldCommit] = []
+        """Not empty only while the log gathers."""
+        self._held_partitions = 0
+        log.fill = self.decide_held
 
     def take(self, batches: Iterable[RecordBatch]) -> None:
         self.coordinator.load(batches)
@@ -131,20 +155,44 @@ class GroupShard(Shard):
             listener.loaded(self.coordinator)
 
     def forget(self) -> None:
+        self._refuse_held(ErrorCode.NOT_COORDINATOR)
         self.coordinator.unload()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Later[Any]:
         later: Later[Any] = Later()
-        trouble = self.trouble
-        if trouble is not None:
-            later.answer(refusal(request, trouble))
-        else:
-            outcome = self.coordinator.handle(request, self._world.now_ms())
-            self._carry_out(outcome, later, request)
-            self.set_timer()
+        if not self._is_loaded:
+            later.answer(refusal(request, self.trouble or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return later
+        now_ms = self._world.now_ms()
+        if type(request) is OffsetCommit and self.log.begin_gathering(now_ms):
+            self._held.append(_HeldCommit(request, now_ms, later))
+            self._held_partitions += len(request.partitions)
+            if self._held_partitions > HELD_PARTITIONS_MAX:
+                self.decide_held()
+            return later
+        self.decide_held()
+        self._carry_out(self.coordinator.handle(request, now_ms), later, request)
+        self.set_timer()
         return later
+
+    def decide_held(self) -> None:
+        """Decide the commits that came in the log's gap, each as of when it came."""
+        if not self._held:
+            return
+        if not self._is_loaded:
+            self._refuse_held(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        held, self._held, self._held_partitions = self._held, [], 0
+        for request, came_ms, later in held:
+            self._carry_out(self.coordinator.handle(request, came_ms), later, request)
+        self.set_timer()
+
+    def _refuse_held(self, code: ErrorCode) -> None:
+        held, self._held, self._held_partitions = self._held, [], 0
+        for request, _, later in held:
+            later.answer(refusal(request, code))
 
     def forget_partitions(self, partitions: tuple[tuple[str, int], ...]) -> None:
         """They are deleted: what groups committed for them goes, once it is known."""
@@ -187,7 +235,8 @@ class GroupShard(Shard):
                 later.answer(refusal(request, code))
             return
         self.coordinator.written(outcome, base_offset)
-        self._tell_moved(outcome.records[0].key)
+        if not isinstance(outcome.records[0], OffsetRecord):
+            self._tell_moved(outcome.records[0].key)
 
     def _tell_moved(self, key: Key) -> None:
         """What is written at once is of one group, or takes away groups that nobody is in."""
@@ -224,6 +273,7 @@ class GroupShard(Shard):
         return self.coordinator.next_deadline_ms()
 
     def tick(self) -> None:
+        self.decide_held()
         while (outcome := self.coordinator.tick(self._world.now_ms())) is not None:
             self._carry_out(outcome, None, None)
 
@@ -268,6 +318,7 @@ class Groups:
             (topic.name, number) for topic in changed.topics_deleted for number in sorted(topic.partitions)
         )
         for shard in self.shards:
+            shard.decide_held()
             shard.coordinator.topics_changed(topics)
             if gone:
                 shard.forget_partitions(gone)

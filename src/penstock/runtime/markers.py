@@ -1,24 +1,31 @@
 """The ends of transactions, written to the partitions that took part, until every one of them has its marker.
 
-A partition that is led here gets its marker appended. One that is no more has nothing to end. Anything else is tried
-again, for ever: readers wait for it. A marker on `__consumer_offsets` is told to the group coordinator there, whose
-pending offsets it decides.
+A partition that is led here gets its marker appended, those of another broker go there in one request. A partition
+that is no more has nothing to end. Anything else is tried again, for ever: readers wait for it. A marker on
+`__consumer_offsets` is told to the group coordinator there, whose pending offsets it decides.
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.later import Later
 from penstock.base.world import World
 from penstock.coordinator.transactions import Markers
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
+from penstock.metadata import ClusterImage
 from penstock.records import end_txn_marker
 from penstock.replica import ALL_IN_SYNC, Partition, Replicas
+from penstock.replica.neighbours import Neighbours
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.shard import WRITE_MS_MAX
 from penstock.storage import Appended, Origin
+from penstock.wire import Api
+from penstock.wire.peers import PeerFailed
+from penstock.wire.request import Request, through_kio
 
 logger = logging.getLogger(__name__)
 
@@ -43,48 +50,48 @@ class _MarkerWrite:
 
 
 class MarkerWriter:
-    def __init__(self, world: World, replicas: Replicas, groups: Groups) -> None:
+    def __init__(
+        self,
+        world: World,
+        replicas: Replicas,
+        groups: Groups,
+        node_id: int,
+        image: Callable[[], ClusterImage],
+        neighbours: Neighbours,
+    ) -> None:
         self._world = world
         self._replicas = replicas
         self._groups = groups
+        self._node_id = node_id
+        self._image = image
+        self._neighbours = neighbours
 
     def write(
         self, markers: Markers, written: Callable[[TopicPartition], None], is_over: Callable[[], bool]
     ) -> None:
         """Write them all; `written` is told of each. `is_over` says that nobody waits any more."""
-        for name in sorted(markers.partitions):
-            self._write_one(name, markers, written, is_over)
+        _Ending(self, markers, written, is_over).write(markers.partitions)
 
-    def _write_one(
-        self,
-        name: TopicPartition,
-        markers: Markers,
-        written: Callable[[TopicPartition], None],
-        is_over: Callable[[], bool],
-    ) -> None:
-        if is_over():
-            return
+    def by_leader(self, names: Iterable[TopicPartition]) -> dict[int | None, list[TopicPartition]]:
+        """Where markers go: None for partitions that are no more."""
+        image = self._image()
+        found: dict[int | None, list[TopicPartition]] = defaultdict(list)
+        for name in sorted(names):
+            partition = image.partition(name.topic, name.partition)
+            found[None if partition is None else partition.leader].append(name)
+        return found
 
-        def again() -> None:
-            self._write_one(name, markers, written, is_over)
+    def is_here(self, leader: int) -> bool:
+        return leader == self._node_id
 
-        def done(error: KafkaError | None) -> None:
-            if error is None or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                written(name)
-            elif error.code in _DEPOSED:
-                logger.warning("%s: another coordinator has ended %s", name, markers.transactional_id)
-            else:
-                self._world.call_later(RETRY_MS, again)
-
-        self.append(
-            name,
-            markers.producer.producer_id,
-            markers.producer.epoch,
-            markers.coordinator_epoch,
-            markers.commit,
-            done,
-            version=markers.version,
+    def ask(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Later[Any]:
+        """Have another broker write them."""
+        return self._neighbours.ask(
+            leader, _request(markers, names), timeout_ms=WRITE_MS_MAX, purpose="markers"
         )
+
+    def again(self, call: Callable[[], None]) -> None:
+        self._world.call_later(RETRY_MS, call)
 
     def append(
         self,
@@ -113,6 +120,96 @@ class MarkerWriter:
             done(error)
             return
         partition.wait(_MarkerWrite(appended, now_ms + WRITE_MS_MAX, done))
+
+
+class _Ending:
+    """One transaction's end, on its way to all of its partitions."""
+
+    def __init__(
+        self,
+        writer: MarkerWriter,
+        markers: Markers,
+        written: Callable[[TopicPartition], None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._writer = writer
+        self._markers = markers
+        self._written = written
+        self._is_over = is_over
+
+    def write(self, names: Iterable[TopicPartition]) -> None:
+        if self._is_over():
+            return
+        for leader, some in self._writer.by_leader(names).items():
+            if leader is None:
+                for name in some:
+                    self._written(name)
+            elif self._writer.is_here(leader):
+                for name in some:
+                    self._append(name)
+            else:
+                self._ask(leader, some)
+
+    def _append(self, name: TopicPartition) -> None:
+        markers = self._markers
+        self._writer.append(
+            name,
+            markers.producer.producer_id,
+            markers.producer.epoch,
+            markers.coordinator_epoch,
+            markers.commit,
+            lambda error: self._settle({name: ErrorCode.NONE if error is None else error.code}),
+            version=markers.version,
+        )
+
+    def _ask(self, leader: int, names: list[TopicPartition]) -> None:
+        def answered(reply: Any) -> None:
+            # Whoever is not answered for is asked for again, as all are where nobody answers.
+            codes = dict.fromkeys(names, ErrorCode.NETWORK_EXCEPTION)
+            if not isinstance(reply, PeerFailed):
+                codes |= {
+                    TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+                    for marker in reply.markers
+                    for topic in marker.topics
+                    for each in topic.partitions
+                }
+            self._settle({name: codes[name] for name in names})
+
+        self._writer.ask(leader, self._markers, names).then(answered)
+
+    def _settle(self, codes: dict[TopicPartition, ErrorCode]) -> None:
+        left = []
+        for name, code in codes.items():
+            if code is ErrorCode.NONE:
+                self._written(name)
+            elif code in _DEPOSED:
+                logger.warning("%s: another coordinator has ended %s", name, self._markers.transactional_id)
+            else:
+                left.append(name)
+        if left:
+            self._writer.again(lambda: self.write(left))
+
+
+def _request(markers: Markers, names: list[TopicPartition]) -> Request[Any]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for name in names:
+        topics[name.topic].append(name.partition)
+
+    def build(make: Any) -> Any:
+        marker = make.WritableTxnMarker(
+            producer_id=markers.producer.producer_id,
+            producer_epoch=markers.producer.epoch,
+            transaction_result=markers.commit,
+            topics=tuple(
+                make.WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(numbers))
+                for topic, numbers in topics.items()
+            ),
+            coordinator_epoch=markers.coordinator_epoch,
+            transaction_version=markers.version,
+        )
+        return make.WriteTxnMarkersRequest(markers=(marker,))
+
+    return through_kio(Api.WRITE_TXN_MARKERS, build)
 
 
 def _check_epoch(partition: Partition, producer_id: int, epoch: int) -> None:

@@ -87,6 +87,8 @@ class ShardLog:
         self._gathered: _Gathered | None = None
         self._timer: Timer | None = None
         """Runs while something is gathered."""
+        self.fill: Callable[[], None] = lambda: None
+        """Called before what is gathered is written, to append what its caller held back till then."""
         self._is_closed = False
 
     def is_still(self, partition: Partition | None) -> bool:
@@ -142,7 +144,8 @@ class ShardLog:
         What rests on them, a marker in another log, may get there first, and be all that a power cut leaves."""
         if self._is_closed or not self.partition.is_leader:
             return
-        if end <= max(self.partition.log.flushed, self.partition.log.log_start):
+        log = self.partition.log
+        if end <= max(min(log.flushed, self.partition.high_watermark), log.log_start):
             done()
             return
 
@@ -169,9 +172,10 @@ class ShardLog:
                 build_batch(timed, producer_id=producer[0], producer_epoch=producer[1], transactional=True),
                 done,
             )
-        if not self._gathered and not 0 <= now_ms - self._last_ms < self.linger_ms:
-            return self.append_batch(build_batch(timed), done)
-        return self._gather(timed, done, now_ms)
+        if self.begin_gathering(now_ms):
+            assert self._gathered is not None
+            return self._gather(self._gathered, timed, done)
+        return self.append_batch(build_batch(timed), done)
 
     def append_batch(self, batch: bytes, done: Done) -> Offset:
         """Append a batch as it is, behind all that was appended before."""
@@ -188,19 +192,28 @@ class ShardLog:
         partition.wait(self._last)
         return appended.base_offset
 
+    def begin_gathering(self, now_ms: TimestampMs) -> bool:
+        """Whether what is appended now is gathered; then `fill` is called when it is about to be written."""
+        if self._gathered is not None:
+            return True
+        if self._is_closed or not self.partition.is_leader or not self._is_too_soon(now_ms):
+            return False
+        self._gathered = _Gathered(self.partition.log.staged_end)
+        wait_ms = self.linger_ms - (now_ms - self._last_ms)
+        self._timer = self._world.call_later(wait_ms, self._write_gathered)
+        return True
+
+    def _is_too_soon(self, now_ms: TimestampMs) -> bool:
+        """Whether the last write is so recent that the next must wait."""
+        return 0 <= now_ms - self._last_ms < self.linger_ms
+
     def _gather(
-        self, records: list[tuple[bytes, bytes | None, TimestampMs]], done: Done, now_ms: TimestampMs
+        self, gathered: _Gathered, records: list[tuple[bytes, bytes | None, TimestampMs]], done: Done
     ) -> Offset:
-        gathered = self._gathered
-        if gathered is None:
-            if self._is_closed or not self.partition.is_leader:
-                raise self._led_elsewhere()
-            gathered = self._gathered = _Gathered(self.partition.log.staged_end)
-            wait_ms = self.linger_ms - (now_ms - self._last_ms)
-            self._timer = self._world.call_later(wait_ms, self._write_gathered)
         offset = gathered.base_offset + len(gathered.records)
         gathered.records += records
-        gathered.size += sum(len(key) + len(value or b"") for key, value, _ in records)
+        for key, value, _ in records:
+            gathered.size += len(key) if value is None else len(key) + len(value)
         gathered.calls.append(done)
         if gathered.size > GATHERED_BYTES_MAX:
             self._write_gathered()
@@ -214,8 +227,15 @@ class ShardLog:
         return gathered
 
     def _write_gathered(self) -> None:
+        if self._gathered is None:
+            return
+        self.fill()
         gathered = self._take_gathered()
         if gathered is None:
+            return  # there was so much to add that it is written already
+        if not gathered.records:
+            for call in gathered.calls:
+                self.after(call)
             return
         try:
             if gathered.base_offset != self.partition.log.staged_end:

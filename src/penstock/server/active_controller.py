@@ -18,8 +18,8 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
-from penstock.metadata.schema import BrokerRegistrationChangeRecord
 from penstock.raft.errors import NotLeader
+from penstock.server.controller_news import tell_of_leaders, tell_of_silence
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +107,11 @@ class ActiveController:
             self._release()
         return later
 
+    def cut(self, broker_id: int, broker_epoch: int) -> None:
+        """The connection on which a broker was heard is no more."""
+        if self._controller is not None:
+            self._controller.cut(broker_id, broker_epoch)
+
     def write(self, records: Sequence[AnyRecord]) -> None:
         """Put records into the log that no request asked for."""
         assert self._controller is not None
@@ -114,6 +119,7 @@ class ActiveController:
 
     def _write(self, controller: Controller, records: Sequence[AnyRecord]) -> None:
         self._last_offset = self._propose(records, self._epoch)
+        tell_of_leaders(records, controller.image)
         controller.replay(records, self._last_offset, self._epoch)
 
     def advanced(self, high_watermark: Offset) -> None:
@@ -144,16 +150,12 @@ class ActiveController:
             outcome = controller.tick(now_ms)
             if outcome.records:
                 self._write(controller, outcome.records)
-                _tell_fenced(outcome.records)
+                tell_of_silence(outcome.records)
         except NotLeader:
             return
+        if outcome.reply:
+            logger.info("%d partitions are led by their preferred replicas again", outcome.reply)
         self._set_timer()
-
-
-def _tell_fenced(records: Sequence[AnyRecord]) -> None:
-    for each in records:
-        if isinstance(each, BrokerRegistrationChangeRecord) and each.fenced == 1:
-            logger.warning("broker %d was not heard for its session, and is fenced", each.broker_id)
 
 
 def _not_controller() -> KafkaError:

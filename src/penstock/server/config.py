@@ -18,6 +18,13 @@ from penstock.metadata import EMPTY, BrokerSettings, log_defaults
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.metadata.configs import validate_static
 from penstock.server import listeners as ln
+from penstock.server.cluster_config import (
+    CONTROLLER_LISTENER,
+    ClusterConfig,
+    check_reachable,
+    controller_names,
+    parse_cluster,
+)
 from penstock.server.sources import (
     FLAG,
     Given,
@@ -39,7 +46,7 @@ DOORS = {"http": "http.listener", "line": "line.listener"}
 
 OFF = "off"
 
-_ROLES = {"broker", "controller"}
+NODE_ID_DEFAULT = 1
 
 _LEFT_OUT = (
     "share.",
@@ -90,6 +97,7 @@ class NodeConfig:
     dialled."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name, `http` and `line`, where others connect; one that is not in it is not there."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     node_id: int | None = None
     """None: whatever the directory says, and 1 for a new one. Otherwise both must agree."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -107,15 +115,21 @@ class NodeConfig:
         return int(self.setting(name) or 0)
 
     def bound(
-        self, listeners: Mapping[str, Endpoint], doors: Mapping[str, Endpoint] | None = None
+        self,
+        listeners: Mapping[str, Endpoint],
+        doors: Mapping[str, Endpoint] | None = None,
+        controllers: Mapping[str, Endpoint] | None = None,
     ) -> "NodeConfig":
         """The same with the ports that the listeners and the doors really have."""
         doors = self.doors if doors is None else doors
-        settings = {**self.settings, "listeners": ln.listeners_text(listeners), **_doors_text(doors)}
+        controllers = self.cluster.controllers if controllers is None else controllers
+        everyone = {**listeners, **controllers}
+        settings = {**self.settings, "listeners": ln.listeners_text(everyone), **_doors_text(doors)}
         return replace(
             self,
             listeners=MappingProxyType(dict(listeners)),
             doors=MappingProxyType(dict(doors)),
+            cluster=replace(self.cluster, controllers=MappingProxyType(dict(controllers))),
             settings=settings,
         )
 
@@ -124,6 +138,7 @@ def load(
     *,
     data: str | None = None,
     kafka: str | None = None,
+    controller: str | None = None,
     http: str | None = None,
     line: str | None = None,
     file: str | None = None,
@@ -136,7 +151,7 @@ def load(
         *from_environment(environment_now() if environment is None else environment, BROKER_SETTINGS),
         *from_flags(flags),
     ]
-    return config_of(given, data=data, kafka=kafka, http=http, line=line)
+    return config_of(given, data=data, kafka=kafka, controller=controller, http=http, line=line)
 
 
 def config_from(
@@ -144,6 +159,7 @@ def config_from(
     settings: Mapping[str, str] | None = None,
     *,
     kafka: str = "127.0.0.1:0",
+    controller: str | None = None,
     http: str = OFF,
     line: str = OFF,
 ) -> NodeConfig:
@@ -155,6 +171,7 @@ def config_from(
         given,
         data=data,
         kafka=None if "listeners" in own else kafka,
+        controller=controller,
         http=None if DOORS["http"] in own else http,
         line=None if DOORS["line"] in own else line,
     )
@@ -165,6 +182,7 @@ def config_of(
     *,
     data: str | None = None,
     kafka: str | None = None,
+    controller: str | None = None,
     http: str | None = None,
     line: str | None = None,
 ) -> NodeConfig:
@@ -179,22 +197,29 @@ def config_of(
         if each.name not in said or said[each.name].rank <= each.rank:
             said[each.name] = each
     path = _data(said, data)
-    listeners, more = _listeners(said, kafka)
-    doors = _doors(said, {"http": http, "line": line})
+    everyone = _listeners(said, kafka, controller)
     node_id = _node_id(said)
-    _refuse_what_is_not_there(said, path, node_id)
+    cluster = parse_cluster(said, controller, everyone, NODE_ID_DEFAULT if node_id is None else node_id)
+    listeners = _served(said, everyone, cluster)
+    doors = _doors(said, {"http": http, "line": line}, cluster)
+    _refuse_what_is_not_there(said, path)
     settings = {name: each.text.strip() for name, each in said.items()}
-    settings |= {"listeners": ln.listeners_text(listeners), "log.dirs": path, **_doors_text(doors)}
+    settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **_doors_text(doors)}
     settings.pop("log.dir", None)
     _check_together(settings)
+    advertised = _advertised(said, listeners)
+    warnings += check_reachable(
+        cluster, listeners, advertised, NODE_ID_DEFAULT if node_id is None else node_id
+    )
     return NodeConfig(
         data=path,
         listeners=MappingProxyType(listeners),
-        advertised=MappingProxyType(_advertised(said, listeners)),
+        advertised=MappingProxyType(advertised),
         doors=MappingProxyType(doors),
+        cluster=cluster,
         node_id=node_id,
         settings=MappingProxyType(settings),
-        warnings=(*warnings, *more),
+        warnings=tuple(warnings),
     )
 
 
@@ -287,42 +312,63 @@ def _node_id(said: Mapping[str, Given]) -> int | None:
     return node_id
 
 
-def _listeners(said: Mapping[str, Given], kafka: str | None) -> tuple[dict[str, Endpoint], list[str]]:
-    """Where to listen, and what is to be said about it."""
+def _listeners(said: Mapping[str, Given], kafka: str | None, controller: str | None) -> dict[str, Endpoint]:
+    """Where to listen for Kafka's clients, and for controllers."""
     word = said.get("listeners")
     if kafka is not None:
         if word is not None and word.rank == FLAG:
             raise BadSetting(f"--kafka is {kafka!r} and listeners is {word.text!r}, expected one of them")
-        return {LISTENER_DEFAULT: ln.parse_address(kafka, "--kafka")}, []
-    if word is None:
-        return {LISTENER_DEFAULT: KAFKA_DEFAULT}, []
-    everyone = ln.parse_listeners(word.text, f"listeners ({word.where})")
-    of_controllers = set(_list(said, "controller.listener.names"))
-    warnings = [
-        f"the controllers' listener {name}://{ln.address_text(everyone[name])} is not opened: a node alone needs none"
-        for name in everyone
-        if name in of_controllers
-    ]
-    served = {name: each for name, each in everyone.items() if name not in of_controllers}
-    if not served:
-        raise BadSetting(f"listeners is {word.text!r} ({word.where}): all of them are the controllers'")
+        found = {LISTENER_DEFAULT: ln.parse_address(kafka, "--kafka")}
+    elif word is None:
+        found = {LISTENER_DEFAULT: KAFKA_DEFAULT}
+    else:
+        found = ln.parse_listeners(word.text, f"listeners ({word.where})")
+    if controller is not None:
+        found[CONTROLLER_LISTENER] = ln.parse_address(controller, "--controller", 9093)
     protocols = said.get("listener.security.protocol.map")
-    ln.check_protocols(
-        served, protocols.text if protocols else None, protocols.where if protocols else word.where
-    )
+    if word is not None and kafka is None:
+        # A controllers' listener needs no entry of its own: Kafka takes it for plain text too.
+        mapped = {
+            name: each for name, each in found.items() if name not in controller_names(said, controller)
+        }
+        ln.check_protocols(
+            mapped, protocols.text if protocols else None, protocols.where if protocols else word.where
+        )
+    return found
+
+
+def _served(
+    said: Mapping[str, Given], everyone: Mapping[str, Endpoint], cluster: ClusterConfig
+) -> dict[str, Endpoint]:
+    """Those of Kafka's clients."""
+    served = {name: each for name, each in everyone.items() if name not in cluster.controllers}
+    if not cluster.is_broker:
+        return {}
+    if not served:
+        word = said["listeners"]
+        raise BadSetting(f"listeners is {word.text!r} ({word.where}): all of them are the controllers'")
     among = said.get("inter.broker.listener.name")
-    if among is not None and among.text.strip() not in served:
+    if among is not None and cluster.listener not in served:
         raise BadSetting(
             f"inter.broker.listener.name is {among.text!r} ({among.where}), expected one of {', '.join(served)}"
         )
-    return served, warnings
+    return served
 
 
-def _doors(said: Mapping[str, Given], flags: Mapping[str, str | None]) -> dict[str, Endpoint]:
-    """Where else to listen."""
+def _doors(
+    said: Mapping[str, Given], flags: Mapping[str, str | None], cluster: ClusterConfig
+) -> dict[str, Endpoint]:
+    """Where else to listen; a node that is no broker has no doors."""
     doors: dict[str, Endpoint] = {}
     for name, setting in DOORS.items():
         word, flag = said.get(setting), flags[name]
+        if not cluster.is_broker:
+            asked = flag if flag is not None else word.text if word is not None else OFF
+            if asked.strip().lower() != OFF:
+                raise BadSetting(
+                    f"{setting} is {asked!r}, expected off: a controller alone serves no clients"
+                )
+            continue
         default = BROKER_SETTINGS[setting].default or OFF
         if flag is not None and word is not None and word.rank == FLAG and word.text.strip() != flag.strip():
             raise BadSetting(f"--{name} is {flag!r} and {setting} is {word.text!r}, expected one of them")
@@ -348,7 +394,7 @@ def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> di
     if word is None:
         return {}
     told = ln.parse_listeners(word.text, f"advertised.listeners ({word.where})")
-    of_controllers = set(_list(said, "controller.listener.names"))
+    of_controllers = controller_names(said, None)
     for name, endpoint in told.items():
         if name in of_controllers:
             continue
@@ -364,36 +410,7 @@ def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> di
     return {name: endpoint for name, endpoint in told.items() if name in served}
 
 
-def _list(said: Mapping[str, Given], name: str) -> list[str]:
-    return ln.parts(said[name].text) if name in said else []
-
-
-def _refuse_what_is_not_there(said: Mapping[str, Given], data: str, node_id: int | None) -> None:
-    roles = _list(said, "process.roles")
-    if roles and set(roles) != _ROLES:
-        word = said["process.roles"]
-        raise BadSetting(
-            f"process.roles is {word.text!r} ({word.where}), expected broker,controller: "
-            "a node with one role alone is not there yet"
-        )
-    voters = _list(said, "controller.quorum.voters")
-    if len(voters) > 1:
-        raise BadSetting(
-            f"controller.quorum.voters names {len(voters)} voters ({said['controller.quorum.voters'].where}): "
-            "a quorum of several is not there yet"
-        )
-    if voters and voters[0].partition("@")[0] != str(1 if node_id is None else node_id):
-        word = said["controller.quorum.voters"]
-        raise BadSetting(
-            f"controller.quorum.voters is {word.text!r} ({word.where}), expected the node itself, "
-            f"{1 if node_id is None else node_id}@HOST:PORT"
-        )
-    if len(_list(said, "controller.quorum.bootstrap.servers")) > 1:
-        word = said["controller.quorum.bootstrap.servers"]
-        raise BadSetting(
-            f"controller.quorum.bootstrap.servers is {word.text!r} ({word.where}): "
-            "a quorum of several is not there yet"
-        )
+def _refuse_what_is_not_there(said: Mapping[str, Given], data: str) -> None:
     log_dir = said.get("metadata.log.dir")
     if log_dir is not None and log_dir.text.strip() not in ("", data):
         raise BadSetting(

@@ -81,7 +81,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_closing",
         "_is_held_back",
         "_is_sending",
-        "_listener",
         "_open",
         "_out",
         "_out_bytes",
@@ -92,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_turn",
         "_wanted",
+        "listener",
         "session",
     )
 
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn = turn
         self._dispatcher = dispatcher
         self._request_bytes_max = request_bytes_max
-        self._listener = listener
+        self.listener = listener
         self._owner = owner
         self._idle_looks = 0
         self._transport: asyncio.Transport | None = None
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
             host=local[0] if local else "",
             port=local[1] if local else 0,
             peer=f"{peer[0]}:{peer[1]}" if peer else "?",
-            listener=self._listener,
+            listener=self.listener,
             end=self.end,
         )
         refusal = None if self._owner is None else self._owner.made(self)

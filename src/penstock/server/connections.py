@@ -9,7 +9,8 @@ holds memory. One timer looks at all of them, so that no request needs its own.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.base.world import Timer, World
@@ -54,12 +55,19 @@ class Client(Protocol):
 
 class Connections:
     def __init__(
-        self, world: World, turn: Turn, dispatcher: Dispatcher, number: Callable[[str], int]
+        self,
+        world: World,
+        turn: Turn,
+        dispatcher: Dispatcher,
+        number: Callable[[str], int],
+        of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
     ) -> None:
-        """`number` gives a setting of the broker, as it is in force now."""
+        """`number` gives a setting of the broker, as it is in force now; `of_controllers` has the listeners at which
+        another dispatcher answers."""
         self._world = world
         self._turn = turn
         self._dispatcher = dispatcher
+        self._of_controllers = of_controllers
         self._request_bytes_max = number("socket.request.max.bytes")
         self._idle_ms_max = number("connections.max.idle.ms")
         self._number = number
@@ -82,7 +90,8 @@ class Connections:
         return (each for each in self._open if isinstance(each, Connection))
 
     def accept(self, listener: str) -> Connection:
-        return Connection(self._turn, self._dispatcher, self._request_bytes_max, listener, self)
+        dispatcher = self._of_controllers.get(listener, self._dispatcher)
+        return Connection(self._turn, dispatcher, self._request_bytes_max, listener, self)
 
     def accept_at(self, door: "Door", name: str) -> DoorConnection:
         return DoorConnection(self._turn, door, self, name)
@@ -144,6 +153,13 @@ class Connections:
             self._look_at_unfinished_later()
 
     # -- the end ---------------------------------------------------------------------------------------
+
+    def close_clients(self) -> None:
+        """Close all but those of other nodes to the controller here, once what is ready for them is sent."""
+        self._stop()
+        for connection in list(self._open):
+            if not isinstance(connection, Connection) or connection.listener not in self._of_controllers:
+                connection.close()
 
     def close(self) -> None:
         """Close all, once what is ready for them is sent."""

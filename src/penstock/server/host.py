@@ -1,8 +1,9 @@
 """A node on an event loop, with its sockets: how it starts, serves and ends.
 
     bind and listen -> start the node -> ready: take connections -> stop: take no more, then stop the node
-                                           \
-                                            open the other doors, which takes some time more
+                              |            |
+                              |            open the other doors, which takes some time more
+                              take other controllers' connections: without them no quorum makes a node ready
 
 The sockets listen first, so that clients which come early wait instead of being refused. `penstock up` hosts a node
 in a process of its own, `penstock.testing` in a thread.
@@ -66,13 +67,16 @@ class Host:
         self._world: LoopWorld | None = None
         self._node: Hosted | None = None
         self._servers: list[asyncio.AbstractServer] = []
-        self._serving: asyncio.Task[None] | None = None
+        """Of clients."""
+        self._for_controllers: list[asyncio.AbstractServer] = []
+        self._serving: list[asyncio.Task[None]] = []
         self._is_ended = False
-        self.listening, self.doors = _listen_all(config)
-        """Where Kafka clients connect, by listener; and all others, by door."""
+        self.listening, self.doors, self.controllers = _listen_all(config)
+        """Where Kafka clients connect, by listener; all others, by door; and other nodes' controllers, by listener."""
         self.config = config.bound(
             {name: each.endpoint for name, each in self.listening.items()},
             {name: each.endpoint for name, each in self.doors.items()},
+            {name: each.endpoint for name, each in self.controllers.items()},
         )
 
     def start(
@@ -86,7 +90,7 @@ class Host:
 
         def serve() -> None:
             if not self._is_ended:
-                self._serving = self._loop.create_task(self._serve(ready, opened))
+                self._serving.append(self._loop.create_task(self._serve(ready, opened)))
 
         self._world = LoopWorld(self._loop)
         self._node = self._make_node(self._world, RealDisk(), self.config)
@@ -95,11 +99,17 @@ class Host:
         except BaseException:
             self._node = None  # one that refuses to start has let go of everything
             raise
+        if self.controllers:
+            self._serving.append(
+                self._loop.create_task(
+                    self._take(self.controllers, self._node.connection, self._for_controllers)
+                )
+            )
 
     async def _serve(self, ready: Callable[[], None], opened: Callable[[], None]) -> None:
         node = self._node
         assert node is not None
-        await self._take(self.listening, node.connection)
+        await self._take(self.listening, node.connection, self._servers)
         if self._is_ended:
             return
         ready()
@@ -107,11 +117,14 @@ class Host:
             loaded = asyncio.Event()
             node.open_doors(loaded.set)
             await loaded.wait()
-            await self._take(self.doors, node.door)
+            await self._take(self.doors, node.door, self._servers)
         opened()
 
     async def _take(
-        self, listening: Mapping[str, Listening], connection: Callable[[str], asyncio.BaseProtocol]
+        self,
+        listening: Mapping[str, Listening],
+        connection: Callable[[str], asyncio.BaseProtocol],
+        servers: list[asyncio.AbstractServer],
     ) -> None:
         """Take connections."""
         backlog = self.config.number("socket.listen.backlog.size")
@@ -122,13 +135,18 @@ class Host:
                 server = await self._loop.create_server(
                     partial(connection, name), sock=bound, backlog=backlog
                 )
-                self._servers.append(server)
+                servers.append(server)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Take no more connections, then let the node finish what it has."""
-        self._close_sockets()
+        """Take no more clients, then let the node finish what it has; other controllers may reach it until then."""
+        self._close_clients()
+
+        def stopped() -> None:
+            self._close_sockets()
+            done()
+
         # In the next turn: a connection that was taken in this one is made by then, and ends with the others.
-        self._loop.call_soon(done if self._node is None else partial(self._node.stop, done))
+        self._loop.call_soon(stopped if self._node is None else partial(self._node.stop, stopped))
 
     def abandon(self) -> None:
         """As a crash would: nothing is finished. It is done before a `loop.stop` that comes after it."""
@@ -139,10 +157,11 @@ class Host:
     def close(self) -> None:
         """After `stop` or `abandon`, with the loop at rest: wait for threads and let everything go."""
         self._close_sockets()
-        if self._serving is not None and not self._serving.done():
-            self._serving.cancel()
-            with suppress(asyncio.CancelledError):
-                self._loop.run_until_complete(self._serving)
+        for task in self._serving:
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    self._loop.run_until_complete(task)
         if self._world is not None:
             self._world.close()
         for _ in range(TURNS_TO_CLOSE):
@@ -150,7 +169,7 @@ class Host:
             self._loop.run_forever()
         self._world = self._node = None
 
-    def _close_sockets(self) -> None:
+    def _close_clients(self) -> None:
         self._is_ended = True
         for server in self._servers:
             server.close()
@@ -158,10 +177,21 @@ class Host:
         for each in (*self.listening.values(), *self.doors.values()):
             each.close()
 
+    def _close_sockets(self) -> None:
+        self._close_clients()
+        for server in self._for_controllers:
+            server.close()
+        self._for_controllers = []
+        for each in self.controllers.values():
+            each.close()
 
-def _listen_all(config: NodeConfig) -> tuple[dict[str, Listening], dict[str, Listening]]:
+
+def _listen_all(
+    config: NodeConfig,
+) -> tuple[dict[str, Listening], dict[str, Listening], dict[str, Listening]]:
     listening: dict[str, Listening] = {}
     doors: dict[str, Listening] = {}
+    controllers: dict[str, Listening] = {}
 
     def bind(endpoint: Endpoint, flag: str) -> Listening:
         return listen(
@@ -177,8 +207,10 @@ def _listen_all(config: NodeConfig) -> tuple[dict[str, Listening], dict[str, Lis
             listening[name] = bind(endpoint, "--kafka")
         for name, endpoint in config.doors.items():
             doors[name] = bind(endpoint, f"--{name}, or none with --{name} off")
+        for name, endpoint in config.cluster.controllers.items():
+            controllers[name] = bind(endpoint, "--controller")
     except BaseException:
-        for each in (*listening.values(), *doors.values()):
+        for each in (*listening.values(), *doors.values(), *controllers.values()):
             each.close()
         raise
-    return listening, doors
+    return listening, doors, controllers

@@ -1,19 +1,24 @@
 """A broker's place in its cluster: registered, alive, and, before it stops, relieved of what it leads.
 
     register --> fenced --> (has read its own registration) --> unfenced --> ... --> leaving --> gone
-                 heartbeats all the while
+       ^         heartbeats all the while                           |
+       +----------- the controller does not know this epoch --------+
 
-The controller is asked through a port, whether it is in this process or elsewhere.
+The controller is asked through a port, whether it is in this process or elsewhere. A heartbeat goes out at every
+interval, and sooner after a failure or while something is waited for: whether the last one was answered or not, since
+the controller hears it at once, and answers when its quorum lets it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.world import Timer, World
 from penstock.handlers.context import ControllerPort
+from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
 
 logger = logging.getLogger(__name__)
@@ -23,6 +28,26 @@ RETRY_MS: Final = 50
 
 LEAVE_MS_MAX: Final = 5000
 """How long a stop waits for the controller's leave; then the broker goes without."""
+
+LONELY_MS_MAX: Final = 2000
+"""How long it waits while no controller is there: when a whole cluster stops, the last ones would wait in vain."""
+
+REGISTRATION_TIMEOUT_MS: Final = 60_000
+"""Kafka's `initial.broker.registration.timeout.ms`."""
+
+SESSION_TIMEOUT_MS: Final = 9000
+"""Kafka's `broker.session.timeout.ms`."""
+
+_PASSING: Final = frozenset(
+    (
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
+)
+"""What may be different in a moment; a registration that is refused with anything else will be refused again."""
 
 
 class Lifecycle:
@@ -34,16 +59,38 @@ class Lifecycle:
         heartbeat_interval_ms: int,
         metadata_offset: Callable[[], Offset],
         failed: Callable[[str], None],
+        registration_timeout_ms: int = REGISTRATION_TIMEOUT_MS,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        is_deserted: Callable[[], bool] = lambda: False,
+        registered: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`is_deserted` says whether there is no controller, and will be none before others are back; `registered` is
+        told each broker epoch as soon as there is one."""
         self._world = world
         self._controller = controller
         self._interval_ms = heartbeat_interval_ms
         self._metadata_offset = metadata_offset
         self._failed = failed
+        self._registration_timeout_ms = registration_timeout_ms
+        self._session_timeout_ms = session_timeout_ms
+        self._is_deserted = is_deserted
+        self._when_registered = registered
         self._registration: RegisterBroker | None = None
         self._timer: Timer | None = None
         """Until the next question to the controller."""
-        self._leave_timer: Timer | None = None
+        self._limit: Timer | None = None
+        """On the first registration, and later on a stop: how long it may take."""
+        self._refusal: KafkaError | None = None
+        """The controller's last word on the registration."""
+        self._beats = 0
+        self._answered = 0
+        """The last heartbeat that was answered: answers to earlier ones are old news."""
+        self._answered_ns = 0
+        """When the controller was last heard; while this broker leaves, not before it began to."""
+        self._is_missed = False
+        """The controller has not answered for a session, and that was said."""
+        self._is_fenced = True
+        self._is_over = False
         self._when_unfenced: Callable[[], None] | None = None
         self._when_gone: Callable[[], None] | None = None
         self.epoch = -1
@@ -53,20 +100,44 @@ class Lifecycle:
         """Register; `unfenced` is called once the cluster counts on this broker."""
         self._registration = registration
         self._when_unfenced = unfenced
+        self._limit = self._world.call_later(self._registration_timeout_ms, self._not_registered)
         self._register()
+
+    # -- registering -----------------------------------------------------------------------------------
 
     def _register(self) -> None:
         assert self._registration is not None
+        self._cancel_timer()
         self._controller.submit(self._registration).then(self._registered)
 
     def _registered(self, answer: Any) -> None:
+        if self._is_over:
+            return
         if not isinstance(answer, KafkaError):
+            self._cancel_limit()
             self.epoch = answer
+            self._when_registered(answer)
+            self._answered_ns = self._world.clock_ns()
             self._beat()
-        elif answer.code in (ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+        elif answer.code in _PASSING:
+            if answer.code is not getattr(self._refusal, "code", ErrorCode.NOT_CONTROLLER):
+                logger.info("not registered yet: %s", answer)
+            self._refusal = answer
             self._later(RETRY_MS, self._register)
         else:
+            self.stop()
             self._failed(f"the controller refuses this broker: {answer}")
+
+    def _not_registered(self) -> None:
+        assert self._registration is not None
+        self.stop()
+        why: KafkaError | str = self._refusal or "it has not answered"
+        if getattr(self._refusal, "code", None) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            why = f"another broker with node.id {self._registration.broker_id} is registered and alive"
+        self._failed(
+            f"no controller has taken this broker in {self._registration_timeout_ms} ms "
+            f"(initial.broker.registration.timeout.ms): {why}"
+        )
 
     # -- alive -----------------------------------------------------------------------------------------
 
@@ -78,15 +149,34 @@ class Lifecycle:
             self._metadata_offset(),
             want_shutdown=self._when_gone is not None,
         )
-        self._controller.submit(heartbeat).then(self._heard)
+        self._later(self._interval_ms, self._beat)
+        self._beats += 1
+        self._controller.submit(heartbeat).then(partial(self._heard, self._beats, self.epoch))
 
-    def _heard(self, answer: Any) -> None:
+    def follow(self, image: ClusterImage, changed: Iterable[int]) -> None:
+        """The image has these brokers otherwise than before. One that leaves waits until the controller knows that all
+        others have read of it: it is told at once, rather than with the next heartbeat."""
+        if self.epoch < 0 or self._is_fenced or self._when_gone is not None:
+            return
+        brokers = (image.brokers.get(each) for each in changed)
+        if any(each is not None and each.in_controlled_shutdown and not each.fenced for each in brokers):
+            self._later(0, self._beat)
+
+    def _heard(self, beat: int, epoch: int, answer: Any) -> None:
+        if self._is_over or beat < self._answered or epoch != self.epoch:
+            return
+        self._answered = beat
         if isinstance(answer, HeartbeatReply):
+            self._answered_ns = self._world.clock_ns()
+            self._is_missed = False
             self._act_on(answer)
-        elif answer.code is ErrorCode.STALE_BROKER_EPOCH and self._when_gone is None:
-            logger.warning("%s; registering anew", answer)
-            self._register()
+        elif answer.code is ErrorCode.STALE_BROKER_EPOCH:
+            self._be_forgotten(answer)
+        elif self._when_gone is not None and (self._is_deserted() or self._silent_ms() >= LONELY_MS_MAX):
+            logger.info("no controller is there to let this broker go: %s", answer)
+            self._gone()
         else:
+            self._miss(answer)
             self._later(RETRY_MS, self._beat)
 
     def _act_on(self, reply: HeartbeatReply) -> None:
@@ -97,27 +187,62 @@ class Lifecycle:
                 self._later(RETRY_MS, self._beat)
             return
         if reply.is_fenced:
+            if not self._is_fenced:
+                logger.warning("the controller has fenced this broker; it asks to be taken back")
+            self._is_fenced = True
             self._later(RETRY_MS, self._beat)
             return
         if self._when_unfenced is not None:
             call, self._when_unfenced = self._when_unfenced, None
             call()
-        self._later(self._interval_ms, self._beat)
+        elif self._is_fenced:
+            logger.info("the controller counts on this broker again")
+        self._is_fenced = False
+
+    def _be_forgotten(self, answer: KafkaError) -> None:
+        if self._when_gone is not None:
+            self._gone()  # nothing is led here any more, for all the cluster knows
+            return
+        logger.warning("%s; registering anew", answer)
+        self.epoch = -1
+        self._is_fenced = True
+        self._register()
+
+    def _miss(self, answer: KafkaError) -> None:
+        silent_ms = self._silent_ms()
+        if silent_ms >= self._session_timeout_ms and not self._is_missed:
+            self._is_missed = True
+            logger.warning("the controller has not answered for %.0f ms: %s", silent_ms, answer)
+
+    def _silent_ms(self) -> float:
+        return (self._world.clock_ns() - self._answered_ns) / 1e6
 
     def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._cancel_timer()
+        if not self._is_over:
+            self._timer = self._world.call_later(delay_ms, call)
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._world.call_later(delay_ms, call)
+            self._timer = None
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     # -- leaving ---------------------------------------------------------------------------------------
 
     def leave(self, gone: Callable[[], None]) -> None:
         """Hand over what is led here; `gone` is called when the controller lets go, or after a while."""
         self._when_gone = gone
+        self._cancel_limit()
         if self.epoch < 0:
             self._gone()
             return
-        self._leave_timer = self._world.call_later(LEAVE_MS_MAX, self._give_up)
+        self._limit = self._world.call_later(LEAVE_MS_MAX, self._give_up)
+        self._answered_ns = self._world.clock_ns()
         self._beat()
 
     def _give_up(self) -> None:
@@ -133,6 +258,7 @@ class Lifecycle:
             call()
 
     def stop(self) -> None:
-        for timer in (self._timer, self._leave_timer):
-            if timer is not None:
-                timer.cancel()
+        """Ask nothing any more, and act on no answer."""
+        self._is_over = True
+        self._cancel_timer()
+        self._cancel_limit()

@@ -251,7 +251,7 @@ class SnapshotFiles:
         """All pieces are there: check the whole, sync it and give it its name."""
         path = self.path_of(snapshot_id)
         SnapshotReader(self._vfs, path + PART).skim()
-        self._with_part(snapshot_id, File.sync)
+        self._with_part(snapshot_id, lambda file: file.sync())
         self._vfs.rename(path + PART, path)
         self._vfs.sync_dir(self._directory)
         stat = self._vfs.stat(path)

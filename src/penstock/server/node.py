@@ -1,23 +1,27 @@
 """A node: everything below put together, from the sockets' bytes to the disk and back.
 
-    connections --> dispatcher --> handlers --> replicas --> logs
+    connections --> dispatcher --> handlers --> replicas --> logs          replicas <--> other brokers
                                       |             ^
                                       v             | the image, as the metadata log moves
                               active controller --> quorum --> __cluster_metadata-0
+                              (here or elsewhere)     ^
+                                                      | other controllers
 
 It touches nothing but its world, its disk and its connections: the same code runs on a real machine and in the
 simulator. Everything happens on one loop; `start` and `stop` say by a call when they are done.
 
 A start: the directory is locked and its logs recovered; the metadata log is read; the quorum elects a leader, which
-for a quorum of one is this node; the broker registers and is unfenced; clients are served.
+for a quorum of one is this node; the broker registers and is unfenced; clients are served. A node that is a
+controller alone leaves out what comes after the quorum, a broker alone follows the quorum and has no vote.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
+from penstock.base.ids import LeaderEpoch, Offset, Uuid, uuid_from_text
 from penstock.base.metrics import Metrics
 from penstock.base.world import World
 from penstock.handlers.context import Context
@@ -43,19 +47,21 @@ from penstock.metadata.schema import (
     UserScramCredentialRecord,
 )
 from penstock.metadata.versions import SUPPORTED
-from penstock.raft.config import RaftConfig
 from penstock.replica import Durability, Replicas
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
+from penstock.replica.neighbours import Neighbours
 from penstock.runtime import Groups, MarkerWriter, Transactions
-from penstock.server.active_controller import ActiveController
 from penstock.server.adoption import adopt
-from penstock.server.config import NodeConfig
+from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connections import Connections
+from penstock.server.control import Control
 from penstock.server.doors import DoorConnection, MakeDoor, load
+from penstock.server.election_counts import count_elections
 from penstock.server.lifecycle import Lifecycle
-from penstock.server.quorum import MetadataQuorum, QuorumSettings
+from penstock.server.peers import PeerConnections
+from penstock.server.quorum import MetadataQuorum
 from penstock.server.turn import Turn
 from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
 from penstock.vfs import Vfs
@@ -67,7 +73,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NODE_ID_DEFAULT = 1
 STRAYS_SHOWN_MAX = 5
 
 
@@ -97,8 +102,17 @@ class Node:
         """All that is committed; `context.image` is what has been acted on."""
         self._published = EMPTY
         """What has been given out to be acted on."""
+        self._has_joined = False
+        """It has asked for its place among the brokers."""
+        self._incarnation_id: Uuid | None = None
+        """Of this life of the broker; known when it joins."""
+        self._is_known = False
+        """The image knows of this life, and so of everything that the lives before it were given."""
+        self._is_counted_on = False
+        """The controller counts on this broker, and clients are not served yet."""
         self._is_stopping = False
         self._doors: dict[str, Door] = {}
+        self._is_gateway_open = False
 
     # -- starting --------------------------------------------------------------------------------------
 
@@ -110,27 +124,49 @@ class Node:
         self.directory = self._open_directory()
         try:
             self._compose()
+            self._is_alone = self._control.is_alone
             self.quorum.start()
+            self._take_part()
         except BaseException:
             self.abandon()
             raise
 
+    def _take_part(self) -> None:
+        """Ask for a place in the cluster; a node alone does when it leads, before which nobody could answer."""
+        if not self._config.cluster.is_broker:
+            self._world.call_soon(self._serve_controllers)
+        elif not self._is_alone:
+            self._join()
+
+    def _serve_controllers(self) -> None:
+        if not self._is_stopping:
+            self._connections.start()
+            logger.info(
+                "node %d is a controller of cluster %s", self.context.node_id, self.context.cluster_id
+            )
+            self._ready()
+
     def _open_directory(self) -> LogDirectory:
-        wanted = self._config.node_id
+        wanted, cluster = self._config.node_id, self._config.cluster
         directory = open_directory(
             self._vfs,
             self._config.data,
             now_ms=self._world.now_ms(),
             rng=self._world.rng,
             node_id=NODE_ID_DEFAULT if wanted is None else wanted,
+            cluster_id=cluster.cluster_id,
             open_files_max=self._config.open_files_max,
+            boot_id=self._world.boot_id(),
         )
-        found = directory.identity.node_id
-        if wanted not in (None, found):
+        found = directory.identity
+        refusal = None
+        if wanted not in (None, found.node_id):
+            refusal = f"belongs to node {found.node_id}, but node.id is {wanted}"
+        elif self._config.setting("cluster.id") is not None and found.cluster_id != cluster.cluster_id:
+            refusal = f"belongs to cluster {found.cluster_id}, but cluster.id is {cluster.cluster_id}"
+        if refusal is not None:
             directory.abandon()
-            raise DirectoryRefused(
-                f"{directory.layout.logs} belongs to node {found}, but node.id is {wanted}"
-            )
+            raise DirectoryRefused(f"{directory.layout.logs} {refusal}")
         return directory
 
     def _compose(self) -> None:
@@ -139,6 +175,24 @@ class Node:
         # The id may come from the directory; it is described as a setting all the same.
         own = {"node.id": str(identity.node_id), **config.settings}
         settings = BrokerSettings(identity.node_id, own)
+        self._peers = PeerConnections(world, f"penstock-{identity.node_id}")
+        self._control = Control(
+            world, self._vfs, directory, config, settings, self._peers, lambda: self.context, listener=self
+        )
+        self.quorum, controller = self._control.quorum, self._control.router
+        self._lifecycle = Lifecycle(
+            world,
+            controller,
+            heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
+            metadata_offset=lambda: self.context.image.offset,
+            failed=self._failed,
+            registration_timeout_ms=config.number("initial.broker.registration.timeout.ms"),
+            session_timeout_ms=config.number("broker.session.timeout.ms"),
+            is_deserted=lambda: self.quorum.is_deserted,
+            registered=directory.registered,
+        )
+        neighbours = Neighbours(world, self._peers, lambda: self.context.image, config.cluster.listener)
+        self._peers.lost = neighbours.lost
         replicas = Replicas(
             world,
             directory,
@@ -146,42 +200,22 @@ class Node:
             settings,
             Durability(config.setting("durability.fsync")),
             self._turn.write_later,
+            neighbours,
+            controller,
+            lambda: self._lifecycle.epoch,
         )
-        self.quorum = MetadataQuorum(
-            world,
-            self._vfs,
-            directory.files,
-            directory.layout.logs,
-            node_id=identity.node_id,
-            directory_id=uuid_from_text(identity.directory_id),
-            cluster_id=identity.cluster_id,
-            settings=_quorum_settings(config),
-            listener=self,
-        )
-        self._controller = ActiveController(
-            world,
-            self.quorum.propose,
-            cluster_id=identity.cluster_id,
-            settings=settings,
-            session_timeout_ms=config.number("broker.session.timeout.ms"),
-        )
-        self._lifecycle = Lifecycle(
-            world,
-            self._controller,
-            heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
-            metadata_offset=lambda: self.context.image.offset,
-            failed=self._failed,
-        )
-        producer_ids = ProducerIds(self._controller, identity.node_id, lambda: self._lifecycle.epoch)
+        producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = Groups(world, replicas, settings, lambda: self.context.image)
-        markers = MarkerWriter(world, replicas, groups)
+        markers = MarkerWriter(
+            world, replicas, groups, identity.node_id, lambda: self.context.image, neighbours
+        )
         self.context = Context(
             world=world,
             node_id=identity.node_id,
             cluster_id=identity.cluster_id,
             settings=settings,
             replicas=replicas,
-            controller=self._controller,
+            controller=controller,
             quorum=self.quorum,
             fetch_sessions=FetchSessions(
                 config.number("max.incremental.fetch.session.cache.slots"), world.rng
@@ -192,10 +226,16 @@ class Node:
                 world, replicas, settings, lambda: self.context.image, producer_ids, markers
             ),
             markers=markers,
+            neighbours=neighbours,
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
             advertised=dict(config.advertised),
             metrics=self._metrics,
+            doors=lambda: self._opened_gateway().elsewhere,
+            peers=self._peers,
+        )
+        self._at_controller = replace(
+            self.context, controller=self._control.active, vigil=self._control.vigil
         )
         self._housekeeping = Housekeeping(
             world, directory, replicas, settings, lambda: self.context.image, self._metrics.upkeep
@@ -205,13 +245,14 @@ class Node:
             self._turn,
             Dispatcher(self.context),
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
+            dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
         )
         self._keys = self._idempotency_keys()
 
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """Those of earlier lives, doors or not: logs let no record go whose key is not saved, and what the logs lost
-        is seen only before they are written to."""
-        if self._vfs.stat(self.directory.layout.idempotency) is None:
+        is seen only before they are written to. In a cluster the doors of others may give any topic some."""
+        if self._control.is_alone and self._vfs.stat(self.directory.layout.idempotency) is None:
             return None
         from penstock.gateway.idempotency import IdempotencyKeys  # noqa: PLC0415  # few nodes have any
 
@@ -223,6 +264,8 @@ class Node:
         self._image = image
 
     def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
+        if self._is_known:
+            count_elections(self._metrics.elections, records, self._image)
         self._image = self._image.replay(records, offset, epoch)
 
     def image(self) -> ClusterImage:
@@ -230,20 +273,35 @@ class Node:
 
     def advanced(self, high_watermark: Offset) -> None:
         """Act on what was committed, then let those go on who waited for it."""
+        if not self._is_up_to_date():
+            self._at_controller.image = self._image
+            self._control.advanced(high_watermark)
+            return
         old, new = self._published, self._image
         self._published = new
         changed = delta(old, new)
         context = self.context
 
         def acted() -> None:
-            context.image = new
+            context.image = self._at_controller.image = new
             context.groups.follow(new, changed)
             context.transactions.follow(new)
-            self._controller.advanced(high_watermark)
+            self._control.advanced(high_watermark)
+            self._lifecycle.follow(new, changed.brokers)
+            self._serve_clients()
             for watcher in list(context.image_watchers):
                 watcher()
 
         context.replicas.apply(new, changed, acted)
+
+    def _is_up_to_date(self) -> bool:
+        """Whether the image is of this life. After a start the first ones are of the past, and know nothing of
+        partitions that came here since: acting on them would remove what is there."""
+        if not self._is_known:
+            me = self._image.brokers.get(self.context.node_id)
+            is_mine = me is not None and me.incarnation_id == self._incarnation_id
+            self._is_known = is_mine or not self._config.cluster.is_broker
+        return self._is_known
 
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
@@ -252,14 +310,13 @@ class Node:
             self._failed(refusal)
             return
         self._tell_what_is_not_acted_on(image)
-        self._controller.lead(image, epoch)
+        self._control.lead(image, epoch)
         if not image.features:
-            self._controller.write(self._first_records())
-            found = adopt(self.directory, self.context.node_id, self._world.rng)
+            self._control.write(self._first_records())
+            found = adopt(self.directory, self.context.node_id, self._world.rng) if self._is_alone else ()
             if found:
-                self._controller.write(found)
-        if self._lifecycle.epoch < 0:
-            self._lifecycle.join(self._registration(), self._unfenced)
+                self._control.write(found)
+        self._join()
 
     def _first_records(self) -> Sequence[AnyRecord]:
         """What a new cluster begins with: what its directory was formatted with, or else the defaults."""
@@ -267,16 +324,13 @@ class Node:
         return self.quorum.bootstrap or list(bootstrap_records(min_insync_replicas=needed))
 
     def resigned(self, epoch: LeaderEpoch) -> None:
-        self._controller.resign()
+        self._control.resign()
 
     def failed(self, reason: str) -> None:
         self._failed(reason)
 
     def _refusal(self, image: ClusterImage) -> str | None:
         """Why this node may not serve such a cluster."""
-        others = sorted(each.key.id for each in self.quorum.voters if each.key.id != self.context.node_id)
-        if others:
-            return f"the quorum has other voters ({', '.join(map(str, others))}), and clusters are not served yet"
         for kind, what in _GUARDS.items():
             if any(isinstance(each, kind) for each in image.kept.values()):
                 return f"the cluster has {what} yet: serving it would let everybody do everything"
@@ -291,12 +345,18 @@ class Node:
 
     # -- the broker's life -----------------------------------------------------------------------------
 
+    def _join(self) -> None:
+        if self._config.cluster.is_broker and not self._has_joined:
+            self._has_joined = True
+            self._lifecycle.join(self._registration(), self._unfenced)
+
     def _registration(self) -> RegisterBroker:
         identity = self.directory.identity
+        self._incarnation_id = self.directory.incarnation(self._world.rng)
         return RegisterBroker(
             broker_id=identity.node_id,
             cluster_id=identity.cluster_id,
-            incarnation_id=random_uuid(self._world.rng),
+            incarnation_id=self._incarnation_id,
             endpoints=tuple(
                 Endpoint(name=name, host=each.host or "localhost", port=each.port, security_protocol=0)
                 for name, each in {**self._config.listeners, **self._config.advertised}.items()
@@ -309,8 +369,20 @@ class Node:
 
     def _unfenced(self) -> None:
         self.directory.broker_epoch = self._lifecycle.epoch
+        self._is_counted_on = True
+        self._serve_clients()
+
+    def _serve_clients(self) -> None:
+        """Once the image has this broker among those that serve: a client that came before would be told that the
+        cluster has no brokers."""
+        me = self.context.image.brokers.get(self.context.node_id)
+        if not self._is_counted_on or self._is_stopping or me is None or me.fenced:
+            return
+        self._is_counted_on = False
         strays = self.context.replicas.strays()
-        if strays:
+        if not self._is_alone:
+            self.context.replicas.drop_strays()
+        elif strays:
             shown = ", ".join(str(each.partition) for each in strays[:STRAYS_SHOWN_MAX])
             logger.warning(
                 "%d partitions on disk belong to no topic and are not served: %s", len(strays), shown
@@ -342,8 +414,7 @@ class Node:
                 logger.error("the doors cannot be opened", exc_info=error)
                 self._failed(f"the doors cannot be opened: {error}")
                 return
-            gateway = self.gateway
-            gateway.start()
+            gateway = self._opened_gateway()
             self._doors = {name: make(gateway) for name, make in makers.items()}
             opened()
 
@@ -356,6 +427,13 @@ class Node:
         from penstock.gateway.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
 
         return Gateway(self.context, self.directory, self._vfs, self._keys)
+
+    def _opened_gateway(self) -> "Gateway":
+        """The same, at work: for doors of this node, or of another one that asks."""
+        if not self._is_gateway_open and not self._is_stopping:
+            self._is_gateway_open = True
+            self.gateway.start()
+        return self.gateway
 
     def door(self, name: str) -> DoorConnection:
         """The protocol of a client that has just connected at a door."""
@@ -372,21 +450,26 @@ class Node:
         self._lifecycle.leave(self._left)
 
     def _left(self) -> None:
+        """Serve no clients any more; the quorum needs its connections until another leads."""
+        self.directory.broker_epoch = self._lifecycle.epoch
+        self._control.router.close()
         self._housekeeping.stop()
-        if self._doors:
+        if self._is_gateway_open:
             self.gateway.stop()
         if self._keys is not None:
             self._keys.stop()
         self.context.groups.shards.close()
         self.context.transactions.shards.close()
         self.context.replicas.step_down()
-        self._connections.close()
+        self._connections.close_clients()
         self.context.replicas.lane.when_idle(self._checkpoint)
 
     def _checkpoint(self) -> None:
         LastCheckpoints(self.directory, self.context.replicas.lane, lambda: self.quorum.stop(self._close))
 
     def _close(self) -> None:
+        self._connections.close()
+        self._peers.close()
         try:
             self.directory.close()
         except StorageError as error:
@@ -398,24 +481,9 @@ class Node:
         self._is_stopping = True
         if hasattr(self, "_connections"):
             self._connections.abort()
+        if hasattr(self, "_peers"):
+            self._peers.abort()
         if hasattr(self, "quorum"):
             self.quorum.abandon()
         if hasattr(self, "directory"):
             self.directory.abandon()
-
-
-def _quorum_settings(config: NodeConfig) -> QuorumSettings:
-    number = config.number
-    return QuorumSettings(
-        raft=RaftConfig(
-            election_timeout_ms=number("controller.quorum.election.timeout.ms"),
-            fetch_timeout_ms=number("controller.quorum.fetch.timeout.ms"),
-            request_timeout_ms=number("controller.quorum.request.timeout.ms"),
-        ),
-        segment_bytes=number("metadata.log.segment.bytes"),
-        segment_ms=number("metadata.log.segment.ms"),
-        snapshot_bytes=number("metadata.log.max.record.bytes.between.snapshots"),
-        snapshot_interval_ms=number("metadata.log.max.snapshot.interval.ms"),
-        retention_bytes=number("metadata.max.retention.bytes"),
-        retention_ms=number("metadata.max.retention.ms"),
-    )

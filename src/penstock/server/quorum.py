@@ -1,9 +1,12 @@
 """Drives the Raft core over the metadata log on disk, and tells the node what is committed and who leads.
 
 Every call to the core is followed by what the core wants done (`_carry_out`), in `Ready`'s order: promises synced to
-the quorum-state file, the log changed, messages sent, news announced. Announcements wait in a line of their own, so
-that a listener may propose records from within one: what it proposes is in the log when `propose` returns, and what
-comes of it is announced after what is being announced.
+the quorum-state file, the log changed, messages sent, news announced. Announcements wait in a line of their own
+(`quorum_news`), so that a listener may propose records from within one: what it proposes is in the log when `propose`
+returns, and what comes of it is announced after what is being announced.
+
+Requests go out through a `Transport`, over the wire `quorum_transport`. Requests of others come in through `receive`,
+and wait in `quorum_inbox` for the core's answer.
 
     propose --> core --> log written --> (end of the turn) sync beside --> core: committed --> listener
 
@@ -14,7 +17,6 @@ Snapshots (`quorum_snapshots`) are taken of the listener's image and written bes
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -22,49 +24,44 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
+from penstock.base.later import Later
 from penstock.base.settings import LogSettings
 from penstock.base.world import Timer, World
-from penstock.metadata import EMPTY, AnyRecord, ClusterImage, encode
+from penstock.metadata import EMPTY, AnyRecord
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.election import NO_LEADER
 from penstock.raft.errors import NotLeader
 from penstock.raft.log import OffsetAndEpoch
-from penstock.raft.messages import (
-    FetchReply,
-    FetchSnapshotReply,
-    LogSlice,
-    Message,
-    Reply,
-    RequestFailed,
-    SnapshotSlice,
-)
+from penstock.raft.messages import LeaderHint, Message, Reply, Request, RequestFailed
 from penstock.raft.node import Node
-from penstock.raft.ready import Outbound, Ready, RoleChange, RoleName
+from penstock.raft.ready import Outbound, Ready, RoleName
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 from penstock.server.group_commit import GroupCommit
 from penstock.server.metadata_opening import LogOpening
 from penstock.server.promise_file import PromiseFile
+from penstock.server.quorum_inbox import QuorumInbox, refusal
+from penstock.server.quorum_news import QuorumNews
+from penstock.server.quorum_records import encode_all
 from penstock.server.quorum_settings import QuorumListener, QuorumSettings
 from penstock.server.quorum_snapshots import SnapshotTaker
+from penstock.server.quorum_transport import reached_at
 from penstock.storage.errors import StorageError
 from penstock.storage.openfiles import OpenFiles
 from penstock.vfs import Vfs
+from penstock.wire.peers import Address
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["MetadataQuorum", "QuorumListener", "QuorumSettings", "Transport"]
 
-BATCH_BYTES_MAX = 8 << 20
-"""What one proposal may take, Kafka's own constant: a larger batch would not fit a follower's fetch."""
-
-RECORD_OVERHEAD_MAX = 32
-"""What a record takes in a batch beside its value, at most."""
+OBSERVER = "observer"
+"""The role of a follower without a vote, as Kafka calls it."""
 
 HAND_OVER_MS_MAX = 5000
 """How long a leader that stops waits for another to lead; Kafka's own constant."""
 
-Transport: TypeAlias = Callable[[Outbound | Reply], None]
-"""Takes a request to its peer, whose answer is handed to `step`, or an answer to whoever asked."""
+Transport: TypeAlias = Callable[[Outbound, Callable[[Message], None]], None]
+"""Takes a request to its peer, and tells, once, what came of it: the reply, or `RequestFailed`."""
 
 
 class MetadataQuorum:
@@ -108,22 +105,21 @@ class MetadataQuorum:
             self._promises.check_alone(node_id)
             self._configured = VoterSet.of([Voter(ReplicaKey(node_id), settings.endpoints)])
         self._node: Node | None = None
-        self._applied: Offset = opened.image.offset + 1
-        """All below was given out. Invariant: at most the high watermark, but for a moment while it is announced."""
-        self._news: deque[Callable[[], None]] = deque()
-        self._is_announcing = False
-        self._to_lead: RoleChange | None = None
-        """We lead, and the listener does not know yet."""
-        self._led: LeaderEpoch | None = None
-        """The epoch that the listener was told it leads."""
+        self._inbox = QuorumInbox(world, self._log)
+        self._is_sending = False
         self._timer: Timer | None = None
         self._commits = GroupCommit(world, self._log.log, self._flushed, self._fail, idle=self._continue_stop)
         self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
+        self._news = QuorumNews(self._log, listener, self._snapshots, opened.image.offset + 1, self._fail)
         self._stopped: Callable[[], None] | None = None
         """Whom to tell when we have stopped; set while we stop."""
         self._hand_over_timer: Timer | None = None
         self._is_over = False
         """Failed, stopped or abandoned: nothing is done any more."""
+        self.elections = 0
+        """In which this node stood."""
+        self._absent: set[int] = set()
+        """Peers at whose ports nobody listened when they were last asked."""
 
     # What others may ask.
 
@@ -132,8 +128,48 @@ class MetadataQuorum:
         return self._node is not None and self._node.is_leader and not self._is_over
 
     @property
+    def role(self) -> str:
+        """What it is in the quorum; `observer` where it has no vote."""
+        if self._node is None:
+            return RoleName.UNATTACHED.value
+        name = self._node.role.name
+        is_observer = name is RoleName.FOLLOWER and not self._node.is_voter
+        return OBSERVER if is_observer else name.value
+
+    @property
     def leader_id(self) -> int:
         return self._node.leader_id if self._node is not None else NO_LEADER
+
+    @property
+    def leader_address(self) -> Address | None:
+        """Where the leader's controller listens; None where that is not known, or is here."""
+        if self._node is None or self._is_over:
+            return None
+        leader = self._node.role.hint
+        if leader.leader_id == self._local.key.id:
+            return None
+        own = self._local.endpoints
+        found = reached_at(leader.endpoints, own[0].listener if own else "")
+        return Address(found.host, found.port) if found is not None else None
+
+    @property
+    def request_timeout_ms(self) -> int:
+        return self._settings.raft.request_timeout_ms
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether so many voters are not there that nothing can be committed until some are back."""
+        node = self._node
+        if node is None:
+            return False
+        return len(self._present) + node.is_voter < node.voters.majority
+
+    @property
+    def _present(self) -> list[Voter]:
+        """The other voters, but for those that are known not to be there."""
+        assert self._node is not None
+        others = self._node.voters.others(self._node.key)
+        return [each for each in others if each.key.id not in self._absent]
 
     @property
     def epoch(self) -> LeaderEpoch:
@@ -143,7 +179,7 @@ class MetadataQuorum:
 
     @property
     def high_watermark(self) -> Offset:
-        return self._node.high_watermark if self._node is not None else self._applied
+        return self._node.high_watermark if self._node is not None else self._news.applied
 
     @property
     def start_offset(self) -> Offset:
@@ -180,7 +216,7 @@ class MetadataQuorum:
         """Take part in the quorum; alone, lead it."""
         assert self._node is None, "a quorum is started once"
         image, self._image = self._image, EMPTY
-        self._tell_listener(partial(self._listener.loaded, image))
+        self._news.begin(image)
         self._node = Node(
             self._local,
             self._log,
@@ -195,13 +231,7 @@ class MetadataQuorum:
 
     def propose(self, records: Sequence[AnyRecord], epoch: LeaderEpoch) -> Offset:
         """Append records as one batch, committed all or none; the last one's offset. Raises `NotLeader`."""
-        values = tuple(encode(record) for record in records)
-        size = sum(len(value) + RECORD_OVERHEAD_MAX for value in values)
-        if size > BATCH_BYTES_MAX:
-            raise KafkaError(
-                f"{len(values)} metadata records take {size} bytes, expected at most {BATCH_BYTES_MAX}",
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-            )
+        values = encode_all(records)
         if self._node is None or self._is_over:
             raise NotLeader(f"not the leader of epoch {epoch}: the quorum is not running")
         offset = self._node.propose(values, epoch, self._world.now_ms())
@@ -210,16 +240,27 @@ class MetadataQuorum:
             raise NotLeader(f"not the leader of epoch {epoch}: the metadata log cannot be written")
         return offset
 
-    def step(self, message: Message) -> None:
-        """A request or an answer of another replica; its cluster id was checked."""
-        if self._is_announcing:
-            self._world.call_soon(partial(self.step, message))
+    def receive(self, request: Request) -> Later[Reply]:
+        """A request of another replica, or of an operator; its cluster id and partition were checked. It is answered
+        once, whatever comes."""
+        if self._node is None or self._is_over:
+            answer: Later[Reply] = Later()
+            answer.answer(refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, LeaderHint(self.epoch)))
+            return answer
+        numbered, answer = self._inbox.take(request)
+        self._step(numbered)
+        return answer
+
+    def _step(self, message: Message) -> None:
+        """A message of another replica. One that comes while the last one is being acted on waits for its turn."""
+        if self._news.is_announcing or self._is_sending:
+            self._world.call_soon(partial(self._step, message))
         elif self._node is not None:
             self._drive(partial(self._node.step, message, self._world.now_ms()))
 
     def stop(self, done: Callable[[], None]) -> None:
         """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
-        if self._is_announcing:
+        if self._news.is_announcing:
             self._world.call_soon(partial(self.stop, done))
             return
         if self._is_over or self._node is None:
@@ -239,7 +280,8 @@ class MetadataQuorum:
         """Do nothing any more, as after a crash."""
         self._is_over = True
         self._stopped = None
-        self._news.clear()
+        self._news.close()
+        self._inbox.forget()
         self._cancel_timers()
 
     def _cancel_timers(self) -> None:
@@ -274,14 +316,15 @@ class MetadataQuorum:
         except (KafkaError, OSError) as error:
             self._fail(error)
             return
-        for message in (*ready.requests, *ready.replies):
-            self._send(message)
+        self._send(ready)
         if ready.high_watermark is not None:
-            self._news.append(partial(self._give_out, ready.high_watermark))
-        self._news.extend(partial(self._role_changed, change) for change in ready.roles)
+            self._news.committed(ready.high_watermark)
+        for change in ready.roles:
+            self.elections += change.role is RoleName.CANDIDATE
+            self._news.role_changed(change)
         self._commits.ask()
         self._arm(node)
-        self._announce()
+        self._news.announce()
         if self._hand_over_timer is not None and self._has_handed_over:
             self._finish_stop()
         elif not is_sound:
@@ -297,7 +340,7 @@ class MetadataQuorum:
         if ready.load_snapshot is not None:
             log.snapshots.received(ready.load_snapshot)
             image = log.restart_at_snapshot(ready.load_snapshot, now_ms)
-            self._news.append(partial(self._take_image, image))
+            self._news.restarted(image)
         if ready.fetched is not None:
             assert isinstance(ready.fetched.records, bytes | bytearray | memoryview)
             try:
@@ -311,22 +354,25 @@ class MetadataQuorum:
             log.append(ready.appends, now_ms)
         return True
 
-    def _send(self, message: Outbound | Reply) -> None:
-        if self._transport is not None:
-            self._transport(message if isinstance(message, Outbound) else self._filled(message))
-        elif isinstance(message, Outbound):
-            self._world.call_soon(partial(self.step, RequestFailed(message.request.request_id)))
+    def _send(self, ready: Ready) -> None:
+        self._is_sending = True
+        try:
+            for request in ready.requests:
+                if self._transport is not None:
+                    self._transport(request, partial(self._told, request.to.id))
+                else:
+                    self._step(RequestFailed(request.request.request_id))
+            for reply in ready.replies:
+                self._inbox.answer(reply)
+        finally:
+            self._is_sending = False
 
-    def _filled(self, reply: Reply) -> Reply:
-        """An answer with the bytes that the core only names."""
-        if isinstance(reply, FetchReply) and isinstance(reply.records, LogSlice):
-            return reply._replace(records=self._log.read(reply.records))
-        if isinstance(reply, FetchSnapshotReply) and isinstance(reply.data, SnapshotSlice):
-            piece = reply.data
-            return reply._replace(
-                data=self._log.snapshots.read(piece.snapshot_id, piece.position, piece.bytes_max)
-            )
-        return reply
+    def _told(self, peer_id: int, message: Message) -> None:
+        if isinstance(message, RequestFailed) and message.refused:
+            self._absent.add(peer_id)
+        else:
+            self._absent.discard(peer_id)
+        self._step(message)
 
     def _arm(self, node: Node) -> None:
         if self._timer is not None:
@@ -345,6 +391,7 @@ class MetadataQuorum:
         reason = str(error)
         logger.error("the metadata quorum is over: %s", reason)
         stopped = self._stopped
+        self._inbox.refuse_all(LeaderHint(self.epoch))
         self.abandon()
         if stopped is not None:
             self._world.call_soon(stopped)
@@ -355,68 +402,20 @@ class MetadataQuorum:
         if self._node is not None:
             self._drive(partial(self._node.flushed, offset, self._world.now_ms()))
 
-    # News for the listener.
-
-    def _announce(self) -> None:
-        if self._is_announcing:
-            return
-        self._is_announcing = True
-        try:
-            while self._news and not self._is_over:
-                self._tell_listener(self._news.popleft())
-        finally:
-            self._is_announcing = False
-
-    def _tell_listener(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except (KafkaError, OSError) as error:
-            # The log cannot be read, or makes no sense to the image.
-            self._fail(error)
-
-    def _take_image(self, image: ClusterImage) -> None:
-        self._applied = image.offset + 1
-        self._listener.loaded(image)
-
-    def _give_out(self, high_watermark: Offset) -> None:
-        for batch in self._log.committed(self._applied, high_watermark):
-            self._applied = batch.last_offset + 1
-            if batch.records:
-                self._listener.committed(batch.records, batch.last_offset, batch.epoch)
-            if self._is_over:
-                return
-            self._snapshots.committed(batch)
-        self._listener.advanced(high_watermark)
-        self._lead_if_ready()
-        self._snapshots.consider()
-
-    def _role_changed(self, change: RoleChange) -> None:
-        if self._led is not None:
-            epoch, self._led = self._led, None
-            self._listener.resigned(epoch)
-        self._to_lead = change if change.role is RoleName.LEADER else None
-        self._lead_if_ready()
-
-    def _lead_if_ready(self) -> None:
-        change = self._to_lead
-        if change is not None and self._applied > (change.epoch_start_offset or 0):
-            self._to_lead = None
-            self._led = change.epoch
-            self._listener.leading(change.epoch)
-
     # Stopping.
 
     @property
     def _has_handed_over(self) -> bool:
-        """Whether nobody waits for us to name a successor: another leads, or there is no other."""
+        """Whether nobody waits for us to name a successor: another leads, or none could be elected."""
         node = self._node
-        if node is None or self._transport is None or not node.voters.others(node.key):
+        if node is None or self._transport is None or len(self._present) < node.voters.majority:
             return True
         return not node.is_leader and node.leader_id != node.key.id
 
     def _finish_stop(self) -> None:
         """Leave the quorum; the log is closed once nothing runs beside us any more."""
         self._cancel_timers()
+        self._inbox.refuse_all(LeaderHint(self.epoch))
         self._node = None
         self._continue_stop()
 

@@ -9,12 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.metadata import AnyRecord, CorruptStruct, control, decode
+from penstock.metadata import AnyRecord, CorruptStruct, control, decode, encode
 from penstock.raft.log import VotersEntry
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, Voters
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.records import BatchBuilder, ControlType, RecordBatch, control_key, parse_control
+
+BATCH_BYTES_MAX = 8 << 20
+"""What one proposal may take, Kafka's own constant: a larger batch would not fit a follower's fetch."""
+
+RECORD_OVERHEAD_MAX = 32
+"""What a record takes in a batch beside its value, at most."""
 
 
 class QuorumFact(NamedTuple):
@@ -74,6 +81,18 @@ def data_batch(
     for value in values:
         builder.append(None, value, timestamp)
     return builder.build()
+
+
+def encode_all(records: Sequence[AnyRecord]) -> tuple[bytes, ...]:
+    """Records of the state machine, as they go into one batch."""
+    values = tuple(encode(record) for record in records)
+    size = sum(len(value) + RECORD_OVERHEAD_MAX for value in values)
+    if size > BATCH_BYTES_MAX:
+        raise KafkaError(
+            f"{len(values)} metadata records take {size} bytes, expected at most {BATCH_BYTES_MAX}",
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+        )
+    return values
 
 
 def entry_batch(append: Append) -> bytes:

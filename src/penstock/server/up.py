@@ -113,9 +113,11 @@ class _Run:
         assert self._host is not None
         self._is_ready = True
         kafka = ",".join(each.shown for each in self._host.listening.values())
-        doors = "".join(f" {name}={each.shown}" for name, each in self._host.doors.items())
+        controller = ",".join(each.shown for each in self._host.controllers.values())
+        places = [("kafka", kafka), *((name, each.shown) for name, each in self._host.doors.items())]
+        shown = " ".join(f"{name}={at}" for name, at in [*places, ("controller", controller)] if at)
         with suppress(BrokenPipeError):
-            print(f"penstock ready kafka={kafka}{doors}", flush=True)
+            print(f"penstock ready {shown}", flush=True)
 
     def _opened(self) -> None:
         """All is loaded that ever will be, but for what few ask for."""

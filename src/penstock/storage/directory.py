@@ -1,24 +1,26 @@
 """A data directory: all partitions of a node, and the small files that tie them together.
 
-    DIR/meta/   broker.id, checkpoint.json, lock, ...       ours
+    DIR/meta/   broker.id, checkpoint.json, boot, lock, ... ours
     DIR/logs/   a Kafka log directory in every detail       meta.properties, checkpoints, partitions
 
 A directory that has `meta.properties` at its top is a Kafka log directory itself: then `logs/` is that
 directory, and ours stands beside it as `<name>.meta`.
 
 Kafka's files win where both say something: its clean-shutdown file decides whether the stop was clean, and
-of two recovery points the lower counts, because whoever lowered one had a reason.
+of two recovery points the lower counts, because whoever lowered one had a reason. What a killed process left is
+recovered like any unclean stop; but it may be known to have lost nothing (`boot`).
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition, random_uuid, uuid_text
+from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
 from penstock.base.settings import LogSettings
 from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
+from penstock.storage.boot import BootFile, Former
 from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
@@ -106,11 +108,14 @@ class LogDirectory:
         identity: MetaProperties,
         settings_of: "SettingsOf",
         open_files_max: int,
+        boot_id: str | None = None,
     ) -> None:
         self.vfs = vfs
         self.layout = layout
         self.identity = identity
         self.files = OpenFiles(vfs, open_files_max)
+        self._boot = BootFile(vfs, layout.meta, boot_id)
+        self.files.sync_failed = self._boot.doubt
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """Kept by whoever decides them, saved with each checkpoint."""
@@ -120,8 +125,9 @@ class LogDirectory:
         """Deleted partitions whose files are still there."""
         self.broker_epoch = NO_BROKER_EPOCH
         """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
-        self.former_broker_epoch = NO_BROKER_EPOCH
-        """What the last clean stop noted; none after a crash."""
+        self.former = Former()
+        """The last life, where nothing that it wrote can be gone: it stopped cleanly, or was killed while its
+        machine went on. Nothing of it after anything else."""
         self.removable: Callable[[Log, Offset], Offset] = _all_of_it
         """How far retention or compaction may take records from a log; they say how far they would. Less where
         somebody has yet to keep something of them, which is then seen to for the next time."""
@@ -141,6 +147,22 @@ class LogDirectory:
 
     def __repr__(self) -> str:
         return f"<LogDirectory {self.layout.logs} {len(self.logs)} partitions>"
+
+    @property
+    def former_broker_epoch(self) -> int:
+        return self.former.broker_epoch
+
+    def incarnation(self, rng: "Random") -> Uuid:
+        """As what the broker is to register: the same as its last life, if that has never heard what came of it."""
+        drawn = random_uuid(rng)
+        incarnation_id = drawn if self.former.incarnation_id is None else self.former.incarnation_id
+        self._boot.write(self.former._replace(incarnation_id=incarnation_id))
+        return incarnation_id
+
+    def registered(self, broker_epoch: int) -> None:
+        """The broker has its place in the cluster: what became of its former lives is settled, and this one begins."""
+        self.broker_epoch = broker_epoch
+        self._boot.write(Former(broker_epoch))
 
     # -- partitions ------------------------------------------------------------------------------------
 
@@ -443,11 +465,21 @@ def open_directory(
     rng: "Random",
     settings_of: SettingsOf = lambda _: LogSettings(),
     node_id: int = 1,
+    cluster_id: str | None = None,
     open_files_max: int = OPEN_FILES_MAX,
+    boot_id: str | None = None,
 ) -> LogDirectory:
-    """Open a data directory, making it where there is none, and every partition in it."""
+    """Open a data directory, making it where there is none, and every partition in it.
+
+    A new one is of the node and the cluster given; without a cluster, of one that begins with it. `boot_id` is the
+    machine's (`World.boot_id`); without one, whoever did not stop cleanly may have lost something.
+    """
+
+    def identify(layout: Layout) -> MetaProperties:
+        return _identify(vfs, layout, node_id, cluster_id or uuid_text(random_uuid(rng)), rng)
+
     try:
-        return _open(vfs, layout_of(vfs, path), now_ms, rng, settings_of, node_id, open_files_max)
+        return _open(vfs, layout_of(vfs, path), now_ms, settings_of, identify, open_files_max, boot_id)
     except OSError as error:
         raise DirectoryRefused(f"cannot open {path}: {error.strerror or error}") from error
 
@@ -456,17 +488,17 @@ def _open(
     vfs: Vfs,
     layout: Layout,
     now_ms: TimestampMs,
-    rng: "Random",
     settings_of: SettingsOf,
-    node_id: int,
+    identify: Callable[[Layout], MetaProperties],
     open_files_max: int,
+    boot_id: str | None,
 ) -> LogDirectory:
     make_dirs_durably(vfs, layout.logs)
     make_dirs_durably(vfs, layout.meta)
     locks = _lock(vfs, layout)
     try:
-        identity = _identify(vfs, layout, node_id, rng)
-        directory = LogDirectory(vfs, layout, identity, settings_of, open_files_max)
+        identity = identify(layout)
+        directory = LogDirectory(vfs, layout, identity, settings_of, open_files_max, boot_id)
         directory._locks = locks
         _load(directory, now_ms)
     except BaseException:
@@ -491,12 +523,12 @@ def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
     return locks
 
 
-def _identify(vfs: Vfs, layout: Layout, node_id: int, rng: "Random") -> MetaProperties:
+def _identify(vfs: Vfs, layout: Layout, node_id: int, cluster_id: str, rng: "Random") -> MetaProperties:
     """Whose directory this is; a new one gets its ids now."""
     properties, broker_id = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{ck.BROKER_ID}"
     try:
         if vfs.stat(properties) is None:
-            identity = MetaProperties(uuid_text(random_uuid(rng)), node_id, uuid_text(random_uuid(rng)))
+            identity = MetaProperties(cluster_id, node_id, uuid_text(random_uuid(rng)))
             replace_file(vfs, properties, identity.encode())
         else:
             identity = MetaProperties.decode(read_file(vfs, properties), properties)
@@ -519,8 +551,13 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
     ours = _read_checkpoint(directory)
     points, is_ours = _read_points(directory, ours)
+    former = directory._boot.read()
     if clean:
-        directory.former_broker_epoch = _read_broker_epoch(directory)
+        epoch = _read_broker_epoch(directory)
+        if epoch != NO_BROKER_EPOCH:  # else it stopped before it was registered
+            former = Former(epoch)
+        # A kill before the next registration takes nothing of this away.
+        directory._boot.write(former)
         # From here on a crash is a crash.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
     # After a crash as well: a partition that the last process made may have its name in the cache alone.
@@ -568,6 +605,10 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         for each, log in directory.logs.items()
         if each in points and log.recovery_point.offset < points[each].offset
     ]
+    if clean or not (lowered or any(report.has_lost for report in directory.reports.values())):
+        directory.former = former
+    else:
+        directory._boot.remove()
     if not is_ours:
         # From here on the points are ours. After a crash of our own they stay where they are: syncing all that
         # was recovered would make the start as slow as the disk, and the next checkpoint does it.

@@ -54,6 +54,9 @@ from penstock.vfs import Draft
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
 
+LEADER_EPOCH_MAX: LeaderEpoch = 2**31 - 1
+"""What fits into a batch's header."""
+
 
 class Origin(Enum):
     """Who appends, which decides what is checked."""
@@ -319,15 +322,28 @@ class Log(LogReader):
             )
         return RecordBatch.parse(data)
 
-    def stage_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
+    def stage_replicated(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: TimestampMs,
+        epoch_max: LeaderEpoch = LEADER_EPOCH_MAX,
+    ) -> None:
         """Take batches as a leader sent them, offsets and epochs included: all, or none if one is not sound.
 
-        A batch that is cut short at the end, as a fetch may cut it, is left for the next fetch.
+        A batch that is cut short at the end, as a fetch may cut it, is left for the next fetch. `epoch_max` is the
+        leader's own epoch: it cannot have a batch of a later one.
         """
         batches = list(iter_batches(data))
         expected = self._staged_end
         for batch in batches:
             batch.check_crc()
+            if batch.leader_epoch > epoch_max:
+                raise KafkaError(
+                    f"{self.partition}: a batch of leader epoch {batch.leader_epoch} at offset "
+                    f"{batch.base_offset}, expected {epoch_max} at most",
+                    ErrorCode.CORRUPT_MESSAGE,
+                )
             if batch.base_offset < expected or batch.last_offset_delta < 0 or batch.size > BATCH_BYTES_MAX:
                 raise KafkaError(
                     f"{self.partition}: a batch of {batch.size} bytes at offset {batch.base_offset} to "
@@ -338,8 +354,15 @@ class Log(LogReader):
         for batch in batches:
             self._accept(batch, now_ms)
 
-    def append_replicated(self, data: bytes | bytearray | memoryview, *, now_ms: TimestampMs) -> None:
-        self.stage_replicated(data, now_ms=now_ms)
+    def append_replicated(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: TimestampMs,
+        epoch_max: LeaderEpoch = LEADER_EPOCH_MAX,
+    ) -> None:
+        """`stage_replicated`, and write them with one call."""
+        self.stage_replicated(data, now_ms=now_ms, epoch_max=epoch_max)
         self.write_staged()
 
     def _accept(self, batch: RecordBatch, now_ms: TimestampMs) -> None:
@@ -721,6 +744,7 @@ class Log(LogReader):
         except OSError as error:
             # A failed sync leaves in doubt what the segment has that was not flushed.
             self._is_suspect = True
+            self.files.sync_failed()
             raise StorageError(
                 f"cannot cut off what is behind offset {self.log_end} in {self.directory}: "
                 f"{error.strerror or error}"
@@ -751,6 +775,8 @@ class Log(LogReader):
         """
         self._mend()
         if offset >= self.log_end:
+            # Who led here and wrote nothing began an epoch that the next leader may never have heard of.
+            self.epochs.truncate_end(offset)
             return self.log_end
         if offset < self.segments[0].base_offset:
             self.restart_at(offset, self.segments[0].created_ms)

@@ -10,6 +10,7 @@ and since Linux 4.17 reports a write-back error that nobody has seen yet.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.vfs import File, Vfs
@@ -39,6 +40,8 @@ class OpenFiles:
     def __init__(self, vfs: Vfs, open_max: int = OPEN_FILES_MAX, *, read_only: bool = False) -> None:
         self.vfs = vfs
         self.read_only = read_only
+        self.sync_failed: Callable[[], None] = lambda: None
+        """Called, on any thread, when records could not be synced: what the kernel has of them is in doubt."""
         self._open_max = open_max
         self._files: OrderedDict[FileRef, File] = OrderedDict()
         self._small: OrderedDict[FileRef, bytes] = OrderedDict()

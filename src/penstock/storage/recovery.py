@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import HEADER_BYTES, RecordBatch
+from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
+from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint, decode_partition_metadata, encode_partition_metadata
 from penstock.storage.deletion import finish_burials
@@ -51,6 +52,8 @@ class Report:
     bytes_cut: int = 0
     notes: list[str] = field(default_factory=list)
     damage: list[CorruptLog] = field(default_factory=list)
+    has_lost: bool = False
+    """Something is missing, or damaged, that no kill explains: one leaves at most a last batch that is too short."""
 
     def say(self, sentence: str) -> None:
         self.notes.append(sentence)
@@ -399,6 +402,7 @@ class _Opening:
                 known = ((each.path, each.position) for each in self.report.damage)
                 if (error.path, error.position) not in known:
                     self.report.damage.append(error)
+                    self.report.has_lost = True
                     self.report.say(str(error))
                 position = next_sound(file, error.position + 1, size, offset) or size
 
@@ -512,6 +516,7 @@ class _Opening:
                     return False
                 segment.damaged[error.position] = error.problem
                 self.report.damage.append(error)
+                self.report.has_lost = True
                 self.report.say(f"{error}; {sound - error.position} bytes are damaged, sound batches follow")
                 position = sound
         return True
@@ -557,11 +562,12 @@ class _Opening:
         """Cut a torn end off a segment; with `keep`, set its bytes aside first."""
         file, size = segment.file(), segment.size
         cut = size - error.position
+        self.report.has_lost |= keep or not _is_cut_short(file, error.position, size)
         if keep:
             aside = segment.path_of(names.LOG) + f".{error.position}.cut"
             replace_file(self.vfs, aside, file.pread(cut, error.position))
         file.truncate(error.position)
-        file.sync()
+        segment.sync()
         segment.size = error.position
         self.report.bytes_cut += cut
         kept = "; the bytes are set aside in a .cut file" if keep else ""
@@ -574,6 +580,7 @@ class _Opening:
             return
         for segment in reversed(self.segments[index:]):
             self.report.bytes_cut += segment.size
+            self.report.has_lost |= segment.size > 0
             self.report.say(f"{segment.ref.path}: {segment.size} bytes set aside, {reason}")
             self._set_aside(segment)
         del self.segments[index:]
@@ -589,6 +596,12 @@ class _Opening:
         for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             if self.vfs.stat(segment.path_of(kind)) is not None:
                 self.vfs.remove(segment.path_of(kind))
+
+
+def _is_cut_short(file: File, position: int, end: int) -> bool:
+    """Whether what lies at the end is the beginning of a batch, as a write leaves it that was not finished."""
+    length = file.pread(4, position + LENGTH_AT)
+    return len(length) < 4 or LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > end - position
 
 
 def _fits(point: RecoveryPoint, segment: Segment) -> bool:

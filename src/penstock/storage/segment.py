@@ -102,6 +102,15 @@ class Segment:
     def file(self) -> File:
         return self._files.open(self.ref)
 
+    def sync(self) -> None:
+        """Make its records durable; on any thread."""
+        try:
+            self.file().sync()
+        except OSError:
+            if not self.gone:
+                self._files.sync_failed()
+            raise
+
     # -- appending (active segment, writer only) ------------------------------------------------------
 
     def create(self) -> None:

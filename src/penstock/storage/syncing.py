@@ -34,7 +34,7 @@ class FlushWork(NamedTuple):
     def sync_files(self) -> None:
         for segment, _ in self.segments:
             try:
-                segment.file().sync()
+                segment.sync()
             except FileNotFoundError:
                 if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
                     raise

@@ -9,6 +9,9 @@
 `Broker(http=True, line=True)` serves JSON over HTTP (`broker.http_url`) and the line protocol (`broker.line_port`)
 as well.
 
+`Cluster(brokers=3)` is several of them, each in a thread of its own, that replicate each other's partitions; any of
+them can be stopped or killed and started again.
+
 With pytest installed, the fixtures `penstock_broker` (one for each test) and `penstock_session_broker` (one for the
 run) are there without an import; a fixture `penstock_settings` of your own, of session scope, sets their settings.
 """
@@ -17,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.testing.broker import Broker, BrokerFailed
+    from penstock.testing.cluster import Cluster
 
-__all__ = ["Broker", "BrokerFailed"]
+__all__ = ["Broker", "BrokerFailed", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the broker when it is first asked for: every pytest run loads the plugin, few need the broker."""
     if name in __all__:
-        from penstock.testing import broker  # noqa: PLC0415
+        from penstock.testing import broker, cluster  # noqa: PLC0415
 
-        return getattr(broker, name)
+        return getattr(cluster if name == "Cluster" else broker, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

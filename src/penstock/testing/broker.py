@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from os import PathLike, fspath
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import uvloop
@@ -29,11 +30,23 @@ from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.host import Host, MakeNode, new_node
 from penstock.server.up import open_files_max
+from penstock.wire import messages
 
 HOST = "127.0.0.1"
 
 WAIT_S_MAX = 60.0
 """A start or a stop that takes longer is stuck: better a failed test than one that hangs."""
+
+_LOADING = threading.Lock()
+
+
+def _load_module(name: str) -> ModuleType:
+    """One thread at a time: see `messages.load_module`."""
+    with _LOADING:
+        return import_module(name)
+
+
+messages.load_module = _load_module
 
 TEST_DESCRIPTORS = 1024
 """A guest takes no more of the process's files than the most modest limit allows."""
@@ -57,6 +70,7 @@ class Broker:
         port: int = 0,
         http: bool | int = False,
         line: bool | int = False,
+        controller: bool | int = False,
         make_node: MakeNode = new_node,
     ) -> None:
         """Nothing happens before `start`, or `with`.
@@ -65,12 +79,13 @@ class Broker:
         settings: Kafka's broker settings; `False` is `"false"`.
         port: any free one, unless given.
         http, line: whether JSON over HTTP and the line protocol are served as well, on any free port or on this one.
+        controller: whether other nodes may reach this one's controller, likewise; see `Cluster`.
         """
-        self.settings = DEFAULTS | {name: _text(value) for name, value in (settings or {}).items()}
+        self.settings = DEFAULTS | {name: text_of(value) for name, value in (settings or {}).items()}
         self.port = port
         self.data = None if data is None else fspath(data)
         self._own_data: str | None = None
-        wanted = {"http": http, "line": line}
+        wanted = {"http": http, "line": line, "controller": controller}
         self._ports = {
             name: 0 if port is True else port for name, port in wanted.items() if port is not False
         }
@@ -106,10 +121,19 @@ class Broker:
         """Where the line protocol is served."""
         return self._port_of("line")
 
+    @property
+    def controller_port(self) -> int:
+        """Where other nodes reach this one's controller."""
+        return self._port_of("controller")
+
     def _port_of(self, door: str) -> int:
         if door not in self._ports:
             raise BrokerFailed(f"this broker has no such door: it is made with Broker({door}=True)")
         return self._ports[door]
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -120,12 +144,8 @@ class Broker:
         is_first = not self._held
         if self.data is None:
             self.data = self._own_data = tempfile.mkdtemp(prefix="penstock-")
+        self.take_ports()
         wanted = {"kafka": self.port, **self._ports}
-        for door, port in wanted.items():
-            held = self._held.get(door) or _hold(port)
-            if held is not None:
-                self._held[door] = held
-                wanted[door] = held.getsockname()[1]
         try:
             config = config_from(
                 self.data, self.settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
@@ -138,9 +158,21 @@ class Broker:
             if is_first:
                 self.close()
             raise BrokerFailed(str(error)) from error
-        self.port = self._running.ports.pop("kafka")
+        self.port = self._running.ports.pop("kafka", self.port)
         self._ports = self._running.ports
         return self
+
+    def take_ports(self) -> None:
+        """Choose the ports now, and keep them: others may be told of them before the start."""
+        for door, port in {"kafka": self.port, **self._ports}.items():
+            held = self._held.get(door) or _hold(port)
+            if held is None:
+                continue
+            self._held[door] = held
+            if door == "kafka":
+                self.port = held.getsockname()[1]
+            else:
+                self._ports[door] = held.getsockname()[1]
 
     def stop(self) -> None:
         """Stop cleanly; a broker that is down already stays down."""
@@ -176,7 +208,9 @@ class Broker:
 
     # -- use -------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int = -1, **configs: object
+    ) -> None:
         """Make a topic; it can be used when this returns.
 
         Settings have Kafka's names, with underscores for dots: `create_topic("log", retention_ms=1000)`.
@@ -185,9 +219,11 @@ class Broker:
         from penstock.client.cluster import Cluster  # noqa: PLC0415
         from penstock.client.settings import Address  # noqa: PLC0415
 
-        texts = {key.replace("_", "."): _text(value) for key, value in configs.items()}
+        texts = {key.replace("_", "."): text_of(value) for key, value in configs.items()}
         with Cluster([Address(HOST, self.port)]) as cluster:
-            [outcome] = create_topics(cluster, [NewTopic(name, partitions, configs=texts)])
+            [outcome] = create_topics(
+                cluster, [NewTopic(name, partitions, replication_factor, configs=texts)]
+            )
         if outcome.error is not None:
             raise outcome.error
 
@@ -259,9 +295,12 @@ class _Running:
 
     def _is_ready(self) -> None:
         assert self._host is not None
-        [kafka] = list(self._host.listening.values())[:1]
-        ports = {name: each.endpoint.port for name, each in self._host.doors.items()}
-        self._ready.set_result({"kafka": kafka.endpoint.port, **ports})
+        host = self._host
+        ports = {name: each.endpoint.port for name, each in host.doors.items()}
+        for name, listeners in (("kafka", host.listening), ("controller", host.controllers)):
+            for each in list(listeners.values())[:1]:
+                ports[name] = each.endpoint.port
+        self._ready.set_result(ports)
 
     def _failed(self, reason: str) -> None:
         assert self._host is not None
@@ -273,7 +312,7 @@ class _Running:
             self._ready.set_exception(BrokerFailed(reason))
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -48,6 +48,11 @@ def _import_kio() -> None:
 _import_kio()
 
 
+load_module: Callable[[str], ModuleType] = import_module
+"""How a version's classes are loaded. kio's packages import their own modules, and CPython sees a deadlock where two
+threads import the one and the other: who runs several nodes in one process has each wait for its turn."""
+
+
 class _Codec(NamedTuple):
     entity_type: type[Any]
     walk: Walk
@@ -70,7 +75,7 @@ def response_module(api: Api, version: int) -> ModuleType:
 
 def _module(api: Api, version: int, side: str) -> ModuleType:
     try:
-        return import_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
+        return load_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
     except ModuleNotFoundError as error:
         raise UnsupportedVersion(f"{api.label} {version} is not known") from error
 

@@ -13,7 +13,7 @@ from penstock.records.structs import NO_UUID
 
 from .classic.group import ClassicGroup, State
 from .classic.membership import Membership
-from .offsets import NEVER, CommittedOffset, Place, offset_tombstone
+from .offsets import NEVER, CommittedOffset, OffsetRecord, Place, offset_tombstone
 from .outcome import Change, Outcome, Producer
 from .requests import (
     CommittedPartition,
@@ -33,6 +33,8 @@ from .shard import Shard
 
 if TYPE_CHECKING:
     from .consumer.group import ConsumerGroup
+
+_new = tuple.__new__
 
 
 class Committing:
@@ -92,16 +94,18 @@ class Committing:
     ) -> Outcome[PartitionsReply]:
         now_ms, limit = self._shard.now_ms, self._shard.settings.offset_metadata_bytes_max
         results: list[PartitionResult] = []
-        records: list[GroupRecord] = []
+        records: list[OffsetRecord] = []
         for topic, partition, offset, leader_epoch, metadata, topic_id in partitions:
             if metadata is not None and len(metadata) > limit:
                 results.append(PartitionResult(topic, partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
-            results.append(PartitionResult(topic, partition))
-            committed = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
-            records.append(committed.record(group, topic, partition))
+            results.append(_new(PartitionResult, (topic, partition, ErrorCode.NONE)))
+            committed = _new(
+                CommittedOffset, (offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id, -1)
+            )
+            records.append(_new(OffsetRecord, (group, topic, partition, committed)))
         reply = PartitionsReply(ErrorCode.NONE, tuple(results))
-        return Outcome(reply, Change(tuple(records), producer=producer))
+        return Outcome(reply, _new(Change, (tuple(records), None, True, None, producer)))
 
     def fetch(self, request: OffsetFetch) -> Outcome[OffsetFetchReply]:
         """A group that is not there has committed nothing, which is no error."""

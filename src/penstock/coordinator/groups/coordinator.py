@@ -69,7 +69,7 @@ from .requests import (
     TxnOffsetCommit,
     refusal,
 )
-from .schemas import GroupRecord, decode
+from .schemas import AnyRecord, GroupRecord, decode
 from .settings import GroupSettings, Topics
 from .shard import Shard
 
@@ -287,7 +287,7 @@ class GroupCoordinator:
         except CorruptStruct as error:
             raise CorruptStruct(f"the record at offset {offset}: {error}") from error
 
-    def _replay(self, record: GroupRecord, offset: int, producer_id: int) -> None:
+    def _replay(self, record: AnyRecord, offset: int, producer_id: int) -> None:
         replay(self._shard, self._rounds, record, offset, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:

@@ -9,15 +9,24 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from penstock.base.ids import Uuid
+from penstock.base.ids import NO_PRODUCER_ID, Uuid
 from penstock.records.structs import NO_UUID
 
-from .schemas import GroupRecord, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
+from .schemas import (
+    GroupRecord,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_value,
+    offset_key,
+    plain_offset,
+)
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 NEVER = -1
+_new = tuple.__new__
 
 
 class CommittedOffset(NamedTuple):
@@ -31,26 +40,57 @@ class CommittedOffset(NamedTuple):
     record_offset: int = -1
     """Where in the log it was committed."""
 
-    def record(self, group: str, topic: str, partition: int) -> GroupRecord:
+    def record(self, group: str, topic: str, partition: int) -> "OffsetRecord":
+        return OffsetRecord(group, topic, partition, self)
+
+
+class OffsetRecord(NamedTuple):
+    """The record of a commit. There are thousands a second, so it is written and replayed without being spelled out as
+    key and value in between."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: CommittedOffset
+
+    @property
+    def key(self) -> OffsetCommitKey:
+        return _key(self.group, self.topic, self.partition)
+
+    @property
+    def value(self) -> OffsetCommitValue:
         """As Kafka 4.3 writes it: version 4, or version 1 where it has an expiry of its own."""
-        key = _key(group, topic, partition)
-        if self.expire_ms != NEVER:
-            value = OffsetCommitValue(
+        offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, _ = self.committed
+        if expire_ms != NEVER:
+            return OffsetCommitValue(
                 version=1,
-                offset=self.offset,
-                metadata=self.metadata,
-                commit_timestamp=self.commit_ms,
-                expire_timestamp=self.expire_ms,
+                offset=offset,
+                metadata=metadata,
+                commit_timestamp=commit_ms,
+                expire_timestamp=expire_ms,
             )
+        return OffsetCommitValue(
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=metadata,
+            commit_timestamp=commit_ms,
+            topic_id=topic_id,
+        )
+
+    def encoded(self) -> tuple[bytes, bytes | None]:
+        key = offset_key(self.group, self.topic, self.partition)
+        offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, _ = self.committed
+        if metadata or expire_ms != NEVER:
+            return key, encode_value(self.value)
+        return key, plain_offset(offset, leader_epoch, commit_ms, topic_id)
+
+    def put_into(self, offsets: "OffsetStore", record_offset: int, producer_id: int) -> None:
+        """Replay it, now that it is in the log."""
+        committed = _new(CommittedOffset, (*self.committed[:-1], record_offset))
+        if producer_id == NO_PRODUCER_ID:
+            offsets.put(self.group, (self.topic, self.partition), committed)
         else:
-            value = OffsetCommitValue(
-                offset=self.offset,
-                leader_epoch=self.leader_epoch,
-                metadata=self.metadata,
-                commit_timestamp=self.commit_ms,
-                topic_id=self.topic_id,
-            )
-        return GroupRecord(key, value)
+            offsets.hold(producer_id, self.group, (self.topic, self.partition), committed)
 
 
 @lru_cache(8192)  # a member commits the same partitions again and again
@@ -127,7 +167,10 @@ class OffsetStore:
     # Replay.
 
     def put(self, group: str, place: Place, committed: CommittedOffset) -> None:
-        self._committed.setdefault(group, {})[place] = committed
+        offsets = self._committed.get(group)
+        if offsets is None:
+            offsets = self._committed[group] = {}
+        offsets[place] = committed
 
     def hold(self, producer_id: int, group: str, place: Place, committed: CommittedOffset) -> None:
         self._pending.setdefault(producer_id, {})[group, place] = committed

@@ -1,7 +1,6 @@
 """What a decision comes to: an answer, perhaps one that comes later, and the records that make it true."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
@@ -35,8 +34,7 @@ class Change(NamedTuple):
 NOTHING = Change()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
+class Outcome(NamedTuple, Generic[R]):
     """The reply goes out when the records are committed, and so is everything that was written before it.
 
     A reply that comes later is a `Later`, which other requests, time or the commit itself will answer.

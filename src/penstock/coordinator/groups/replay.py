@@ -5,8 +5,9 @@ from penstock.base.ids import NO_PRODUCER_ID
 from .classic.group import ClassicGroup
 from .classic.rounds import Rounds
 from .consumer.replaying import replay_consumer
-from .offsets import from_record
+from .offsets import OffsetRecord, from_record
 from .schemas import (
+    AnyRecord,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupRecord,
@@ -19,7 +20,12 @@ from .schemas import (
 from .shard import Shard
 
 
-def replay(shard: Shard, rounds: Rounds, record: GroupRecord, offset: int, producer_id: int) -> None:
+def replay(shard: Shard, rounds: Rounds, record: AnyRecord, offset: int, producer_id: int) -> None:
+    if isinstance(record, OffsetRecord):
+        _know(shard, record.group)
+        record.put_into(shard.offsets, offset, producer_id)
+        return
+    assert isinstance(record, GroupRecord)
     key, value = record
     if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
         _replay_offset(shard, key, value, offset, producer_id)
@@ -42,13 +48,18 @@ def _replay_offset(
         shard.offsets.remove(key.group, place)
         return
     assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-    if key.group not in shard.groups:
-        shard.groups[key.group] = ClassicGroup(key.group, state_since_ms=shard.now_ms)
+    _know(shard, key.group)
     committed = from_record(value, offset)
     if producer_id == NO_PRODUCER_ID:
         shard.offsets.put(key.group, place, committed)
     else:
         shard.offsets.hold(producer_id, key.group, place, committed)
+
+
+def _know(shard: Shard, group: str) -> None:
+    """A group of which nothing but offsets is known is a simple one."""
+    if group not in shard.groups:
+        shard.groups[group] = ClassicGroup(group, state_since_ms=shard.now_ms)
 
 
 def _replay_classic(

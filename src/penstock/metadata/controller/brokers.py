@@ -4,18 +4,18 @@ Which brokers are alive is soft state: a new controller has heard from none, giv
 be heard, and takes a registration at once, since no session speaks against it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs, is_reserved, uuid_text
+from penstock.base.ids import Offset, TimestampMs, Uuid, is_reserved, uuid_text
 
 from .. import schema as s
 from .. import versions as v
 from ..image import Broker, ClusterImage, Partition, Topic
 from ..snapshot import broker_record
-from .elections import eligible_with, in_sync_with, leaderless, leads_any, updates
+from .elections import eligible_with, in_sync_with, leaderless, leads_any, lost_by, updates
 from .requests import (
     BrokerHeartbeat,
     FenceBroker,
@@ -33,6 +33,8 @@ class _Session:
     epoch: int
     heard_ms: TimestampMs
     metadata_offset: Offset = -1
+    is_cut: bool = False
+    """The connection of its heartbeats broke, and none has come since."""
 
 
 class State(Enum):
@@ -60,6 +62,15 @@ class Sessions:
     def close(self, broker_id: int) -> None:
         self._open.pop(broker_id, None)
         self._leaving.pop(broker_id, None)
+
+    def cut(self, broker_id: int, epoch: int) -> None:
+        session = self._open.get(broker_id)
+        if session is not None and session.epoch == epoch:
+            session.is_cut = True
+
+    def is_cut(self, broker_id: int) -> bool:
+        session = self._open.get(broker_id)
+        return session is not None and session.is_cut
 
     def is_open(self, broker: Broker, now_ms: TimestampMs) -> bool:
         session = self._open.get(broker.id)
@@ -96,9 +107,11 @@ def register_broker(
             f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {scene.cluster_id}",
             ErrorCode.INCONSISTENT_CLUSTER_ID,
         )
+    if request.broker_id < 0:
+        raise _invalid(f"{request.broker_id} cannot be the id of a broker")
     held: Broker | None = image.brokers.get(request.broker_id)
     same = held is not None and held.incarnation_id == request.incarnation_id
-    if held is not None and not same and not held.in_controlled_shutdown and sessions.is_open(held, now_ms):
+    if held is not None and not same and _is_alive(sessions, held, request, now_ms):
         raise KafkaError(
             f"another broker {request.broker_id} is registered and alive; if it has just restarted, its former "
             f"session ends within {sessions.timeout_ms} ms",
@@ -109,7 +122,7 @@ def register_broker(
     records: list[s.AnyRecord] = []
     if not same:
         clean = held is not None and held.epoch == request.previous_epoch
-        records += _former_life(scene, request.broker_id, clean)
+        records += _former_life(scene, request, clean)
     broker = Broker(
         id=request.broker_id,
         epoch=held.epoch if held is not None and same else image.offset + 1,
@@ -126,6 +139,16 @@ def register_broker(
         sessions.close(broker.id)
     sessions.heard(broker.id, broker.epoch, now_ms, -1)
     return Outcome(broker.epoch, tuple(records))
+
+
+def _is_alive(sessions: Sessions, held: Broker, request: RegisterBroker, now_ms: TimestampMs) -> bool:
+    """Whether the broker that is registered may still be there, beside the one that registers.
+
+    Not one whose connection broke before another came up at its very address: two processes cannot listen there.
+    """
+    if held.in_controlled_shutdown or not sessions.is_open(held, now_ms):
+        return False
+    return not (sessions.is_cut(held.id) and held.endpoints == request.endpoints)
 
 
 def _check_directories(image: ClusterImage, request: RegisterBroker) -> None:
@@ -165,12 +188,30 @@ def _invalid(message: str) -> KafkaError:
     return KafkaError(message, ErrorCode.INVALID_REGISTRATION)
 
 
-def _former_life(scene: Scene, broker_id: int, clean: bool) -> Iterable[s.AnyRecord]:
-    """A broker that comes back must not count as in sync; after an unclean stop, not as eligible either."""
-    if scene.image.elr_enabled and not clean:
-        partitions = [*in_sync_with(scene, broker_id), *eligible_with(scene, broker_id)]
-        return updates(scene, partitions, unclean=broker_id)
-    return updates(scene, in_sync_with(scene, broker_id), out=broker_id)
+def _former_life(scene: Scene, request: RegisterBroker, clean: bool) -> Iterator[s.AnyRecord]:
+    """A broker that comes back must not count as in sync; after an unclean stop, not as eligible either. One that has
+    another directory than it had, on a new disk, has lost its replicas: they lie in the new one from now on."""
+    broker_id, with_elr = request.broker_id, scene.image.elr_enabled
+    is_unclean = with_elr and not clean
+    lost = list(lost_by(scene, broker_id, request.log_dirs)) if len(request.log_dirs) == 1 else []
+    names = {(topic.name, number) for topic, number, _ in lost}
+    held = [*in_sync_with(scene, broker_id), *(eligible_with(scene, broker_id) if is_unclean else ())]
+    kept = [each for each in held if (each[0].name, each[1]) not in names]
+    yield from _leave(scene, kept, broker_id, is_unclean)
+    if lost:
+        yield from _leave(scene, lost, broker_id, with_elr, request.log_dirs[0])
+
+
+def _leave(
+    scene: Scene,
+    partitions: Iterable[tuple[Topic, int, Partition]],
+    broker_id: int,
+    is_unclean: bool,
+    directory: Uuid | None = None,
+) -> Iterator[s.AnyRecord]:
+    if is_unclean:
+        return updates(scene, partitions, unclean=broker_id, directory=directory)
+    return updates(scene, partitions, out=broker_id, directory=directory)
 
 
 def heartbeat(

@@ -9,8 +9,9 @@ thrown away; the next one starts from what was committed.
     offset = log.append(outcome.records)
     controller.replay(outcome.records, offset, epoch)
 
-Each kind of request is one function in a module for its role: topics, partitions, configs, features, brokers,
-producer ids. None writes anything; only the sessions of brokers, which are nobody else's, move as they are heard.
+Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
+features, brokers, producer ids. None writes anything; only the sessions of brokers, which are nobody else's, move
+as they are heard.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .. import configs as settings_in_force
 from ..configs import BrokerSettings
 from ..image import ClusterImage
 from ..schema import AnyRecord, BrokerRegistrationChangeRecord
-from . import brokers, configs, features, partitions, producer_ids, topics
+from . import balancing, brokers, configs, features, partitions, producer_ids, reassignments, topics
 from . import requests as r
 from .scene import Scene, Validate
 
@@ -40,6 +41,8 @@ _DECIDE: dict[type, Callable[[Scene, Any], r.Outcome[Any]]] = {
     r.CreatePartitions: topics.create_partitions,
     r.AlterPartition: partitions.alter_partition,
     r.ElectLeaders: partitions.elect_leaders,
+    r.AlterReassignments: reassignments.alter_reassignments,
+    r.ListReassignments: reassignments.list_reassignments,
     r.AlterConfigs: configs.alter_configs,
     r.IncrementalAlterConfigs: configs.incremental_alter_configs,
     r.UpdateFeatures: features.update_features,
@@ -62,6 +65,7 @@ class Controller:
     ) -> None:
         self._scene = Scene(image, settings, validate, rng, cluster_id)
         self._sessions = brokers.Sessions(session_timeout_ms, now_ms)
+        self._balancing = balancing.Balancing(self._scene, now_ms)
 
     @property
     def image(self) -> ClusterImage:
@@ -82,12 +86,19 @@ class Controller:
             case _:
                 return _DECIDE[type(request)](self._scene, request)
 
-    def tick(self, now_ms: TimestampMs) -> r.Outcome[None]:
-        """What time brings: brokers that have gone silent are fenced, and leaders found where any will do."""
+    def tick(self, now_ms: TimestampMs) -> r.Outcome[int]:
+        """What time brings: brokers that have gone silent are fenced, leaders found where any will do, and preferred
+        ones restored. The reply is how many of those."""
         records = brokers.fence_stale(self._scene, self._sessions, now_ms)
         after = self._scene.after(records) if records else self._scene
         records += partitions.elect_where_unclean_is_allowed(after)
-        return r.Outcome(None, tuple(records))
+        after = self._scene.after(records) if records else self._scene
+        restored = self._balancing.due(after, now_ms)
+        return r.Outcome(len(restored), (*records, *restored))
+
+    def cut(self, broker_id: int, broker_epoch: int) -> None:
+        """The connection on which a broker was heard is no more."""
+        self._sessions.cut(broker_id, broker_epoch)
 
     def next_session_end_ms(self) -> TimestampMs | None:
         """When `tick` may have someone to fence; None where nobody is unfenced."""

@@ -7,10 +7,10 @@ elections are allowed, as the one replica in sync, marked as recovering. Otherwi
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from penstock.base.ids import Uuid
+from penstock.base.ids import Uuid, is_reserved
 
 from .. import schema as s
 from .. import versions as v
@@ -49,6 +49,8 @@ class PartitionEdit:
     recovery_state: int = s.RECOVERED
     unclean_broker: int | None = None
     """One that stopped uncleanly: what it had not synced may be gone."""
+    moved: dict[int, Uuid] = field(default_factory=dict)
+    """By broker, the directory that it comes back with in place of the one that held the replica: all is gone."""
 
     def __post_init__(self) -> None:
         held = self.partition
@@ -96,12 +98,15 @@ class PartitionEdit:
         return None if change == _no_change(change) else change
 
     def _complete_reassignment(self) -> None:
-        """A reassignment ends when all that were to be added are in sync."""
+        """A reassignment ends when all that were to be added are in sync; where more replicas go than come, when
+        all that stay are."""
         if not (self.adding or self.removing) or not set(self.adding) <= set(self.isr):
             return
-        isr = _without(self.isr, *self.removing)
+        isr, replicas = _without(self.isr, *self.removing), _without(self.replicas, *self.removing)
+        if len(self.adding) < len(self.removing) and not set(replicas) <= set(isr):
+            return
         if isr:
-            self.isr, self.replicas = isr, _without(self.replicas, *self.removing)
+            self.isr, self.replicas = isr, replicas
             self.adding = self.removing = ()
 
     def _keep_eligible(self, with_elr: bool) -> None:
@@ -152,17 +157,26 @@ class PartitionEdit:
         return shrinks and v.bumps_epoch_on_isr_shrink(self.scene.image.metadata_version)
 
     def _last_leader(self, isr: s.Ids | None, leader_change: int) -> s.Ids | None:
+        """Who led when the partition lost its leader, as long as it has none: the first that was lost stays, whoever
+        else may leave after it."""
         held = self.partition
-        if isr == ():
-            last = (held.isr[0] if held.leader == s.NO_LEADER else held.leader,)
-            return None if held.last_known_elr == last else last
         leader = held.leader if leader_change == s.NO_LEADER_CHANGE else leader_change
-        return () if leader != s.NO_LEADER and held.last_known_elr else None
+        if leader != s.NO_LEADER:
+            last: s.Ids = ()
+        elif isr == () and held.leader != s.NO_LEADER:
+            last = (held.leader,)
+        elif isr == () and not held.last_known_elr:
+            last = held.isr[:1]
+        else:
+            last = held.last_known_elr
+        last = _without(last, *self.moved)  # nobody would wait for what is gone
+        return _if_changed(held.last_known_elr, last)
 
     def _directories(self, image: ClusterImage) -> s.Uuids | None:
-        if not v.has_directories(image.metadata_version) or self.replicas == self.partition.replicas:
+        is_same = self.replicas == self.partition.replicas and not self.moved
+        if not v.has_directories(image.metadata_version) or is_same:
             return None
-        held = dict(zip(self.partition.replicas, self.partition.directories, strict=False))
+        held = dict(zip(self.partition.replicas, self.partition.directories, strict=False)) | self.moved
         return tuple(held.get(replica, default_directory(image, replica)) for replica in self.replicas)
 
 
@@ -219,8 +233,10 @@ def updates(
     out: int | None = None,
     back: int | None = None,
     unclean: int | None = None,
+    directory: Uuid | None = None,
 ) -> Iterator[s.AnyRecord]:
-    """What becomes of partitions when a broker goes (out, or unclean) or comes back."""
+    """What becomes of partitions when a broker goes (out, or unclean) or comes back; with `directory`, one that goes
+    comes back with that one, and nothing in it."""
     gone = frozenset(each for each in (out, unclean) if each is not None)
     for topic, number, partition in partitions:
         edit = PartitionEdit(
@@ -230,6 +246,7 @@ def updates(
             partition,
             acceptance(scene.image, partition, gone, back),
             unclean_broker=unclean,
+            moved={} if directory is None else dict.fromkeys(gone, directory),
         )
         edit.isr = _without(partition.isr, *gone)
         if unclean_election_allowed(topic.name, scene.image, scene.settings):
@@ -246,6 +263,16 @@ def in_sync_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Par
 
 def eligible_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
     return (each for each in scene.partitions() if broker_id in each[2].elr)
+
+
+def lost_by(scene: Scene, broker_id: int, directories: s.Uuids) -> Iterator[tuple[Topic, int, Partition]]:
+    """The partitions with a replica in a directory that the broker has no more: it has these ones."""
+    for each in scene.partitions():
+        replicas, held = each[2].replicas, each[2].directories
+        if broker_id in replicas:
+            directory = held[replicas.index(broker_id)]
+            if not is_reserved(directory) and directory not in directories:
+                yield each
 
 
 def leaderless(scene: Scene) -> Iterator[tuple[Topic, int, Partition]]:

@@ -1,5 +1,7 @@
 """Partitions as their leaders and operators want them: ISR changes and elections."""
 
+from collections import Counter
+
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 
@@ -27,10 +29,13 @@ UNCLEAN = "unclean.leader.election.enable"
 
 def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
     scene.broker(request.broker_id, request.broker_epoch)
+    counts = Counter((change.topic_id, change.partition) for change in request.changes)
     records: list[s.AnyRecord] = []
     replies = []
     for change in request.changes:
         try:
+            if counts[change.topic_id, change.partition] > 1:
+                raise KafkaError("a partition is changed twice", ErrorCode.INVALID_REQUEST)
             record, reply = _altered(scene, request.broker_id, change)
         except KafkaError as error:
             replies.append(IsrChanged(change.topic_id, change.partition, refused(error)))
@@ -95,6 +100,8 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
          ErrorCode.INVALID_REQUEST, f"an ISR of {wanted} is not among the replicas {list(held.replicas)}"),
         (held.leader not in wanted, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is without its leader {held.leader}"),
+        (change.recovery_state not in (s.RECOVERED, s.RECOVERING), ErrorCode.INVALID_REQUEST,
+         f"{change.recovery_state} is not a state of recovery"),
         (change.recovery_state == s.RECOVERING and len(wanted) > 1, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is more than a leader that still recovers"),
         (change.recovery_state == s.RECOVERING and held.recovery_state == s.RECOVERED,

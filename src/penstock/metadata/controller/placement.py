@@ -4,9 +4,10 @@
     no racks, brokers 1 2 3, three partitions of three:          1 2 3 | 2 3 1 | 3 1 2
 
 Each partition starts one rack further than the one before, and each round takes the next broker of each rack;
-where a round begins is left to chance, or, for a topic that gets more partitions, continues where it ended. Once
-every broker has led, racks and brokers are shuffled, so that the same brokers are not followed by the same others
-for ever. Fenced brokers are used last, and never first in a partition, for the first replica leads.
+where a round begins is left to chance, but for a topic that gets more partitions, which continues where it ended, and
+for a cluster's first topic, which begins with the first broker. Once every broker has led, racks and brokers are
+shuffled, so that the same brokers are not followed by the same others for ever. Fenced brokers are used last, and
+never first in a partition, for the first replica leads.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ class _Rack:
 
 
 class _Placer:
-    def __init__(self, brokers: Sequence[UsableBroker], existing: Sequence[Ids], rng: Random) -> None:
+    def __init__(
+        self, brokers: Sequence[UsableBroker], existing: Sequence[Ids], rng: Random, is_first: bool
+    ) -> None:
+        def begin(count: int) -> int:
+            return 0 if is_first or not count else rng.randrange(count)
+
         self._rng = rng
         self._unfenced_count = sum(not each.fenced for each in brokers)
         racks = {each.id: each.rack for each in brokers}
@@ -68,11 +74,11 @@ class _Placer:
         self._racks = [_Rack([each for each in brokers if each.rack == name]) for name in names]
         for name, rack in zip(names, self._racks, strict=True):
             for ring in (rack.fenced, rack.unfenced):
-                ring.start = rng.randrange(len(ring.brokers)) if ring.brokers else 0
+                ring.start = begin(len(ring.brokers))
             last = _last_of_rack(existing, racks, name)
             if last in rack.unfenced.brokers:
                 rack.unfenced.start = (rack.unfenced.brokers.index(last) + 1) % len(rack.unfenced.brokers)
-        self._first = rng.randrange(len(names)) if names else 0
+        self._first = begin(len(names))
         if existing and existing[-1][0] in racks:
             self._first = (names.index(racks[existing[-1][0]]) + 1) % len(names)
         self._round = 0
@@ -128,8 +134,10 @@ def place(
     replication_factor: int,
     rng: Random,
     existing: Sequence[Ids] = (),
+    *,
+    is_first: bool = False,
 ) -> list[Ids]:
-    """Replicas for new partitions, after those the topic has."""
+    """Replicas for new partitions, after those the topic has; of the cluster's first topic the same always."""
     if replication_factor <= 0:
         raise _impossible(f"a replication factor of {replication_factor} is not positive")
     if all(each.fenced for each in brokers):
@@ -138,7 +146,7 @@ def place(
         raise _impossible(
             f"a replication factor of {replication_factor} needs as many brokers, and {len(brokers)} are registered"
         )
-    placer = _Placer(brokers, existing, rng)
+    placer = _Placer(brokers, existing, rng, is_first)
     return [placer.place(replication_factor) for _ in range(partitions)]
 
 

@@ -147,6 +147,45 @@ class ElectionResult(NamedTuple):
     result: Result
 
 
+class PartitionTarget(NamedTuple):
+    """Where the replicas of a partition are to be, in order of preference."""
+
+    topic: str
+    partition: int
+    replicas: Ids | None
+    """None takes back a reassignment that is going on."""
+
+
+class AlterReassignments(NamedTuple):
+    """Partitions that are to move (KIP-455)."""
+
+    targets: tuple[PartitionTarget, ...]
+    allow_factor_change: bool = True
+    """Whether a partition may get more or fewer replicas by it."""
+
+
+class ReassignmentResult(NamedTuple):
+    topic: str
+    partition: int
+    result: Result
+
+
+class ListReassignments(NamedTuple):
+    partitions: tuple[tuple[str, int], ...] | None = None
+    """None for all that are moving."""
+
+
+class Reassignment(NamedTuple):
+    """A partition that is moving."""
+
+    topic: str
+    partition: int
+    replicas: Ids
+    """All that there are, those that come and those that go included."""
+    adding: Ids
+    removing: Ids
+
+
 # Settings and features.
 
 

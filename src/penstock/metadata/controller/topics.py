@@ -67,7 +67,8 @@ def create_topics(scene: Scene, request: CreateTopics) -> Outcome[tuple[CreatedT
             if counts[topic.name] > 1:
                 raise KafkaError(f"{topic.name} is named twice", ErrorCode.INVALID_REQUEST)
             _check_new_name(scene.image, topic.name, names)
-            made, reply = _created(scene, topic, budget)
+            is_first = not scene.image.topics and not names
+            made, reply = _created(scene, topic, budget, is_first)
         except KafkaError as error:
             replies.append(CreatedTopic(topic.name, refused(error)))
             continue
@@ -95,8 +96,10 @@ def _check_new_name(image: ClusterImage, name: str, beside: set[str]) -> None:
         )
 
 
-def _created(scene: Scene, topic: NewTopic, budget: int) -> tuple[list[s.AnyRecord], CreatedTopic]:
-    placed = _placed(scene, topic, budget)
+def _created(
+    scene: Scene, topic: NewTopic, budget: int, is_first: bool
+) -> tuple[list[s.AnyRecord], CreatedTopic]:
+    placed = _placed(scene, topic, budget, is_first)
     topic_id = _fresh_id(scene)
     resource = Resource(ResourceType.TOPIC, topic.name)
     wanted = tuple(ConfigChange(name, ConfigOp.SET, value) for name, value in topic.configs.items())
@@ -108,7 +111,7 @@ def _created(scene: Scene, topic: NewTopic, budget: int) -> tuple[list[s.AnyReco
     return records, CreatedTopic(topic.name, OK, topic_id, len(placed), len(placed[0]))
 
 
-def _placed(scene: Scene, topic: NewTopic, budget: int) -> list[s.Ids]:
+def _placed(scene: Scene, topic: NewTopic, budget: int, is_first: bool) -> list[s.Ids]:
     if topic.assignments:
         return _assigned(scene.image, topic)
     count = _or_default(scene, topic.partitions, "num.partitions")
@@ -123,7 +126,7 @@ def _placed(scene: Scene, topic: NewTopic, budget: int) -> list[s.Ids]:
         raise KafkaError(
             f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
         )
-    return place(usable_brokers(scene.image), count, factor, scene.rng)
+    return place(usable_brokers(scene.image), count, factor, scene.rng, is_first=is_first)
 
 
 def _or_default(scene: Scene, asked: int, setting: str) -> int:

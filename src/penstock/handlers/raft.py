@@ -1,0 +1,340 @@
+"""What the replicas of the metadata log ask each other, at the controllers' listeners (KIP-595, KIP-630, KIP-853).
+
+    Vote, BeginQuorumEpoch, EndQuorumEpoch     who leads; between voters
+    Fetch, FetchSnapshot                       the log and its snapshots; by voters, and by brokers, who observe
+
+A request names the cluster that it is for: another's gets INCONSISTENT_CLUSTER_ID at the top of the answer; one that
+names none is taken. There is one partition to speak of, __cluster_metadata-0: a request about anything else gets
+INVALID_REQUEST at the top, and FetchSnapshot UNKNOWN_TOPIC_OR_PARTITION in place. The rest is for the quorum to judge:
+a stale epoch gets FENCED_LEADER_EPOCH, one to come UNKNOWN_LEADER_EPOCH, and whoever takes us for another voter
+INVALID_VOTER_KEY. Every answer has the epoch, its leader, and where that listens.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode
+from penstock.base.later import Later
+from penstock.metadata.controller.topics import METADATA_TOPIC
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import (
+    NOT_SENT,
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    LeaderHint,
+    Reply,
+    Request,
+    Vote,
+    VoteReply,
+)
+from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey
+from penstock.wire import (
+    Api,
+    Buffer,
+    CurrentLeader,
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    NodeEndpoint,
+    RequestHeader,
+    SnapshotId,
+    TopicKey,
+    fetch_reply,
+    parse_fetch,
+)
+from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD
+
+from .context import CLUSTER_NAME, Call, Context, On, Operation, Session
+from .waiting import after
+from .words import NO_THROTTLE
+
+METADATA_TOPIC_ID: Final = UUID(int=1).bytes
+"""Kafka's id for the metadata log, the same in every cluster."""
+
+PIECE_BYTES_MAX: Final = 8 << 20
+"""The most that one answer brings of the log or of a snapshot, whatever was asked for: Kafka's own batches of metadata
+are no larger."""
+
+
+# -- elections ------------------------------------------------------------------------------------------
+
+
+def vote(context: Context, call: Call) -> Any | Later[Any]:
+    """Vote 0 to 2: a candidate asks for a vote, or from 2 on, with `pre_vote`, whether it would get one (KIP-996).
+
+    Version 1 names directories: the candidate's, and that of the voter that is meant.
+    """
+
+    def request(asked: Any) -> Request:
+        return Vote(
+            NOT_SENT,
+            asked.replica_epoch,
+            ReplicaKey(asked.replica_id, _directory(asked, "replica_directory_id")),
+            _voter_meant(context, call.message, asked),
+            OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
+            getattr(asked, "pre_vote", False),
+        )
+
+    return _between_voters(context, call, "VoteResponse", request)
+
+
+def begin_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
+    """BeginQuorumEpoch 0 and 1: a leader says that it leads; from 1 on also where it listens, and whom it means."""
+
+    def request(asked: Any) -> Request:
+        hint = LeaderHint(asked.leader_epoch, asked.leader_id, _leader_endpoints(call.message))
+        return BeginQuorumEpoch(NOT_SENT, hint, _voter_meant(context, call.message, asked))
+
+    return _between_voters(context, call, "BeginQuorumEpochResponse", request)
+
+
+def end_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
+    """EndQuorumEpoch 0 and 1: a leader resigns, and names successors; from 1 on with their directories."""
+
+    def request(asked: Any) -> Request:
+        hint = LeaderHint(asked.leader_epoch, asked.leader_id, _leader_endpoints(call.message))
+        if call.version >= 1:
+            successors = tuple(
+                ReplicaKey(each.candidate_id, _directory(each, "candidate_directory_id"))
+                for each in asked.preferred_candidates
+            )
+        else:
+            successors = tuple(ReplicaKey(each) for each in asked.preferred_successors)
+        return EndQuorumEpoch(NOT_SENT, hint, successors)
+
+    return _between_voters(context, call, "EndQuorumEpochResponse", request)
+
+
+def _between_voters(
+    context: Context, call: Call, response_name: str, request_of: Callable[[Any], Request]
+) -> Any | Later[Any]:
+    make = call.make
+    make_response = getattr(make, response_name)
+    asked = None
+    error = refused(context, call.session, call.message.cluster_id)
+    if error is ErrorCode.NONE:
+        asked = _one_partition(call.message)
+        error = ErrorCode.NONE if asked is not None else ErrorCode.INVALID_REQUEST
+    if error is not ErrorCode.NONE:
+        return make_response(error_code=error, topics=())
+
+    def respond(reply: Reply) -> Any:
+        told = {
+            "partition_index": 0,
+            "error_code": reply.error,
+            "leader_id": reply.leader.leader_id,
+            "leader_epoch": reply.leader.epoch,
+        }
+        if isinstance(reply, VoteReply):
+            told["vote_granted"] = reply.granted
+        return make_response(
+            error_code=ErrorCode.NONE,
+            topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(**told),)),),
+            **_where(call, reply.leader),
+        )
+
+    return after(context.quorum.receive(request_of(asked)), respond)
+
+
+def _one_partition(request: Any) -> Any | None:
+    """What is said of the metadata log, if nothing else is spoken of."""
+    said = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
+    if len(request.topics) != 1 or len(said) != 1:
+        return None
+    name, asked = said[0]
+    return asked if (name, asked.partition_index) == (METADATA_TOPIC, 0) else None
+
+
+def _voter_meant(context: Context, request: Any, asked: Any) -> ReplicaKey:
+    """To whom it is addressed; to us, whoever we are, where it does not say."""
+    voter_id = getattr(request, "voter_id", -1)
+    if voter_id < 0:
+        return ReplicaKey(context.node_id)
+    return ReplicaKey(voter_id, _directory(asked, "voter_directory_id"))
+
+
+def _leader_endpoints(request: Any) -> tuple[Endpoint, ...]:
+    told = getattr(request, "leader_endpoints", ())
+    return tuple(Endpoint(each.name, each.host, each.port) for each in told)
+
+
+def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
+    """Where the leader listens, in a version that can tell."""
+    endpoint = endpoint_for(call.session, leader.endpoints)
+    if call.version < 1 or endpoint is None:
+        return {}
+    make = call.make
+    at = make.NodeEndpoint(node_id=leader.leader_id, host=endpoint.host, port=endpoint.port)
+    return {"node_endpoints": (at,)}
+
+
+# -- replication ----------------------------------------------------------------------------------------
+
+
+def fetch_metadata(
+    context: Context, session: Session, frame: memoryview, header: RequestHeader
+) -> list[Buffer] | Later[list[Buffer]]:
+    """Fetch 4 to 18, of the metadata log: batches from an offset on, at once, or when there are some to fetch.
+
+    Who fetches says of which epoch its last batch was. Where its log and the leader's part it is told where; where the
+    leader's begins later, which snapshot to fetch. A fetch also waits for the high watermark to move, if the
+    follower says which one it knows (KIP-1166).
+
+    Version notes: 12 can say the epoch of the last batch, without which nobody is served (INVALID_REQUEST); 13 has the
+    topic's id, 15 the replica's in a tag, 16 tells where the leader listens, 17 has directories, 18 high watermarks.
+    """
+    version, correlation_id = header.api_version, header.correlation_id
+    request = parse_fetch(frame, header.body_at, version)
+    topic: TopicKey = METADATA_TOPIC_ID if version >= 13 else METADATA_TOPIC
+
+    def refuse(error: ErrorCode) -> list[Buffer]:
+        context.metrics.fetch.fail(error)
+        return fetch_reply(version, correlation_id, [], error_code=error)[0]
+
+    error = refused(context, session, request.cluster_id)
+    if error is not ErrorCode.NONE:
+        return refuse(error)
+    if [(each.topic, [one.partition for one in each.partitions]) for each in request.topics] != [
+        (topic, [0])
+    ]:
+        return refuse(ErrorCode.INVALID_REQUEST)
+
+    def respond(reply: Reply) -> list[Buffer]:
+        assert isinstance(reply, FetchReply)
+        if reply.error is not ErrorCode.NONE:
+            context.metrics.fetch.fail(reply.error)
+        endpoint = endpoint_for(session, reply.leader.endpoints)
+        endpoints = (NodeEndpoint(reply.leader.leader_id, *endpoint[1:]),) if endpoint is not None else ()
+        topics = [(topic, [_result(reply)])]
+        return fetch_reply(version, correlation_id, topics, node_endpoints=endpoints)[0]
+
+    (asked,) = request.topics[0].partitions
+    if request.max_wait_ms < 0:
+        return respond(FetchReply(NOT_SENT, ErrorCode.INVALID_REQUEST, _own_hint(context)))
+    return after(context.quorum.receive(_fetch(request, asked)), respond)
+
+
+def _fetch(request: FetchRequest, asked: FetchPartition) -> Fetch:
+    directory = asked.replica_directory_id
+    known = asked.high_watermark
+    return Fetch(
+        NOT_SENT,
+        ReplicaKey(request.replica_id, NO_DIRECTORY if directory is None else UUID(bytes=directory)),
+        asked.current_leader_epoch,
+        asked.fetch_offset,
+        asked.last_fetched_epoch,
+        -1 if known == HIGH_WATERMARK_UNTOLD else max(known, 0),
+        request.max_wait_ms,
+        _bounded(min(request.max_bytes, asked.partition_bytes_max)),
+    )
+
+
+def _result(reply: FetchReply) -> FetchResult:
+    diverging, snapshot, records = reply.diverging, reply.snapshot, reply.records
+    assert records is None or isinstance(records, bytes)
+    return FetchResult(
+        0,
+        reply.error,
+        reply.high_watermark,
+        -1,
+        reply.log_start_offset,
+        records or b"",
+        diverging_epoch=EpochEndOffset(diverging.epoch, diverging.offset) if diverging is not None else None,
+        current_leader=CurrentLeader(reply.leader.leader_id, reply.leader.epoch),
+        snapshot_id=SnapshotId(snapshot.offset, snapshot.epoch) if snapshot is not None else None,
+    )
+
+
+def fetch_snapshot(context: Context, call: Call) -> Any | Later[Any]:
+    """FetchSnapshot 0 and 1: a piece of a snapshot, which a Fetch named.
+
+    One that is not there (any more) gets SNAPSHOT_NOT_FOUND, a position beyond its end POSITION_OUT_OF_RANGE.
+    Version 1 names the replica's directory, and tells where the leader listens.
+    """
+    make, message = call.make, call.message
+    said = [(topic.name, each) for topic in message.topics for each in topic.partitions]
+    error = refused(context, call.session, message.cluster_id)
+    if error is ErrorCode.NONE and len(said) != 1:
+        error = ErrorCode.INVALID_REQUEST
+    if error is not ErrorCode.NONE:
+        return make.FetchSnapshotResponse(throttle_time=NO_THROTTLE, error_code=error, topics=())
+    ((name, asked),) = said
+
+    def respond(reply: Reply) -> Any:
+        assert isinstance(reply, FetchSnapshotReply)
+        snapshot_id = reply.snapshot_id or OffsetAndEpoch(-1, -1)
+        told = make.PartitionSnapshot(
+            index=asked.partition,
+            error_code=reply.error,
+            snapshot_id=make.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+            current_leader=make.LeaderIdAndEpoch(
+                leader_id=reply.leader.leader_id, leader_epoch=reply.leader.epoch
+            ),
+            size=reply.size,
+            position=reply.position,
+            unaligned_records=reply.data if isinstance(reply.data, bytes) else b"",
+        )
+        return make.FetchSnapshotResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.NONE,
+            topics=(make.TopicSnapshot(name=name, partitions=(told,)),),
+            **_where(call, reply.leader),
+        )
+
+    if (name, asked.partition) != (METADATA_TOPIC, 0):
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return respond(FetchSnapshotReply(NOT_SENT, unknown, _own_hint(context)))
+    request = FetchSnapshot(
+        NOT_SENT,
+        ReplicaKey(message.replica_id, _directory(asked, "replica_directory_id")),
+        asked.current_leader_epoch,
+        OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch),
+        asked.position,
+        _bounded(message.max_bytes),
+    )
+    return after(context.quorum.receive(request), respond)
+
+
+# -- what they have in common ---------------------------------------------------------------------------
+
+
+def refused(context: Context, session: Session, cluster_id: str | None) -> ErrorCode:
+    """Why a request is not looked at; NONE if it is."""
+    if not context.authorize(session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if cluster_id is not None and cluster_id != context.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    return ErrorCode.NONE
+
+
+def endpoint_for(session: Session, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:
+    """Where this client reaches a node: through the listener that it uses here, or else through the node's first."""
+    named = (each for each in endpoints if each.listener == session.listener)
+    return next(named, next(iter(endpoints), None))
+
+
+def _own_hint(context: Context) -> LeaderHint:
+    return LeaderHint(context.quorum.epoch, context.quorum.leader_id)
+
+
+def _bounded(wanted: int) -> int:
+    return max(0, min(wanted, PIECE_BYTES_MAX))
+
+
+def _directory(part: Any, name: str) -> UUID:
+    return getattr(part, name, None) or NO_DIRECTORY
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.VOTE: vote,
+    Api.BEGIN_QUORUM_EPOCH: begin_quorum_epoch,
+    Api.END_QUORUM_EPOCH: end_quorum_epoch,
+    Api.FETCH_SNAPSHOT: fetch_snapshot,
+}
+"""Fetch is answered by hand, see `dispatch`."""

@@ -1,0 +1,152 @@
+"""Partitions that move to other brokers (KIP-455): begun, replaced, taken back, listed.
+
+While a partition moves it has all its replicas, old and new, and says which of them come and which go:
+
+    1 2 3                              where it is
+    4 2 1 3   adding 4, removing 1 3   the target 4 2 is asked for: 4 follows, all others stay in sync meanwhile
+    4 2                                4 is in sync: 1 and 3 go
+
+A target that replaces another before its time starts from all the replicas there are: those that were being added and
+are not wanted any more are removed with the rest. Taken back, a reassignment leaves what is not being added. What
+needs no new replica, an order of preference or a smaller set, is done in the same step. The last step is not taken
+here: it is part of every change of an ISR (`elections`).
+"""
+
+from collections import Counter
+
+from penstock.base.errors import ErrorCode, KafkaError
+
+from .. import schema as s
+from ..configs import unclean_election_allowed
+from ..image import ClusterImage, Partition, Topic
+from .elections import Elect, PartitionEdit, acceptance
+from .requests import (
+    OK,
+    AlterReassignments,
+    ListReassignments,
+    Outcome,
+    PartitionTarget,
+    Reassignment,
+    ReassignmentResult,
+    refused,
+)
+from .scene import Scene
+from .topics import PARTITIONS_MAX
+
+
+def alter_reassignments(scene: Scene, request: AlterReassignments) -> Outcome[tuple[ReassignmentResult, ...]]:
+    counts = Counter((each.topic, each.partition) for each in request.targets)
+    records: list[s.AnyRecord] = []
+    replies = []
+    for target in request.targets:
+        result = OK
+        try:
+            if counts[target.topic, target.partition] > 1:
+                raise KafkaError(
+                    f"{target.topic}-{target.partition} is named twice", ErrorCode.INVALID_REQUEST
+                )
+            if len(records) == PARTITIONS_MAX:
+                raise KafkaError(
+                    f"a request can move {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+                )
+            record = _altered(scene, target, request.allow_factor_change)
+            if record is not None:
+                records.append(record)
+        except KafkaError as error:
+            result = refused(error)
+        replies.append(ReassignmentResult(target.topic, target.partition, result))
+    return Outcome(tuple(replies), tuple(records))
+
+
+def _altered(
+    scene: Scene, target: PartitionTarget, allow_factor_change: bool
+) -> s.PartitionChangeRecord | None:
+    topic: Topic | None = scene.image.topics.get(target.topic)
+    partition = None if topic is None else topic.partitions.get(target.partition)
+    if topic is None or partition is None:
+        raise KafkaError(
+            f"there is no partition {target.topic}-{target.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    edit = PartitionEdit(scene, topic, target.partition, partition, acceptance(scene.image, partition))
+    if target.replicas is None:
+        _take_back(edit)
+    else:
+        _check_replicas(scene.image, target.replicas)
+        if not allow_factor_change:
+            _check_factor(partition, len(target.replicas))
+        _move(edit, target.replicas)
+    return edit.record()
+
+
+def _move(edit: PartitionEdit, target: s.Ids) -> None:
+    held = edit.partition
+    edit.removing = tuple(sorted(set(held.replicas) - set(target)))
+    # One that is still being added goes on being so, and with a cancellation it goes.
+    edit.adding = tuple(sorted(set(target) - set(_settled(held))))
+    edit.replicas = (*target, *edit.removing)
+
+
+def _take_back(edit: PartitionEdit) -> None:
+    held, name = edit.partition, f"{edit.topic.name}-{edit.number}"
+    if not is_moving(held):
+        raise KafkaError(f"{name} is not being reassigned", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    allowed = unclean_election_allowed(edit.topic.name, edit.scene.image, edit.scene.settings)
+    edit.replicas, edit.adding, edit.removing = _settled(held), (), ()
+    edit.isr = tuple(each for each in held.isr if each not in held.adding)
+    if not edit.isr:
+        if not allowed:
+            raise KafkaError(
+                f"of {name} none but replicas that are being added are in sync, and unclean elections are not allowed",
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
+        edit.isr, edit.recovery_state = edit.replicas[:1], s.RECOVERING
+    if allowed:
+        edit.elect = Elect.UNCLEAN
+
+
+def _settled(partition: Partition) -> s.Ids:
+    """The replicas without those that are being added."""
+    return tuple(each for each in partition.replicas if each not in partition.adding)
+
+
+def _check_replicas(image: ClusterImage, replicas: s.Ids) -> None:
+    unknown = [each for each in replicas if each not in image.brokers]
+    if not replicas:
+        problem = "a partition needs replicas"
+    elif unknown:
+        problem = f"replicas are wanted on brokers {unknown}, which are not registered"
+    elif len(set(replicas)) != len(replicas):
+        problem = f"{list(replicas)} has a broker twice"
+    else:
+        return
+    raise KafkaError(problem, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+def _check_factor(partition: Partition, wanted: int) -> None:
+    """A partition that moves has the replication factor that it is moving to."""
+    factor = len(partition.replicas) - len(partition.removing)
+    if wanted != factor:
+        raise KafkaError(
+            f"the replication factor is {factor}, and {wanted} replicas would change it",
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+
+
+def is_moving(partition: Partition) -> bool:
+    return bool(partition.adding or partition.removing)
+
+
+def list_reassignments(scene: Scene, request: ListReassignments) -> Outcome[tuple[Reassignment, ...]]:
+    """What is moving, in the order of names and numbers; what is not there is not moving either."""
+    if request.partitions is None:
+        found = [(topic.name, number, each) for topic, number, each in scene.partitions()]
+    else:
+        wanted = sorted(set(request.partitions))
+        found = [(*name, each) for name in wanted if (each := scene.image.partition(*name)) is not None]
+    return Outcome(
+        tuple(
+            Reassignment(topic, number, each.replicas, each.adding, each.removing)
+            for topic, number, each in found
+            if is_moving(each)
+        )
+    )

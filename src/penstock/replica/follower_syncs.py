@@ -1,0 +1,107 @@
+"""When a follower's log is synced: before the leader may count on it, or after so many records or so much time.
+
+durability.fsync=always     before the next fetch, which tells the leader that everything before is here
+flush.messages, flush.ms    when so much is unsynced, or for so long; nobody waits for it
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from penstock.base.world import Timer, World
+from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.storage import StorageError
+from penstock.storage.syncing import FlushWork
+
+logger = logging.getLogger(__name__)
+
+_FOREVER: Final = 2**63 - 1
+
+
+class FollowerSyncs:
+    def __init__(self, world: World, lane: SyncLane, durability: Durability) -> None:
+        self._world = world
+        self._lane = lane
+        self._durability = durability
+        self._timers: dict[Partition, Timer] = {}
+        """Of logs that `flush.ms` speaks of, and that have something unsynced."""
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def forget(self, partition: Partition) -> None:
+        timer = self._timers.pop(partition, None)
+        if timer is not None:
+            timer.cancel()
+
+    def written(self, partitions: Iterable[Partition], then: Callable[[list[Partition]], None]) -> None:
+        """Logs have grown. `then` is called when the leader may be told so, with those of which it may not, because
+        they could not be synced."""
+        waiting = 1
+        failed: list[Partition] = []
+
+        def one_less(partition: Partition | None, is_synced: bool) -> None:
+            nonlocal waiting
+            if partition is not None and not is_synced:
+                failed.append(partition)
+            waiting -= 1
+            if not waiting and not self._is_stopped:
+                then(failed)
+
+        for partition in partitions:
+            if self._durability is Durability.ALWAYS:
+                waiting += 1
+                self._sync(partition, partial(one_less, partition))
+            else:
+                self._sync_some_time(partition)
+        one_less(None, True)
+
+    def _sync_some_time(self, partition: Partition) -> None:
+        log = partition.log
+        if log.log_end - log.flushed >= log.settings.flush_messages:
+            self._sync(partition, _nobody_waits)
+        elif log.settings.flush_ms != _FOREVER and partition not in self._timers:
+            due = partial(self._is_due, partition)
+            self._timers[partition] = self._world.call_later(log.settings.flush_ms, due)
+
+    def _is_due(self, partition: Partition) -> None:
+        del self._timers[partition]
+        self._sync(partition, _nobody_waits)
+
+    def _sync(self, partition: Partition, then: Callable[[bool], None]) -> None:
+        try:
+            work = partition.log.prepare_flush()
+        except StorageError as error:
+            logger.error("%s", error)
+            then(False)
+            return
+        if work is None:
+            then(True)
+            return
+        self._lane.sync(work.run, partial(self._synced, partition, work, then))
+
+    def _synced(
+        self,
+        partition: Partition,
+        work: FlushWork,
+        then: Callable[[bool], None],
+        _: None,
+        error: Exception | None,
+    ) -> None:
+        if error is not None and not isinstance(error, OSError):
+            error = OSError(str(error))
+        try:
+            is_synced = partition.log.finish_flush(work, error)
+        except StorageError as failure:
+            logger.error("%s", failure)
+            is_synced = False
+        then(is_synced)
+
+
+def _nobody_waits(_: bool) -> None:
+    pass

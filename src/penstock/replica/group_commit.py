@@ -1,0 +1,75 @@
+"""Syncs of one log, and the producers that wait for them.
+
+A sync runs beside the loop. What is written while one runs waits for the next: that is group commit, and it needs
+no timer. After a failed sync nothing that waited for it is acknowledged.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset
+from penstock.replica.sync_lane import SyncLane
+from penstock.replica.waiting import Writer
+from penstock.storage import Log, StorageError
+from penstock.storage.syncing import FlushWork
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCommit:
+    __slots__ = ("_is_flushing", "_lane", "_log", "_settle", "waiting")
+
+    def __init__(self, log: Log, lane: SyncLane, settle: Callable[[Writer, KafkaError | None], None]) -> None:
+        self._log = log
+        self._lane = lane
+        self._settle = settle
+        self._is_flushing = False
+        self.waiting: deque[Writer] = deque()
+        """Written, and waiting for a sync; by offset, but for retries."""
+
+    def flush(self) -> None:
+        """Bring the log to disk; if a sync runs, the next one begins when it ends, for those who wait."""
+        if self._is_flushing:
+            return
+        try:
+            work = self._log.prepare_flush()
+        except StorageError as error:
+            self._failed(error, self._log.log_end)
+            return
+        if work is None:
+            self._settle_synced()
+            return
+        self._is_flushing = True
+
+        def finish(_: None, error: Exception | None) -> None:
+            self._flushed(work, error)
+
+        self._lane.sync(work.run, finish)
+
+    def _flushed(self, work: FlushWork, error: Exception | None) -> None:
+        self._is_flushing = False
+        if error is not None and not isinstance(error, OSError):
+            error = OSError(str(error))
+        try:
+            self._log.finish_flush(work, error)
+        except StorageError as failure:
+            self._failed(failure, work.log_end)
+        self._settle_synced()
+        if self.waiting:
+            self.flush()
+
+    def _settle_synced(self) -> None:
+        flushed = self._log.flushed
+        waiting = self.waiting
+        while waiting and waiting[0].appended.last_offset < flushed:
+            self._settle(waiting.popleft(), None)
+
+    def _failed(self, error: StorageError, log_end: Offset) -> None:
+        """Nothing that waited for this sync is known to be on disk."""
+        logger.error("%s", error)
+        failed = [each for each in self.waiting if each.appended.last_offset < log_end]
+        self.waiting = deque(each for each in self.waiting if each.appended.last_offset >= log_end)
+        for writer in failed:
+            self._settle(writer, error)

@@ -1,0 +1,46 @@
+"""What an image says of topics, for those who have their partitions."""
+
+from typing import Final
+
+from penstock.base.ids import TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.metadata import BrokerSettings, ClusterImage, log_defaults, log_settings
+from penstock.metadata.configs import min_insync_replicas, topic_setting
+from penstock.replica.throttle import is_throttled
+
+FOLLOWERS_THROTTLED: Final = "follower.replication.throttled.replicas"
+
+
+class TopicRules:
+    """Of one image; worked out once for all partitions of a topic."""
+
+    def __init__(self, image: ClusterImage, broker: BrokerSettings) -> None:
+        self._image = image
+        self._broker = broker
+        self._defaults: LogSettings | None = None
+        self._settings: dict[str, LogSettings] = {}
+        self._min_in_sync: dict[str, int] = {}
+        self._throttled: dict[str, str] = {}
+
+    def settings(self, topic: str) -> LogSettings:
+        found = self._settings.get(topic)
+        if found is None:
+            if self._defaults is None:
+                self._defaults = log_defaults(self._image, self._broker)
+            found = log_settings(topic, self._image, self._broker, self._defaults)
+            self._settings[topic] = found
+        return found
+
+    def min_in_sync(self, topic: str) -> int:
+        found = self._min_in_sync.get(topic)
+        if found is None:
+            found = self._min_in_sync[topic] = min_insync_replicas(topic, self._image, self._broker)
+        return found
+
+    def is_throttled(self, name: TopicPartition, node_id: int) -> bool:
+        """Whether following it is."""
+        listed = self._throttled.get(name.topic)
+        if listed is None:
+            listed = topic_setting(name.topic, FOLLOWERS_THROTTLED, self._image, self._broker) or ""
+            self._throttled[name.topic] = listed
+        return bool(listed) and is_throttled(listed, name.partition, node_id)

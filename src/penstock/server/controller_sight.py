@@ -1,0 +1,100 @@
+"""Whether this node has seen what a controller elsewhere has done.
+
+A client that was told of its new topic asks for it next, and of the same broker: so a broker answers when its own
+image has what was decided. Only the effect can be looked for, since answers do not carry offsets. What was undone
+meanwhile is never seen; whoever waits does so for a bounded time.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.base.errors import ErrorCode
+from penstock.metadata import NO_UUID, ClusterImage, Result
+from penstock.metadata.controller import requests as r
+from penstock.metadata.schema import NO_LEADER
+
+
+def is_seen(request: Any, reply: Any, image: ClusterImage) -> bool:
+    """Whether an image shows what a reply says was done; true where there is nothing to look for."""
+    look = _LOOK.get(type(request))
+    return look is None or getattr(request, "validate_only", False) or look(request, reply, image)
+
+
+def _is_done(result: Result) -> bool:
+    return result.code is ErrorCode.NONE
+
+
+def _created(_: r.CreateTopics, reply: tuple[r.CreatedTopic, ...], image: ClusterImage) -> bool:
+    return all(each.topic_id in image.topic_names for each in reply if _is_done(each.result))
+
+
+def _deleted(_: r.DeleteTopics, reply: tuple[r.DeletedTopic, ...], image: ClusterImage) -> bool:
+    return all(
+        each.topic_id == NO_UUID or each.topic_id not in image.topic_names
+        for each in reply
+        if _is_done(each.result)
+    )
+
+
+def _grown(request: r.CreatePartitions, reply: tuple[r.TopicResult, ...], image: ClusterImage) -> bool:
+    totals = {each.topic: each.total for each in request.topics}
+    done = [image.topics.get(each.topic) for each in reply if _is_done(each.result)]
+    return all(topic is None or len(topic.partitions) >= totals[topic.name] for topic in done)
+
+
+def _elected(request: r.ElectLeaders, reply: tuple[r.ElectionResult, ...], image: ClusterImage) -> bool:
+    for each in reply:
+        partition = image.partition(each.topic, each.partition)
+        if partition is None or not _is_done(each.result):
+            continue
+        is_preferred = request.election == r.Election.PREFERRED
+        if partition.leader != partition.replicas[0] if is_preferred else partition.leader == NO_LEADER:
+            return False
+    return True
+
+
+def _set_whole(request: r.AlterConfigs, reply: dict[Any, Result], image: ClusterImage) -> bool:
+    return all(
+        dict(image.config(resource)) == dict(request.resources[resource])
+        for resource, result in reply.items()
+        if _is_done(result)
+    )
+
+
+def _set_each(request: r.IncrementalAlterConfigs, reply: dict[Any, Result], image: ClusterImage) -> bool:
+    return all(
+        _is_set(change, image.config(resource).get(change.name))
+        for resource, result in reply.items()
+        if _is_done(result)
+        for change in request.resources[resource]
+    )
+
+
+def _is_set(change: r.ConfigChange, held: str | None) -> bool:
+    if change.op == r.ConfigOp.SET:
+        return held == change.value
+    if change.op == r.ConfigOp.DELETE:
+        return held is None
+    parts = set((held or "").split(","))
+    given = {part for part in (change.value or "").split(",") if part}
+    return given <= parts if change.op == r.ConfigOp.APPEND else not given & parts
+
+
+def _moved(request: r.UpdateFeatures, _: Any, image: ClusterImage) -> bool:
+    return all(image.features.get(each.name, 0) == each.level for each in request.updates)
+
+
+def _forgotten(request: r.UnregisterBroker, _: None, image: ClusterImage) -> bool:
+    return request.broker_id not in image.brokers
+
+
+_LOOK: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
+    r.CreateTopics: _created,
+    r.DeleteTopics: _deleted,
+    r.CreatePartitions: _grown,
+    r.ElectLeaders: _elected,
+    r.AlterConfigs: _set_whole,
+    r.IncrementalAlterConfigs: _set_each,
+    r.UpdateFeatures: _moved,
+    r.UnregisterBroker: _forgotten,
+}

@@ -1,0 +1,165 @@
+"""A cluster inside a test: several brokers, each in a thread of this process, and the quorum that they share.
+
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("orders", partitions=3, replication_factor=3)
+        cluster.brokers[0].kill()
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+
+The first three brokers are the controllers too, unless `controllers` asks for nodes of their own.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from os import PathLike, fspath, path
+from types import TracebackType
+
+from penstock.testing.broker import HOST, Broker, text_of
+
+CONTROLLERS_MAX = 3
+"""Of the brokers that are controllers too: two of three are a majority, and more only make it slower."""
+
+FIRST_CONTROLLER_ID = 101
+"""Of controllers that are nothing else; brokers begin at 1."""
+
+DEFAULTS = {
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "3000",
+}
+"""On one machine the others answer at once: a test need not wait as long as a network does."""
+
+
+class Cluster:
+    """Methods may be called from any one thread."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        controllers: int = 0,
+        data: "str | PathLike[str] | None" = None,
+        settings: Mapping[str, object] | None = None,
+        of_broker: Mapping[int, Mapping[str, object]] | None = None,
+        http: bool = False,
+        line: bool = False,
+    ) -> None:
+        """Nothing happens before `start`, or `with`.
+
+        data: a directory that stays, with one for each node in it; without it one is made and removed again.
+        settings: Kafka's broker settings, for all of them; `of_broker` has more for single ones, by id.
+        """
+        self._data = None if data is None else fspath(data)
+        self._own_data: str | None = None
+        self._has_run = False
+        """Whether all nodes were there at once; a start that fails before that leaves nothing behind."""
+        self._settings = DEFAULTS | {name: text_of(value) for name, value in (settings or {}).items()}
+        self._more = of_broker or {}
+        combined = 0 if controllers else min(brokers, CONTROLLERS_MAX)
+        self._roles = {
+            number: "broker,controller" if number <= combined else "broker"
+            for number in range(1, brokers + 1)
+        }
+        self.brokers = [
+            Broker(http=http, line=line, controller=number <= combined) for number in range(1, brokers + 1)
+        ]
+        """The one with id 1 first."""
+        self.controllers = [Broker(controller=True) for _ in range(controllers)]
+        """Nodes that are controllers and nothing else."""
+        self._roles |= {FIRST_CONTROLLER_ID + place: "controller" for place in range(controllers)}
+
+    def __enter__(self) -> "Cluster":
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as `bootstrap.servers`."""
+        return ",".join(each.bootstrap for each in self.brokers)
+
+    @property
+    def nodes(self) -> dict[int, Broker]:
+        """All of them, by id."""
+        return dict(zip(self._roles, [*self.brokers, *self.controllers], strict=True))
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> "Cluster":
+        """Start all that are down, and return when clients are served by every one."""
+        if self._data is None:
+            self._data = self._own_data = tempfile.mkdtemp(prefix="penstock-cluster-")
+        nodes = self.nodes
+        for node in nodes.values():
+            node.take_ports()
+        voters = ",".join(
+            f"{number}@{HOST}:{node.controller_port}"
+            for number, node in nodes.items()
+            if "controller" in self._roles[number]
+        )
+        for number, node in nodes.items():
+            node.data = node.data or path.join(self._data, f"node-{number}")
+            more = {name: text_of(value) for name, value in self._more.get(number, {}).items()}
+            node.settings |= self._settings | more
+            node.settings |= {
+                "node.id": str(number),
+                "process.roles": self._roles[number],
+                "controller.quorum.voters": voters,
+            }
+        try:
+            self._all_at_once(each.start for each in nodes.values() if not each.is_running)
+        except BaseException:
+            if not self._has_run:
+                self.close()
+            raise
+        self._has_run = True
+        return self
+
+    def stop(self) -> None:
+        """Stop all of them cleanly."""
+        self._all_at_once(each.stop for each in self.nodes.values())
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind that was made here."""
+        try:
+            if self._own_data is not None:
+                self._kill_all()  # nobody will look at what they leave
+            self._all_at_once(each.close for each in self.nodes.values())
+        finally:
+            if self._own_data is not None:
+                shutil.rmtree(self._own_data, ignore_errors=True)
+                self._data = self._own_data = None
+
+    def _all_at_once(self, calls: Iterable[Callable[[], object]]) -> None:
+        """None is ready before a majority is."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            futures = [pool.submit(call) for call in calls]
+        failures = [each.exception() for each in futures]
+        for failure in failures:
+            if failure is not None:
+                with suppress(Exception):
+                    self._kill_all()
+                raise failure
+
+    def _kill_all(self) -> None:
+        for each in self.nodes.values():
+            each.kill()
+
+    # -- use -------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int = -1, **configs: object
+    ) -> None:
+        """Make a topic, through whichever broker runs; settings as in `Broker.create_topic`."""
+        running = next(each for each in self.brokers if each.is_running)
+        running.create_topic(name, partitions, replication_factor, **configs)

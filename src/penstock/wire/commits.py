@@ -1,0 +1,119 @@
+"""OffsetCommit as a consumer sends it again and again, remembered by its connection.
+
+Between two commits of one consumer only the correlation id, and of each partition three numbers, differ:
+
+    api key, version | correlation id | client id, group, generation, member, topic | index 4, offset 8, epoch 4 | text
+    ---- same ------                    ------------------ same ------------------                                same
+
+A connection keeps the bytes that stay the same, and asks of the next frame whether it has them; so a match never says
+anything else than kio would read. The reply has the same partitions in the same order, and is one `pack` around what
+comes between them. Versions 6 to 10: those before have no leader epochs, and no client of today sends them.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+from .catalogue import Api, is_flexible
+from .frames import RequestHeader
+from .primitives import count, read_count, read_nullable_string, string
+
+VERSION_MIN, VERSION_MAX = 6, 10
+TOPIC_IDS = 10
+FRAME_BYTES_MAX = 4096
+"""So much a connection may remember: some hundred partitions."""
+
+_NUMBERS_BYTES = 16
+_UUID_BYTES = 16
+_THROTTLE_BYTES = 4
+
+
+class CommitPattern:
+    """What the commits of one connection have in common."""
+
+    __slots__ = ("_head", "_pack", "_parts", "_reply_bytes", "_same", "_unpack", "frame_bytes")
+
+    def __init__(self, frame: memoryview, version: int, places: list[int], request: Any) -> None:
+        """Of a request that was parsed; `places` are where the numbers of its partitions are."""
+        ends = [8, *(each + _NUMBERS_BYTES for each in places)]
+        sizes = [stop - start for start, stop in zip(ends, [*places, len(frame)], strict=True)]
+        numbers = "".join(f"iqi{size}s" for size in sizes[1:])
+        taken = Struct(f">4si{sizes[0]}s{numbers}")
+        self.frame_bytes = taken.size
+        self._unpack = taken.unpack
+        self._head = bytes(frame[:4])
+        self._same = taken.unpack(frame)[2::4]
+        parts = _reply_parts(version, request)
+        given = Struct(f">ii{len(parts[0])}s" + "".join(f"ih{len(each)}s" for each in parts[1:]))
+        self._reply_bytes = given.size - 4
+        self._pack = given.pack
+        self._parts = parts
+
+    def match(self, frame: memoryview) -> tuple[Any, ...] | None:
+        """The numbers of a frame: at 1 the correlation id, from 3 on each fourth is an index, an offset, an epoch."""
+        if len(frame) != self.frame_bytes:
+            return None
+        numbers = self._unpack(frame)
+        return numbers if numbers[2::4] == self._same and numbers[0] == self._head else None
+
+    def reply(self, correlation_id: int, results: Sequence[tuple[int, int]]) -> bytes:
+        """The whole frame that tells of each partition, in the request's order, its index and its error code."""
+        parts = self._parts
+        told: list[Any] = [self._reply_bytes, correlation_id, parts[0]]
+        for (index, code), after in zip(results, parts[1:], strict=True):
+            told += (index, code, after)
+        return self._pack(*told)
+
+
+def may_repeat(frame: memoryview, header: RequestHeader) -> bool:
+    """Whether a commit is of a version that has patterns, and not too long to be remembered."""
+    return VERSION_MIN <= header.api_version <= VERSION_MAX and len(frame) <= FRAME_BYTES_MAX
+
+
+def commit_pattern(frame: memoryview, header: RequestHeader, request: Any) -> CommitPattern | None:
+    """The pattern of a request that kio has read, and that may repeat; None where it has tags, or no partitions.
+    A topic that goes by its id has one."""
+    places = _places(frame, header.body_at, header.api_version)
+    return CommitPattern(frame, header.api_version, places, request) if places else None
+
+
+def _places(frame: memoryview, at: int, version: int) -> list[int]:
+    """Where the partitions' numbers begin; none if there are tags, whose bytes come where others should."""
+    flexible = is_flexible(Api.OFFSET_COMMIT, version)
+    tags = 1 if flexible else 0
+    places = []
+    _, at = read_nullable_string(frame, at, flexible)
+    _, at = read_nullable_string(frame, at + 4, flexible)
+    if version >= 7:
+        _, at = read_nullable_string(frame, at, flexible)
+    topics, at = read_count(frame, at, flexible, 0)
+    for _ in range(topics):
+        if version >= TOPIC_IDS:
+            at += _UUID_BYTES
+        else:
+            _, at = read_nullable_string(frame, at, flexible)
+        partitions, at = read_count(frame, at, flexible, 0)
+        for _ in range(partitions):
+            places.append(at)
+            _, at = read_nullable_string(frame, at + _NUMBERS_BYTES, flexible)
+            if tags and frame[at]:
+                return []
+            at += tags
+        if tags and frame[at]:
+            return []
+        at += tags
+    return places if at + tags == len(frame) else []
+
+
+def _reply_parts(version: int, request: Any) -> list[bytes]:
+    """What comes before, between and after the indexes and error codes of a reply."""
+    flexible = is_flexible(Api.OFFSET_COMMIT, version)
+    tags = b"\0" if flexible else b""
+    parts = [tags + bytes(_THROTTLE_BYTES) + count(len(request.topics), flexible)]
+    for topic in request.topics:
+        parts[-1] += topic.topic_id.bytes if version >= TOPIC_IDS else string(topic.name, flexible)
+        parts[-1] += count(len(topic.partitions), flexible)
+        parts += [tags] * len(topic.partitions)
+        parts[-1] += tags
+    parts[-1] += tags
+    return parts

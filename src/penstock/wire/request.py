@@ -1,0 +1,69 @@
+"""A request that can be said in any of several versions; which one, the connection finds out.
+
+    Request(Api.FETCH, 4, 18, write=lambda version: ..., read=read_fetch_response)
+    through_kio(Api.METADATA, lambda make: make.MetadataRequest(topics=None, ...))
+
+kio has a class for each version of each message. `make` is the classes of the version that was chosen; a
+field which that version does not have is left out, so one set of words serves all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from .catalogue import KAFKA_RANGES, Api
+from .messages import read_response, request_module, write_request
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    api: Api
+    version_min: int
+    version_max: int
+    write: Callable[[int], bytes]
+    """From a version to the body."""
+    read: Callable[[memoryview, int], T]
+    """From the body of a response and its version to what it says; raises MalformedResponse."""
+    is_answered: bool = True
+    """False for Produce with acks=0 alone, to which a broker says nothing."""
+
+
+class Shapes:
+    def __init__(self, api: Api, version: int) -> None:
+        self.version = version
+        self._module = request_module(api, version)
+        self._is_strict = version == KAFKA_RANGES[api].max
+
+    def __getattr__(self, name: str) -> Any:
+        entity_type = getattr(self._module, name)
+        known = frozenset(field.name for field in fields(entity_type))
+
+        def make(**values: Any) -> Any:
+            # In the latest version nothing is forgiven: a field that no version has is a mistake of ours.
+            if not self._is_strict:
+                values = {name: value for name, value in values.items() if name in known}
+            return entity_type(**values)
+
+        setattr(self, name, make)
+        return make
+
+
+@cache
+def shapes(api: Api, version: int) -> Shapes:
+    return Shapes(api, version)
+
+
+def through_kio(
+    api: Api, build: Callable[[Any], Any], *, version_min: int = 0, version_max: int = 32767
+) -> Request[Any]:
+    low, high = KAFKA_RANGES[api]
+    return Request(
+        api,
+        max(low, version_min),
+        min(high, version_max),
+        lambda version: write_request(api, version, build(shapes(api, version))),
+        lambda body, version: read_response(api, version, body),
+    )
