@@ -165,12 +165,15 @@ class StillNode:
     def restart(self) -> None:
         """Start again on the same disk, a while later."""
         self.seed += 1
-        self._start(StillWorld(self.seed, start_ms=self.world.now_ms() + 1000))
+        boot = self.world.boot
+        self._start(StillWorld(self.seed, start_ms=self.world.now_ms() + 1000, boot=boot))
 
     def crash(self, rng: Random | None = None) -> None:
         """End as kill -9 does; with `rng`, as a power cut."""
         assert isinstance(self.disk, MemoryDisk)
         self.world.stop()
+        if rng is not None and self.world.boot is not None:
+            self.world.boot += ", and after a power cut"
         self.disk = self.disk.kill_clone() if rng is None else self.disk.crash_clone(rng)
         self.restart()
 

@@ -135,7 +135,9 @@ class Process:
         self.launch()
         line = self.read_line()
         doors = "".join(rf" {name}=127\.0\.0\.1:(?P<{name}>\d+)" for name in self._ports)
-        ready = re.fullmatch(rf"penstock ready kafka=127\.0\.0\.1:(?P<kafka>\d+){doors}\n", line)
+        ready = re.fullmatch(
+            rf"penstock ready kafka=127\.0\.0\.1:(?P<kafka>\d+){doors}( controller=\S+)?\n", line
+        )
         if ready is None:
             self.kill()
             raise AssertionError(f"expected a ready line, got {line!r}; it said:\n{self.stderr}")

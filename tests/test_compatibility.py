@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handlers.dispatch import RANGES
+from penstock.handlers.dispatch import CONTROLLER_RANGES, RANGES
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS, Mode, Setting
 from penstock.wire import KAFKA_RANGES, VersionRange, api_versions_reply
 
@@ -63,6 +63,18 @@ def test_every_api_is_advertised_as_the_page_says() -> None:
     assert {int(row["key"]): versions(row["advertised"]) for row in table("API")} == advertised
 
 
+def test_every_api_of_controllers_is_on_the_page_and_whether_brokers_serve_it_too() -> None:
+    rows = table("controllers' API")
+    assert {
+        row["controllers' API"]: (int(row["key"]), versions(row["versions"]), row["at brokers too"])
+        for row in rows
+    } == {
+        api.label: (int(api), served, "yes" if api in RANGES else "no")
+        for api, served in CONTROLLER_RANGES.items()
+    }
+    assert len(rows) == len(CONTROLLER_RANGES)
+
+
 def test_every_api_of_kafka_that_is_not_served_is_on_the_page() -> None:
     named = [
         (name, versions(text))
@@ -70,7 +82,8 @@ def test_every_api_of_kafka_that_is_not_served_is_on_the_page() -> None:
         for name, text in re.findall(r"(\w+) (\d+(?:-\d+)?)", row["APIs"])
     ]
     assert len(named) == len(dict(named))
-    assert dict(named) == {api.label: each for api, each in KAFKA_RANGES.items() if api not in RANGES}
+    served = {*RANGES, *CONTROLLER_RANGES}
+    assert dict(named) == {api.label: each for api, each in KAFKA_RANGES.items() if api not in served}
 
 
 @pytest.mark.parametrize("setting", TOPIC_SETTINGS.values(), ids=lambda setting: setting.name)

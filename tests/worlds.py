@@ -38,8 +38,12 @@ class StillTimer:
 
 
 class StillWorld:
-    def __init__(self, seed: int = 0, *, start_ms: int = START_MS, beside_ms: float = 1) -> None:
+    def __init__(
+        self, seed: int = 0, *, start_ms: int = START_MS, beside_ms: float = 1, boot: str | None = None
+    ) -> None:
         self.rng = Random(seed)
+        self.boot = boot
+        """Which start of its machine this world lives in; None: nobody knows."""
         self.beside_ms = beside_ms
         self._now_ms: float = start_ms
         self._heap: list[StillTimer] = []
@@ -58,6 +62,9 @@ class StillWorld:
     def process(self) -> None:
         return None
 
+    def boot_id(self) -> str | None:
+        return self.boot
+
     def call_soon(self, call: Callable[[], None]) -> None:
         self._put(0, call)
 
@@ -74,6 +81,10 @@ class StillWorld:
 
     def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
+
+    def dial(self, host: str, port: int, protocol: object, failed: Callable[[bool], None]) -> None:
+        """Nobody else is there: every port refuses."""
+        self._put(0, lambda: failed(True))
 
     # What a test says.
 

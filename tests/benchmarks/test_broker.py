@@ -209,7 +209,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("rows", QUICK_ROWS, ids=["records", "groups"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(QUICK_ROWS[0], id="records"),
+        pytest.param(QUICK_ROWS[1], id="groups", marks=pytest.mark.long),
+    ],
+)
 def test_a_quick_run_measures_every_figure_of_its_rows(rows: tuple[str, ...]) -> None:
     done = run("--quick", "--no-goals", "--json", "--rows", ",".join(rows))
 

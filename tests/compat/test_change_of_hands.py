@@ -202,6 +202,7 @@ def test_topics_settings_records_and_groups_go_over_and_come_back(hands: Hands, 
     assert not hands.now.running.complaints()
 
 
+@pytest.mark.long
 def test_open_transactions_go_over_and_are_ended_there_and_come_back(hands: Hands) -> None:
     """By the producers that began them, which hear only that the connection broke."""
     admin(hands).create_topic("payments")

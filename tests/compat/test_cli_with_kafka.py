@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli import group_tour, wire_tour
+from tests.cli import group_tour, reassign_tour, wire_tour
 from tests.cli.conftest import Command, penstock
 from tests.cli.wire_tour import Shell
 from tests.compat.kafka.peer import KafkaPeer
 
 __all__ = ["penstock"]
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,12 @@ def server(kafka: KafkaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 )
 def test_the_tour(tour, penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     tour(Shell(penstock, server, monkeypatch))
+
+
+def test_partitions_are_reassigned(
+    penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reassign_tour.alone(Shell(penstock, server, monkeypatch), tmp_path)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -20,6 +20,7 @@ def table(expected: Expected, topic: str, partition: int) -> dict[bytes | None, 
     return {key: value for key, value in latest.items() if key is not None and value is not None}
 
 
+@pytest.mark.long
 def test_kafka_reads_the_same_tables_after_penstock_compacted_its_logs(
     kafka: KafkaPeer, kafka_directory_copy: tuple[Path, Expected]
 ) -> None:

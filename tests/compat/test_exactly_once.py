@@ -73,14 +73,8 @@ class Mill:
 
     def begin(self) -> None:
         """Two workers, and a group that stands at the beginning of everything: who starts there again was misled."""
-        starts = [TopicPartition(SOURCE, number, 0) for number in range(PARTITIONS)]
         wait_until(lambda: {SOURCE, TARGET} <= self.driver.topics())
-        consumer = self.driver.consumer(group_id=GROUP)
-        try:
-            for place in consumer.commit(offsets=starts, asynchronous=False):
-                assert place.error is None, place.error
-        finally:
-            consumer.close()
+        stand_at_the_beginning(self.driver)
         for name in ("one", "two"):
             self.fleet.start(name)
 
@@ -251,6 +245,17 @@ class Mill:
         wait_until(lambda: len(set(self.output())) >= self.numbers)
         self.fleet.end()
         return self.output()
+
+
+def stand_at_the_beginning(driver: ConfluentDriver) -> None:
+    """Have the group begin with the first number of each partition."""
+    starts = [TopicPartition(SOURCE, number, 0) for number in range(PARTITIONS)]
+    consumer = driver.consumer(group_id=GROUP)
+    try:
+        for place in consumer.commit(offsets=starts, asynchronous=False):
+            assert place.error is None, place.error
+    finally:
+        consumer.close()
 
 
 def check(numbers: int, output: list[int]) -> None:

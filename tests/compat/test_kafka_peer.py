@@ -83,6 +83,7 @@ def test_a_tool_that_fails_says_so(kafka: KafkaPeer, tmp_path: Path) -> None:
         kafka.dump_log([tmp_path / "00000000000000000000.log"])
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_kafka_reads_the_same_from_its_directory_after_a_kill(
     kafka: KafkaPeer, kafka_directory_copy: tuple[Path, Expected]

@@ -10,6 +10,7 @@ from tests.spark.scanning.test_scan import expected_rows, of_users, scan, seen_r
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 def test_a_scan_of_a_kafka_at_work_has_what_its_consumers_read(kafka: KafkaPeer, tmp_path: Path) -> None:
     log_dir = tmp_path / "kafka-logs"
     kafka.format_storage(log_dir)

@@ -3,6 +3,7 @@
 Where a setting has its test elsewhere, it is named here:
     flush.messages, flush.ms, durability.fsync    tests/replica (what is synced before an acknowledgement)
     max.message.bytes, message.timestamp.type     tests/compat/clients/test_records.py, with every client
+    min.insync.replicas                           tests/cluster/test_in_sync.py, where there is more than one
     socket.request.max.bytes                      tests/server/test_fuzz.py
     num.partitions, auto.create.topics.enable     tests/compat/clients/test_topics.py, and below when off
 
@@ -32,7 +33,6 @@ from penstock.records import HEADER_BYTES, Codec, RecordBatch, iter_batches
 from penstock.testing import Broker
 from penstock.wire import Api, request_module
 
-NOT_ENOUGH_REPLICAS = 19
 INVALID_TIMESTAMP = 32
 INVALID_REPLICATION_FACTOR = 38
 TOPIC_DELETION_DISABLED = 73
@@ -319,14 +319,6 @@ def test_timestamp_bounds_refuse_records_outside_them(place: Place, setting: str
         place.driver.produce(topic, [Record(b"v", timestamp_ms=now_ms + off_ms)])
     assert refused.value.code == INVALID_TIMESTAMP
     assert place.driver.produce(topic, [Record(b"v", timestamp_ms=now_ms)]) == [0]
-
-
-def test_min_insync_replicas_holds_back_acks_all_only(place: Place) -> None:
-    place.create("isr", min_insync_replicas=2, retention_ms=-1)
-    with RawClient(place.broker.port) as client:
-        assert produced(client, "isr", batch(b"v"), acks=-1) == NOT_ENOUGH_REPLICAS
-        assert produced(client, "isr", batch(b"v"), acks=1) == 0
-    assert place.driver.watermarks("isr", 0) == (0, 1)
 
 
 def test_record_validation_full_looks_at_every_record(place: Place) -> None:

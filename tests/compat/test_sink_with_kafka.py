@@ -17,7 +17,7 @@ from penstock.records import Codec
 from penstock.spark.errors import WriteFailed
 from penstock.wire import Api
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @dataclass

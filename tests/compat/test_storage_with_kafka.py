@@ -624,6 +624,7 @@ def test_kafka_recovers_what_a_killed_penstock_wrote(
         assert directory.reports == {}
 
 
+@pytest.mark.long
 def test_penstock_recovers_what_a_killed_kafka_wrote_and_kafka_goes_on(
     kafka: KafkaPeer, tmp_path: Path
 ) -> None:

@@ -39,7 +39,9 @@ from penstock.metadata import schema as s
 from penstock.metadata.controller import requests as r
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
-from penstock.raft.voters import Endpoint, ReplicaKey
+from penstock.raft.messages import Reply, Request
+from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from penstock.replica.neighbours import Neighbours
 from penstock.wire import (
     Api,
     read_request,
@@ -48,6 +50,7 @@ from penstock.wire import (
     write_request,
     write_response,
 )
+from penstock.wire.peers import Address
 
 CLUSTER_ID = "a-cluster-of-brokers00"
 
@@ -99,9 +102,41 @@ class Quorum:
         self._image = image
         self.description: QuorumDescription | None = None
 
+        self.leader_address: Address | None = None
+        self.epoch = 1
+        self.elections = 1
+        self.request_timeout_ms = 2000
+        self.received: list[Request] = []
+        self.answer = Later[Reply]()
+        """What the next request is answered with."""
+
     @property
     def leader_id(self) -> int:
         return self.describe().leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == 1
+
+    @property
+    def role(self) -> str:
+        return "leader" if self.is_leader else "follower"
+
+    @property
+    def high_watermark(self) -> int:
+        return self.describe().high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        return self._image().offset + 1
+
+    @property
+    def voters(self) -> VoterSet:
+        return VoterSet.of(Voter(each.key, each.endpoints) for each in self.describe().voters)
+
+    def receive(self, request: Request) -> Later[Reply]:
+        self.received.append(request)
+        return self.answer
 
     def describe(self) -> QuorumDescription:
         if self.description is not None:
@@ -141,6 +176,8 @@ class Cluster:
             session_timeout_ms=9000,
         )
         self._offset = -1
+        self.served = SERVED
+        """What the listener that is asked serves: a broker's, unless a test says otherwise."""
         self.port = Port(self)
         self.quorum = Quorum(lambda: self.controller.image)
         self.producer_ids = ProducerIds(self.port, 1, lambda: self.context.image.brokers[1].epoch)
@@ -157,6 +194,7 @@ class Cluster:
             groups=cast("Any", None),
             transactions=cast("Any", None),
             markers=cast("Any", None),
+            neighbours=Neighbours(self.world, cast("Any", None), lambda: self.context.image, "PLAINTEXT"),
             image=EMPTY,
         )
         self.context.denied = set()
@@ -232,7 +270,7 @@ class Cluster:
         """The answer as a client reads it, when it is there. Fields that are not named have their defaults."""
         request = make_request(api, version, **values)
         message = read_request(api, version, memoryview(write_request(api, version, request)))
-        versions, handler = SERVED[api]
+        versions, handler = self.served[api]
         assert version in versions
         answer = handler(self.context, Call(self.session, version, message, shapes(api, version), "tests"))
         read: Later[Any] = Later()

@@ -5,6 +5,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+from tests.placing import placed
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -54,13 +55,16 @@ class Logs:
             raise KafkaError(f"there is no partition {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.partitions[name]
 
+    def held(self, topic: str | bytes, number: int) -> Partition | None:
+        return self.partitions.get(TopicPartition(str(topic), number))
+
     def make(self, topic: str, number: int = 0, *, epoch: int = 0) -> Partition:
         name = TopicPartition(topic, number)
         log = self.directory.create(name, now_ms=START_MS)
         partition = Partition(
             log, bytes(16), self.world, SyncLane(self.world), Durability.NEVER, self.world.call_soon
         )
-        partition.lead(epoch, 1, 1)
+        partition.lead(placed(epoch), 1)
         self.partitions[name] = partition
         return partition
 
@@ -79,6 +83,7 @@ class Logs:
             groups=nothing,
             transactions=nothing,
             markers=nothing,
+            neighbours=nothing,
             image=nothing,
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.nodes import StillClient, StillNode
+from tests.placing import placed
 from tests.wire_requests import fetch_body, produce_body, values_in
 from tests.worlds import START_MS
 
@@ -109,7 +110,7 @@ def test_a_reader_is_told_where_its_log_and_this_one_part(node: StillNode) -> No
     """KIP-595: at once, without records, and before its offset is looked at."""
     produce(node, 0, b"a", b"b")
     partition = node.node.context.replicas.find("orders", 0)
-    partition.lead(4, in_sync=1, min_in_sync=1)
+    partition.lead(placed(4), min_in_sync=1)
     produce(node, 0, b"c")
     client = node.client()
 

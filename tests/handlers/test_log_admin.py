@@ -1,17 +1,23 @@
 """DeleteRecords, DescribeLogDirs and DescribeProducers."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.handlers.logs import Denying, Logs, append, end_transaction, entity
+from tests.placing import placed
 from tests.worlds import START_MS
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.handlers import log_admin
 from penstock.handlers.context import Context
+from penstock.metadata import ClusterImage
+from penstock.metadata.image import Broker
+from penstock.metadata.maps import FrozenMap
+from penstock.replica.isr_changes import IsrChanges
+from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.wire import KAFKA_RANGES, Api
 
 T = START_MS
@@ -266,3 +272,55 @@ def test_producers_of_partitions_that_are_not_led_here_are_not_told(logs: Logs) 
     (found,) = producers(logs, ("orders", 0), kind=Denying)
     assert found.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert found.active_producers == ()
+
+
+class TestReplicatedPartitions:
+    """Records are deleted when every replica that is alive begins behind them."""
+
+    def replicated(self) -> tuple[Logs, Partition]:
+        logs = Logs()
+        name = TopicPartition("orders", 0)
+        image = ClusterImage(
+            brokers=FrozenMap({each: Broker(each, each, bytes(16), fenced=False) for each in (1, 2)})
+        )
+        changes = IsrChanges(logs.world, cast(Any, None), 1, lambda: 1, lambda: image, 30_000)
+        partition = Partition(
+            logs.directory.create(name, now_ms=T),
+            bytes(16),
+            logs.world,
+            SyncLane(logs.world),
+            Durability.NEVER,
+            logs.world.call_soon,
+            changes,
+        )
+        partition.lead(placed(replicas=(1, 2)), 1)
+        logs.partitions[name] = partition
+        append(partition, T, T, T, T, T)
+        partition.fetched_by(2, 2, 5, 0, 0)
+        return logs, partition
+
+    def test_a_follower_that_has_not_deleted_them_is_waited_for(self) -> None:
+        logs, partition = self.replicated()
+        logs.world.call_later(300, lambda: partition.fetched_by(2, 2, 5, 3, 0))
+        began_ms = logs.world.now_ms()
+        assert delete(logs, ("orders", 0, 3)) == [(ErrorCode.NONE, 3)]
+        assert logs.world.now_ms() - began_ms == 300
+
+    def test_a_follower_that_takes_too_long_is_not(self) -> None:
+        logs, partition = self.replicated()
+        assert delete(logs, ("orders", 0, 3)) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+        assert partition.log.log_start == 3, "here they are gone"
+
+    def test_who_leads_no_more_says_so(self) -> None:
+        logs, partition = self.replicated()
+        gone = KafkaError("led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        logs.world.call_later(100, lambda: partition.follow(2, 1, gone))
+        assert delete(logs, ("orders", 0, 3)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+def test_a_follower_is_as_far_behind_as_its_leader_said(logs: Logs) -> None:
+    partition = logs.find("orders", 0)
+    gone = KafkaError("led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    partition.follow(2, 5, gone)
+    partition.follow_high_watermark(partition.log.log_end + 40, 0)
+    assert sizes(describe_dirs(logs, None))["orders", 0][1] == 40

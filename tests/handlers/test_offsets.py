@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.handlers.logs import Denying, Logs, append, end_transaction, entity
+from tests.placing import placed
 from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode
@@ -86,7 +87,7 @@ def logs() -> Logs:
     logs = Logs()
     partition = logs.make("orders")
     append(partition, T + 10, T + 30, T + 20)
-    partition.lead(2, 1, 1)
+    partition.lead(placed(2), 1)
     append(partition, T + 40, T + 90, T + 50, codec=Codec.GZIP)
     append(partition, T + 60)
     return logs
@@ -200,8 +201,7 @@ def test_deleted_records_are_not_found(logs: Logs) -> None:
 def test_a_leader_that_does_not_know_its_end_yet_says_so(logs: Logs, version: int, code: ErrorCode) -> None:
     """KIP-207: the high watermark is below the start of the leader's epoch."""
     partition = logs.find("orders", 0)
-    partition.log.begin_epoch(3)
-    partition.leader_epoch = 3
+    partition.lead(placed(3, replicas=(1, 2)), 1)
     partition.high_watermark = 5
     assert refusal(logs, LATEST, version=version) == code
     assert refusal(logs, T + 91, version=version) == code

@@ -47,7 +47,7 @@ def image_with(*settings: tuple[Resource, str, str]) -> ClusterImage:
 
 
 def test_every_topic_setting_of_kafka_is_known() -> None:
-    assert set(TOPIC_SETTINGS) == set(KAFKA_4_3.split()) | {"record.validation"}
+    assert set(TOPIC_SETTINGS) == set(KAFKA_4_3.split()) | {"idempotency.keys", "record.validation"}
 
 
 def test_defaults_and_bounds_are_those_that_logs_obey() -> None:

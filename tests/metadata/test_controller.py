@@ -165,6 +165,7 @@ REFUSALS: list[tuple[Any, ErrorCode]] = [
     (isr(2), E.INVALID_REQUEST),
     (isr(), E.INVALID_REQUEST),
     (isr(1, recovery=s.RECOVERING), E.INVALID_REQUEST),
+    (isr(1, recovery=7), E.INVALID_REQUEST),
     (isr(1, broker_epoch=999), E.INELIGIBLE_REPLICA),
     (r.ElectLeaders(5, (("t", 0),)), E.INVALID_REQUEST),
     (r.ElectLeaders(0, (("t", 0),)), E.ELECTION_NOT_NEEDED),
@@ -222,6 +223,7 @@ REGISTRATIONS: list[tuple[dict[str, Any], ErrorCode]] = [
     ({"features": ()}, E.INVALID_REGISTRATION),
     ({"features": SUPPORTED[:1]}, E.UNSUPPORTED_VERSION),
     ({"broker_id": 2, "log_dirs": (uuid(2),)}, E.DUPLICATE_BROKER_REGISTRATION),
+    ({"broker_id": -1}, E.INVALID_REGISTRATION),
 ]
 
 
@@ -339,6 +341,19 @@ def usable(*brokers: int, racks: str = "", fenced: tuple[int, ...] = ()) -> list
 def test_three_partitions_of_three_replicas_over_three_brokers() -> None:
     """The worked example: 1,2,3 / 2,3,1 / 3,1,2."""
     assert place(usable(1, 2, 3), 3, 3, First()) == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clusters_first_topic_is_placed_from_the_first_broker_on(seed: int) -> None:
+    """The worked example, whatever chance has in store; the topics after it begin anywhere."""
+    world = World((1, 2, 3), seed=seed)
+    made = world.ask(
+        r.CreateTopics((r.NewTopic("a", 3, 3), *(r.NewTopic(f"t{each}", 1, 3) for each in range(20))))
+    )
+    assert all(each.result == r.OK for each in made)
+    placed = world.image.topics["a"].partitions
+    assert [placed[each].replicas for each in range(3)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
+    assert {world.partition(f"t{each}").leader for each in range(20)} == {1, 2, 3}
 
 
 def test_replicas_are_striped_over_racks() -> None:
@@ -497,6 +512,24 @@ def test_a_new_controller_gives_everyone_the_time_of_a_session(world: World) -> 
     assert world.broker(1).fenced
 
 
+def test_a_broker_that_was_cut_off_gives_way_to_one_at_its_own_address(world: World) -> None:
+    elsewhere = (s.Endpoint(name="PLAINTEXT", host="elsewhere", port=9092),)
+    epoch = world.broker(2).epoch
+    with pytest.raises(KafkaError, match="registered and alive"):
+        world.register(2)
+    world.controller.cut(2, epoch - 1)
+    with pytest.raises(KafkaError, match="registered and alive"):
+        world.register(2)
+    world.controller.cut(2, epoch)
+    with pytest.raises(KafkaError, match="registered and alive"):
+        world.register(2, endpoints=elsewhere)
+    world.beat(2)
+    with pytest.raises(KafkaError, match="registered and alive"):
+        world.register(2)
+    world.controller.cut(2, epoch)
+    assert world.register(2) > epoch
+
+
 def test_after_a_crash_of_all_a_broker_registers_without_waiting() -> None:
     """A single node that was killed is back at once: its controller has heard from nobody."""
     world = World((1,))
@@ -580,6 +613,57 @@ def test_a_replica_that_stopped_uncleanly_is_neither_in_sync_nor_eligible(world:
     assert world.partition("t").leader == -1
     world.beat(1)
     assert world.partition("t").leader == 1
+
+
+def test_a_broker_with_a_new_disk_has_nothing_and_may_lead_when_it_has_everything_again(world: World) -> None:
+    """Kafka has its brokers tell (AssignReplicasToDirs); of one that has a single directory nothing is left to say."""
+    new = uuid(777)
+    before = world.partition("t")
+    world.fence(1)
+    world.register(1, log_dirs=(new,))
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.elr) == (2, (2, 3), ())
+    assert held.directories == (new, *before.directories[1:])
+    world.beat(1)
+    assert world.shrink("t", 2, 3, 1).isr == (2, 3, 1)
+    world.fence(2)
+    world.fence(3)
+    assert world.partition("t").leader == 1
+
+
+def test_nobody_waits_for_a_last_leader_whose_disk_is_gone(world: World) -> None:
+    """It would lead with an empty log, and what others have of the partition would be cut away."""
+    world.ask(set_config(T, ("min.insync.replicas", 0, "2")))
+    for broker in (3, 2, 1):
+        world.fence(broker)
+    for broker in (2, 3):
+        world.register(broker, clean=False)
+    world.register(1, clean=False, log_dirs=(uuid(777),))
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (-1, (), (), ())
+    for broker in (1, 2, 3):
+        world.beat(broker)
+    assert world.partition("t").leader == -1
+    world.ask(set_config(T, ("unclean.leader.election.enable", 0, "true")))
+    world.tick()
+    assert world.partition("t").leader != -1
+
+
+def test_the_first_leader_that_was_lost_is_waited_for_whoever_leaves_after_it(world: World) -> None:
+    """Kafka's PartitionChangeBuilder: only when the partition first becomes leaderless is its leader noted."""
+    world.ask(set_config(T, ("min.insync.replicas", 0, "2")))
+    for broker in (3, 2, 1):
+        world.fence(broker)
+    for broker in (2, 1, 3):
+        world.register(broker, clean=False)
+        assert world.partition("t").last_known_elr == (1,)
+    assert world.partition("t").elr == ()
+    for broker in (2, 3):
+        world.beat(broker)
+        assert world.partition("t").leader == -1
+    world.beat(1)
+    held = world.partition("t")
+    assert (held.leader, held.last_known_elr, held.recovery_state) == (1, (), s.RECOVERING)
 
 
 @pytest.mark.parametrize("allowed", ["true", "false"])

@@ -29,7 +29,7 @@ class History:
 
     def step(self) -> None:
         rare = [self.create, self.delete, self.grow, self.settings, self.features, self.register, self.elect]
-        rare += [self.fence, self.silence, self.unregister, self.ids]
+        rare += [self.fence, self.silence, self.unregister, self.ids, self.move, self.move]
         step = self.rng.choice([*rare, *[self.beat] * 3, *[self.isr] * 3])
         with suppress(KafkaError):
             step()
@@ -103,6 +103,16 @@ class History:
 
     def elect(self) -> None:
         self.world.ask(r.ElectLeaders(self.rng.choice([0, 1])))
+
+    def move(self) -> None:
+        """Somewhere else, or, one time in four, back."""
+        targets = []
+        for topic, number, _ in list(self._partitions()):
+            replicas = tuple(self.rng.sample(BROKERS, self.rng.randint(1, 3)))
+            targets.append(
+                r.PartitionTarget(topic.name, number, None if self.rng.random() < 0.25 else replicas)
+            )
+        self.world.ask(r.AlterReassignments(tuple(targets), self.rng.random() < 0.8))
 
     def fence(self) -> None:
         self.world.fence(self.rng.choice(BROKERS))

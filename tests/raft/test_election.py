@@ -449,6 +449,21 @@ def test_a_node_without_voters_asks_its_bootstrap_servers() -> None:
     assert bench.sent_to(2, Fetch).epoch == 6
 
 
+def test_a_node_whose_voters_have_all_moved_finds_the_leader_through_its_bootstrap_servers() -> None:
+    """Kafka's `maybeSendFetchToAnyBootstrap`: what the log says of the voters may be old."""
+    bench = Bench(node_id=9, voters=voter_set(1, 2), bootstrap=voter(3).endpoints)
+    asked = set()
+    waiting = list(bench.ready.requests)
+    for _ in range(50):
+        while waiting:
+            peer, request = waiting.pop()
+            asked.add(peer.id)
+            waiting += bench.step(RequestFailed(request.request_id, refused=True)).requests
+        waiting += bench.later(100).requests
+    assert {1, 2} < asked
+    assert min(asked) < -1
+
+
 def test_a_leader_without_an_address_is_remembered_but_not_followed() -> None:
     """KIP-853: an epoch's leader is never forgotten, or its voters could elect another."""
     bench = Bench(node_id=9, voters=voter_set(), bootstrap=voter(2).endpoints)

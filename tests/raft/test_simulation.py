@@ -34,16 +34,16 @@ FRANTIC = Faults(
 )
 
 WORLDS = {
-    "three-voters": World(3, 0, ROUGH, 80),
-    "five-voters": World(5, 0, ROUGH, 30),
-    "frantic": World(3, 0, FRANTIC, 40),
-    "one-voter": World(1, 1, FRANTIC, 20),
-    "observers": World(3, 2, replace(ROUGH, snapshot_every_ms=80), 20),
-    "changing-voters": World(3, 2, CHANGING, 40),
+    "three-voters": World(3, 0, ROUGH, 40),
+    "five-voters": World(5, 0, ROUGH, 20),
+    "frantic": World(3, 0, FRANTIC, 20),
+    "one-voter": World(1, 1, FRANTIC, 10),
+    "observers": World(3, 2, replace(ROUGH, snapshot_every_ms=80), 10),
+    "changing-voters": World(3, 2, CHANGING, 20),
     "restless-voters": World(
-        4, 1, replace(FRANTIC, change_voters_every_ms=20, power_cut_every_ms=1500, crash_every_ms=300), 30
+        4, 1, replace(FRANTIC, change_voters_every_ms=20, power_cut_every_ms=1500, crash_every_ms=300), 20
     ),
-    "one-by-one": World(5, 0, replace(FRANTIC, fetch_records_max=1, power_cut_every_ms=0), 20),
+    "one-by-one": World(5, 0, replace(FRANTIC, fetch_records_max=1, power_cut_every_ms=0), 10),
 }
 
 SEEDS_FILE = Path(__file__).with_name("seeds.txt")

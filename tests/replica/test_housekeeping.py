@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.placing import placed
 from tests.storage.world import files_of
 from tests.worlds import START_MS, StillWorld
 
@@ -56,7 +57,7 @@ class House:
     def lead(self, name: TopicPartition) -> Log:
         log = self.directory.logs[name]
         partition = Partition(log, bytes(16), self.world, self.lane, Durability.NEVER, self.world.call_soon)
-        partition.lead(0, 1, 1)
+        partition.lead(placed(), 1)
         self.partitions[name] = partition
         return log
 

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from tests.placing import placed
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -65,7 +66,13 @@ class Stage:
         log = directory.create(TopicPartition("orders", 0), now_ms=START_MS, topic_id=TOPIC_ID)
         self.lane = SyncLane(self.world)
         self.partition = Partition(log, TOPIC_ID, self.world, self.lane, durability, self.world.call_soon)
-        self.partition.lead(3, in_sync, min_in_sync)
+        self.partition.lead(placed(3, replicas=range(1, in_sync + 1)), min_in_sync)
+        self.others = range(2, in_sync + 1)
+
+    def replicate(self) -> None:
+        """Let the other replicas have what is written."""
+        for each in self.others:
+            self.partition.fetched_by(each, -1, self.partition.log.log_end, 0, 0)
 
     def produce(self, acks: int, *, count: int = 1, producer: int = -1, timeout_ms: int = 1000) -> Waiting:
         records = [(b"k", b"v%d" % n, START_MS) for n in range(count)]
@@ -106,6 +113,7 @@ def test_acks_all_waits_for_the_disk_as_durability_says(
     stage = Stage(durability=durability, in_sync=in_sync)
     waiting = stage.produce(ALL_IN_SYNC)
     stage.world.advance(0)
+    stage.replicate()
     assert waiting.answers == ([] if synced else [None])
     assert stage.partition.high_watermark == 1, "readers do not wait for the disk"
 
@@ -216,11 +224,20 @@ def test_a_retry_is_settled_with_its_first_copy() -> None:
 
 
 def test_too_few_replicas_in_sync_refuse_acks_all_alone() -> None:
-    stage = Stage(in_sync=1, min_in_sync=2)
+    stage = Stage()
+    stage.partition.lead(placed(4, replicas=(1, 2), isr=(1,)), 2)
     with pytest.raises(KafkaError, match="has 1 replicas in sync, 2 are needed") as caught:
         stage.produce(ALL_IN_SYNC)
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert stage.produce(1).appended.base_offset == 0
+
+
+def test_a_partition_with_fewer_replicas_than_must_be_in_sync_needs_all_of_them() -> None:
+    """Kafka's `Partition.effectiveMinIsr`."""
+    stage = Stage(in_sync=1, min_in_sync=2)
+    waiting = stage.produce(ALL_IN_SYNC)
+    stage.world.advance(10)
+    assert waiting.answers == [None]
 
 
 def test_who_cannot_wait_for_a_slow_disk_is_told_so() -> None:
@@ -276,7 +293,7 @@ def test_what_was_not_written_before_stepping_down_never_is() -> None:
     log.checkpoint(is_last=True)
     assert [each.base_offset for each in log.batches()] == [0]
     assert not log.producers.by_id
-    stage.partition.lead(4, 1, 1)
+    stage.partition.lead(placed(4), 1)
     again = stage.produce(1)
     stage.world.advance(0)
     assert again.appended.base_offset == 1

@@ -10,6 +10,7 @@ from tests.handlers.cluster import Cluster
 from tests.nodes import StillNode
 from tests.server.settings_scenes import TOPIC, Scene, fill_with_one_key
 from tests.server.test_group_settings import SHOWN as GROUPS
+from tests.server.test_quorum_settings import SHOWN as QUORUM
 from tests.wire_requests import fetch_body
 
 from penstock.base.settings import BadSetting
@@ -19,6 +20,7 @@ from penstock.records import build_batch
 from penstock.server import host
 from penstock.server.config import config_from, load
 from penstock.server.listeners import Listening, listen
+from penstock.storage import DirectoryRefused
 from penstock.wire import Api, request_module
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -27,6 +29,14 @@ SHOWN: set[str] = set()
 """The settings that a test here shows."""
 
 ELSEWHERE = {
+    "auto.leader.rebalance.enable": "tests/metadata/test_balancing.py::"
+    "test_an_operator_may_want_leaders_to_stay_where_they_are",
+    "follower.replication.throttled.rate": "tests/replica/test_fetchers.py::"
+    "test_a_throttled_replica_is_copied_at_its_rate_and_others_at_theirs",
+    "initial.broker.registration.timeout.ms": "tests/server/test_lifecycle.py::"
+    "test_a_broker_that_no_controller_takes_gives_up_after_its_time",
+    "leader.imbalance.check.interval.seconds": "tests/metadata/test_balancing.py::"
+    "test_preferred_leaders_return_when_the_interval_is_over",
     "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
@@ -34,6 +44,22 @@ ELSEWHERE = {
     "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
     "max.request.partition.size.limit": "tests/handlers/test_metadata.py::"
     "test_a_page_has_no_more_partitions_than_the_broker_allows",
+    "replica.lag.time.max.ms": "tests/replica/test_in_sync.py::"
+    "test_a_setting_says_how_long_a_follower_may_be_behind",
+    "replica.selector.class": "tests/handlers/test_follower_fetch.py::"
+    "test_a_consumer_is_sent_to_the_replica_in_its_rack",
+    "replica.fetch.backoff.ms": "tests/replica/test_fetchers.py::"
+    "test_an_error_of_one_partition_costs_the_others_nothing",
+    "replica.fetch.max.bytes": "tests/replica/test_fetchers.py::"
+    "test_what_the_leader_knows_of_the_follower_is_in_each_fetch",
+    "replica.fetch.min.bytes": "tests/replica/test_fetchers.py::"
+    "test_what_the_leader_knows_of_the_follower_is_in_each_fetch",
+    "replica.fetch.response.max.bytes": "tests/replica/test_fetchers.py::"
+    "test_what_the_leader_knows_of_the_follower_is_in_each_fetch",
+    "replica.fetch.wait.max.ms": "tests/replica/test_fetchers.py::"
+    "test_what_the_leader_knows_of_the_follower_is_in_each_fetch",
+    "replica.socket.timeout.ms": "tests/replica/test_fetchers.py::"
+    "test_a_leader_that_is_silent_is_given_up_after_replica_socket_timeout_ms",
     "security.inter.broker.protocol": "tests/server/test_config.py::"
     "test_brokers_speak_plaintext_among_themselves",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
@@ -44,7 +70,13 @@ ELSEWHERE = {
     "test_partitions_are_not_verified_where_nobody_wants_it",
     "transactional.id.expiration.ms": "tests/handlers/test_transactions.py::"
     "test_an_id_that_nobody_uses_is_forgotten",
+    "controller.quorum.bootstrap.servers": "tests/server/test_control.py::"
+    "test_who_is_told_whom_to_ask_learns_the_quorum_from_there",
+    "controller.quorum.voters": "tests/server/test_control.py::"
+    "test_the_voters_that_are_named_elect_one_controller",
+    "process.roles": "tests/server/test_control.py::test_a_broker_alone_follows_and_has_no_vote",
     **GROUPS,
+    **QUORUM,
 }
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1000"}
@@ -81,10 +113,11 @@ def test_a_broker_has_its_directory(name: str) -> None:
 
 
 @shows("listeners", "controller.listener.names")
-def test_a_broker_listens_where_it_is_told_but_not_as_a_controller() -> None:
+def test_a_node_listens_where_it_is_told_for_brokers_and_for_controllers() -> None:
     listeners = "PLAINTEXT://:9092,CONTROLLER://:9093"
     config = config_from("/data", {"listeners": listeners, "controller.listener.names": "CONTROLLER"})
     assert dict(config.listeners) == {"PLAINTEXT": Endpoint("", 9092)}
+    assert dict(config.cluster.controllers) == {"CONTROLLER": Endpoint("", 9093)}
     both = {"listeners": "PLAINTEXT://:9092,SSL://:9093", "listener.security.protocol.map": ALL_PLAIN}
     assert set(config_from("/data", both).listeners) == {"PLAINTEXT", "SSL"}
 
@@ -112,18 +145,10 @@ def test_a_door_is_where_it_is_told_to_be(door: str, port: int) -> None:
     assert off.settings[setting] == "off"
 
 
-@shows(
-    "controller.quorum.bootstrap.servers",
-    "controller.quorum.voters",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "metadata.log.dir",
-    "process.roles",
-)
+@shows("inter.broker.listener.name", "listener.security.protocol.map", "metadata.log.dir")
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("controller.quorum.bootstrap.servers", "one:9093", "one:9093,two:9093"),
         ("controller.quorum.voters", "1@localhost:9093", "1@localhost:9093,2@elsewhere:9093"),
         ("inter.broker.listener.name", "PLAINTEXT", "INTERNAL"),
         ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", "PLAINTEXT:SASL_SSL"),
@@ -131,11 +156,28 @@ def test_a_door_is_where_it_is_told_to_be(door: str, port: int) -> None:
         ("process.roles", "broker,controller", "broker"),
     ],
 )
-def test_what_a_node_alone_cannot_be_stops_the_start(name: str, good: str, bad: str) -> None:
+def test_what_a_node_cannot_be_stops_the_start(name: str, good: str, bad: str) -> None:
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:9092"}
     assert config_from("/data", {**listeners, name: good}).settings[name] == good
-    with pytest.raises(BadSetting, match=name.replace(".", r"\.") if "map" not in name else "SASL_SSL"):
+    about = {
+        "controller.quorum.voters": "expected --controller HOST:PORT",
+        "listener.security.protocol.map": "SASL_SSL",
+    }
+    with pytest.raises(BadSetting, match=about.get(name, name.replace(".", r"\."))):
         config_from("/data", {**listeners, name: bad})
+
+
+@shows("cluster.id")
+def test_a_new_directory_is_of_the_cluster_that_it_is_told_and_an_old_one_of_no_other() -> None:
+    first, second = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+    made = StillNode(settings={"cluster.id": first})
+    assert made.node.context.cluster_id == first
+    made.stop()
+    again = StillNode(made.disk)
+    assert again.node.context.cluster_id == first
+    again.stop()
+    with pytest.raises(DirectoryRefused, match=f"belongs to cluster {first}, but cluster.id is {second}"):
+        StillNode(again.disk, settings={"cluster.id": second})
 
 
 @shows("socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes")
@@ -153,12 +195,14 @@ def test_sockets_are_made_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> 
         "socket.receive.buffer.bytes": "32768",
     }
     for settings in ({}, told):
-        config = config_from("/data", settings, kafka="127.0.0.1:0", http="127.0.0.1:0")
-        kafka, doors = host._listen_all(config)
-        for listening in (*kafka.values(), *doors.values()):
+        config = config_from(
+            "/data", settings, kafka="127.0.0.1:0", http="127.0.0.1:0", controller="127.0.0.1:0"
+        )
+        kafka, doors, controllers = host._listen_all(config)
+        for listening in (*kafka.values(), *doors.values(), *controllers.values()):
             with closing(listening):
                 assert listening.endpoint.port
-    assert asked == [(1024, -1, -1)] * 2 + [(7, 65536, 32768)] * 2
+    assert asked == [(1024, -1, -1)] * 3 + [(7, 65536, 32768)] * 3
 
 
 # -- connections and requests --------------------------------------------------------------------------

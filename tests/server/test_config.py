@@ -179,9 +179,53 @@ def test_the_settings_that_apache_kafka_ships_are_taken(tmp_path: Path) -> None:
     assert [each.partition(" ")[0] for each in config.warnings] == [
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
-        "the",
     ]
-    assert "CONTROLLER://:9093 is not opened" in config.warnings[-1]
+    assert config.cluster.controllers == {"CONTROLLER": Endpoint("", 9093)}
+    assert config.cluster.advertised == {"CONTROLLER": Endpoint("localhost", 9093)}
+    assert config.cluster.is_standalone  # its one bootstrap server is itself
+
+
+def test_nodes_with_the_same_voters_are_of_one_cluster(tmp_path: Path) -> None:
+    voters = ("controller.quorum.voters=2@b:2,1@a:1",)
+    one = told(tmp_path, *voters, controller="127.0.0.1:1").cluster
+    other = told(tmp_path, "node.id=2", "controller.quorum.voters=1@a:1,2@b:2", controller=":2").cluster
+    broker = told(tmp_path, "node.id=3", "process.roles=broker", *voters).cluster
+    assert one.voters == ((1, Endpoint("a", 1)), (2, Endpoint("b", 2)))
+    assert one.cluster_id == other.cluster_id == broker.cluster_id is not None
+    assert (one.is_standalone, broker.is_controller, broker.controllers) == (False, False, {})
+    assert told(tmp_path).cluster.is_standalone
+
+
+def test_a_node_of_a_cluster_says_where_other_machines_find_it(tmp_path: Path) -> None:
+    """Its brokers' listener by advertised.listeners, its controllers' by that or by the list of voters."""
+    everywhere = "listeners=PLAINTEXT://:9092,CONTROLLER://:9093"
+    names = (everywhere, "controller.listener.names=CONTROLLER")
+    found = "advertised.listeners=PLAINTEXT://a:9092"
+    voters = "controller.quorum.voters=1@a:9093,2@b:9093"
+    with pytest.raises(BadSetting, match="PLAINTEXT is at :9092, all interfaces, expected advertised"):
+        told(tmp_path, *names, voters)
+    assert not told(tmp_path, *names, voters, found).warnings
+    bootstrap = "controller.quorum.bootstrap.servers=b:9093"
+    with pytest.raises(BadSetting, match="CONTROLLER is at :9093, all interfaces, expected advertised"):
+        told(tmp_path, *names, bootstrap, found)
+    assert not told(tmp_path, *names, bootstrap, found + ",CONTROLLER://a:9093").warnings
+    [warning] = told(tmp_path, "controller.quorum.voters=1@a:9093,2@b:9093", controller=":9093").warnings
+    assert (
+        warning == "listener PLAINTEXT is told to other nodes as 127.0.0.1:9092, which is this machine alone"
+    )
+    here = "controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094"
+    assert not told(tmp_path, *names, here).warnings, "the others are here as well"
+
+
+def test_a_controller_alone_serves_no_clients(tmp_path: Path) -> None:
+    config = told(
+        tmp_path,
+        "process.roles=controller",
+        "listeners=CONTROLLER://127.0.0.1:9093",
+        "controller.listener.names=CONTROLLER",
+    )
+    assert config.listeners == config.doors == {}
+    assert config.cluster.controllers == {"CONTROLLER": Endpoint("127.0.0.1", 9093)}
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
@@ -327,17 +371,44 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"flags": ["broker.id=-2"]}, "broker.id is -2 (--set), expected 0 or more"),
     (
         {"flags": ["process.roles=broker"]},
-        "process.roles is 'broker' (--set), expected broker,controller: a node with one role alone is not there yet",
+        "process.roles is broker (--set), expected controller.quorum.voters or controller.quorum.bootstrap.servers "
+        "beside it: a broker alone has no controller",
+    ),
+    (
+        {"flags": ["process.roles=broker", "controller.quorum.voters=1@a:1"]},
+        "expected only controllers in it",
+    ),
+    (
+        {"flags": ["process.roles=broker", "controller.quorum.voters=2@a:1"], "controller": ":9"},
+        "process.roles is 'broker' (--set), expected no listener of the controllers' (CONTROLLER)",
     ),
     (
         {"flags": ["controller.quorum.voters=1@a:1,2@b:1"]},
-        "controller.quorum.voters names 2 voters (--set): a quorum of several is not there yet",
+        "the quorum has other nodes, expected --controller HOST:PORT, or a listener that controller.listener.names",
+    ),
+    (
+        {"flags": ["controller.quorum.bootstrap.servers=a:9093"]},
+        "the quorum has other nodes, expected --controller HOST:PORT, or a listener that controller.listener.names",
     ),
     (
         {"flags": ["controller.quorum.voters=2@a:1"]},
-        "controller.quorum.voters is '2@a:1' (--set), expected the node itself, 1@HOST:PORT",
+        "controller.quorum.voters is '2@a:1' (--set), expected node 1 to be in it, since it is a controller",
     ),
-    ({"flags": ["controller.quorum.bootstrap.servers=a:1,b:1"]}, "a quorum of several is not there yet"),
+    ({"flags": ["controller.quorum.voters=1@a:1,1@b:1"]}, "has voter 1 twice"),
+    ({"flags": ["controller.quorum.voters=one@a:1"]}, "has 'one@a:1', expected ID@HOST:PORT"),
+    (
+        {"flags": ["controller.quorum.voters=1@:1"]},
+        "has '1@:1', expected a host and a port that others can reach",
+    ),
+    ({"flags": ["controller.quorum.bootstrap.servers=a:1,b:1"]}, "they must reach this one"),
+    (
+        {"flags": ["cluster.id=nonsense"]},
+        "cluster.id is 'nonsense' (--set), expected 22 characters of URL-safe base64",
+    ),
+    (
+        {"flags": ["process.roles=controller"], "controller": ":9", "http": ":1"},
+        "http.listener is ':1', expected off: a controller alone serves no clients",
+    ),
     (
         {"data": "a", "flags": ["metadata.log.dir=b"]},
         "metadata.log.dir is 'b' (--set), expected 'a': a directory",

@@ -229,7 +229,9 @@ def test_partitions_outnumber_the_files_that_may_be_open(
                 assert process.stop() == 0
             if life < 3:
                 process.start()
-        assert "ERROR" not in process.stderr
+        assert "ERROR" not in process.stderr, [
+            each for each in process.stderr.splitlines() if "ERROR" in each
+        ]
         assert "penstock.storage" not in process.stderr, "nothing was torn or damaged"
     data = tmp_path / "data"
     findings = check_directory(RealDisk(), str(data / "logs"), str(data / "meta"))

@@ -16,7 +16,7 @@ from penstock.metadata import EMPTY, bootstrap_records
 from penstock.raft import quorum_state
 from penstock.raft.errors import NotLeader
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
-from penstock.server.quorum import BATCH_BYTES_MAX
+from penstock.server.quorum_records import BATCH_BYTES_MAX
 from penstock.storage.errors import StorageError
 from penstock.vfs import FaultyDisk, MemoryDisk, read_file
 

@@ -41,9 +41,6 @@ class Cluster:
         self.disks = {each: MemoryDisk() for each in ids}
         self.benches: dict[int, Bench] = {}
         self.cut: set[int] = set()
-        self.asked: dict[int, Callable[[Reply], None]] = {}
-        """Who waits for the answer to a request, by the id that the receiver knows it by."""
-        self.next_id = 0
         for each in ids:
             self.start(each)
 
@@ -61,37 +58,27 @@ class Cluster:
     def kill(self, node_id: int) -> None:
         self.benches.pop(node_id).quorum.abandon()
 
-    def send(self, sender: int, message: Outbound | Reply) -> None:
-        if not isinstance(message, Outbound):
-            answer = self.asked.pop(message.request_id)
-            self.world.call_later(HOP_MS, partial(answer, message))
-            return
-        self.world.call_later(HOP_MS, partial(self.deliver, sender, self.benches[sender], message))
+    def send(self, sender: int, message: Outbound, tell: Callable[[Message], None]) -> None:
+        self.world.call_later(HOP_MS, partial(self.deliver, sender, message, tell))
 
-    def deliver(self, sender: int, asking: Bench, message: Outbound) -> None:
+    def deliver(self, sender: int, message: Outbound, tell: Callable[[Message], None]) -> None:
         request_id = message.request.request_id
         host = message.to.endpoints[0].host
         target = next((each for each in self.benches if host == f"n{each}"), None)
         if target is None or {sender, target} & self.cut:
-            self.tell(asking, sender, RequestFailed(request_id, refused=target is None))
+            tell(RequestFailed(request_id, refused=target is None))
             return
 
         def answer(reply: Reply) -> None:
             if {sender, target} & self.cut:
-                self.tell(asking, sender, RequestFailed(request_id))
+                tell(RequestFailed(request_id))
             else:
-                self.tell(asking, sender, reply._replace(request_id=request_id))
+                tell(reply._replace(request_id=request_id))
 
-        self.ask(target, message.request, answer)
+        self.ask(target, message.request, lambda reply: self.world.call_later(HOP_MS, partial(answer, reply)))
 
-    def ask(self, target: int, request: Request, answer: Callable[[Reply], None]) -> None:
-        self.next_id += 1
-        self.asked[self.next_id] = answer
-        self.benches[target].quorum.step(request._replace(request_id=self.next_id))
-
-    def tell(self, asking: Bench, sender: int, message: Message) -> None:
-        if self.benches.get(sender) is asking:
-            asking.quorum.step(message)
+    def ask(self, target: int, request: Request, answer: Callable[[Reply], object]) -> None:
+        self.benches[target].quorum.receive(request).then(answer)
 
     @property
     def leader(self) -> Bench | None:

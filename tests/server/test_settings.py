@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 from tests.nodes import StillNode
+from tests.placing import placed
 from tests.server.settings_scenes import TOPIC, Scene, fill_with_one_key
 from tests.server.test_broker_settings import ELSEWHERE as ELSEWHERE_BROKERS
 from tests.server.test_broker_settings import SHOWN
@@ -30,6 +31,10 @@ TEXT = b" ".join(b"%d" % Random(number).randrange(300) for number in range(6000)
 """Something that each level of compression makes a little smaller than the one before."""
 
 ELSEWHERE = {
+    "follower.replication.throttled.replicas": "tests/replica/test_replicas.py::"
+    "test_a_topics_list_says_which_of_its_followers_are_throttled",
+    "idempotency.keys": "tests/gateway/elsewhere/test_leaders_move.py::"
+    "test_a_key_is_known_to_the_next_leader_when_its_record_is_deleted",
     "unclean.leader.election.enable": "tests/metadata/test_controller.py::"
     "test_any_replica_leads_only_where_unclean_elections_are_allowed",
 }
@@ -165,6 +170,12 @@ def error_of_a_lie(scene: Scene) -> int:
     return scene.error_of(bytes(lying))
 
 
+def error_while_another_is_out_of_sync(scene: Scene) -> int:
+    partition = scene.partition()
+    partition.lead(placed(5, replicas=(1, 2), isr=(1,), partition_epoch=9), partition.min_in_sync)
+    return scene.error_of(build_batch([(b"k", b"v", 0)]))
+
+
 # -- the table -----------------------------------------------------------------------------------------
 
 CASES = [
@@ -204,7 +215,7 @@ CASES = [
         "min.cleanable.dirty.ratio", "0.01", lambda scene: dirty_records_left(scene, 20_000), 5, 3, COMPACTED
     ),
     Case("min.compaction.lag.ms", str(HOUR_MS), fill_with_one_key, 3, 8, COMPACTED),
-    Case("min.insync.replicas", "2", lambda scene: scene.error_of(build_batch([(b"k", b"v", 0)])), 0, 19),
+    Case("min.insync.replicas", "2", error_while_another_is_out_of_sync, 0, 19),
     Case("record.validation", "full", error_of_a_lie, 0, 87),
     Case("retention.bytes", "1000", log_start_after_two_hours, 0, 2, {"segment.bytes": "1000"}),
     Case("retention.ms", str(HOUR_MS), log_start_after_two_hours, 0, 6),

@@ -57,6 +57,17 @@ def test_time_is_the_wall_clocks(world: LoopWorld) -> None:
     assert world.now_ms() >= first
 
 
+def test_a_machine_that_was_not_restarted_has_the_same_boot_id(
+    world: LoopWorld, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "boot_id"
+    monkeypatch.setattr("penstock.server.world.BOOT_ID", file)
+    assert world.boot_id() is None, "no Linux"
+    for content, boot_id in ((b"d7b5e9e6-0f6e\n", "d7b5e9e6-0f6e"), (b"\n", None), (b"\xff", None)):
+        file.write_bytes(content)
+        assert world.boot_id() == LoopWorld(loop).boot_id() == boot_id
+
+
 def test_two_worlds_draw_different_numbers(loop: asyncio.AbstractEventLoop) -> None:
     assert LoopWorld(loop).rng.getrandbits(128) != LoopWorld(loop).rng.getrandbits(128)
 

@@ -1,5 +1,7 @@
 """The in-process broker with the node that ships."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -44,6 +46,34 @@ def test_topics_are_there_after_a_stop_and_after_a_crash(how: str) -> None:
         assert topics(broker) == {"orders": 1}
     left = [each.name for each in set(threading.enumerate()) - others]
     assert not [name for name in left if name.startswith("penstock-")]
+
+
+def test_nodes_of_one_process_load_what_they_speak_one_after_the_other() -> None:
+    """CPython sees a deadlock where two threads import a module and the package that imports it, as kio's do."""
+    program = (
+        "import sys, threading\n"
+        "import penstock.testing.broker\n"
+        "from penstock.wire import KAFKA_RANGES, request_module, response_module\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "failures = []\n"
+        "def load(module):\n"
+        "    for api in KAFKA_RANGES:\n"
+        "        gate.wait()\n"
+        "        try:\n"
+        "            module(api, KAFKA_RANGES[api].max)\n"
+        "        except Exception as error:\n"
+        "            failures.append(error)\n"
+        "gate = threading.Barrier(2)\n"
+        "sides = request_module, response_module\n"
+        "threads = [threading.Thread(target=load, args=(each,)) for each in sides]\n"
+        "[each.start() for each in threads]\n"
+        "[each.join() for each in threads]\n"
+        "print(failures)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_directory_is_one_brokers(tmp_path: Path) -> None:

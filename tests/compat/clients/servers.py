@@ -19,7 +19,7 @@ SETTINGS: Mapping[str, str] = {
 }
 
 beside_kafka = pytest.mark.parametrize(
-    "server", ["penstock", pytest.param("kafka", marks=pytest.mark.kafka)], indirect=True
+    "server", ["penstock", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.long])], indirect=True
 )
 """For a test that runs on Kafka in every run, not only in the long one."""
 

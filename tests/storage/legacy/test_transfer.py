@@ -458,6 +458,7 @@ def test_a_damaged_batch_stops_the_export_and_leaves_nothing() -> None:
 # -- size ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_does_not_grow_with_the_input(name: str, tmp_path: Path) -> None:
     """24 MB in and out, in no more than a few steps of a megabyte."""

@@ -1,0 +1,215 @@
+"""Nodes in network namespaces of their own, joined by a bridge, so that a cable can be cut for real.
+
+    node 1 --cable--+
+    node 2 --cable--+-- bridge, and clients beside it
+    node 3 --cable--+
+
+A cut cable loses what is sent through it and says nothing: connections stay open on both sides, and nobody answers.
+It needs root and `ip`; `Network.refusal` says why there is none.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from tests.processes import Process
+
+BRIDGE = "bridge"
+KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
+CLONE_NEWNET = 0x40000000
+
+
+class Network:
+    def __init__(self, count: int) -> None:
+        self._name = f"penstock-{os.getpid()}"
+        self._numbers = range(1, count + 1)
+        self._made: list[str] = []
+
+    @staticmethod
+    def refusal() -> str | None:
+        """Why there can be none here; None where there can."""
+        if shutil.which("ip") is None:
+            return "the command ip is not there"
+        name = f"penstock-try-{os.getpid()}"
+        tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+        if tried.returncode:
+            return f"network namespaces are not allowed: {tried.stderr.strip()}"
+        inside = ["ip", "-n", name, "link", "add", "name", "try", "type", "bridge"]
+        tried = subprocess.run(inside, capture_output=True, text=True, check=False)
+        subprocess.run(["ip", "netns", "del", name], check=True)
+        return f"bridges are not allowed: {tried.stderr.strip()}" if tried.returncode else None
+
+    def __enter__(self) -> "Network":
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make(self) -> None:
+        self._add(self.hub)
+        self._ip("link", "add", "name", BRIDGE, "type", "bridge", at=self.hub)
+        self._ip("address", "add", f"{self.address(100)}/24", "dev", BRIDGE, at=self.hub)
+        self._ip("link", "set", BRIDGE, "up", at=self.hub)
+        for number in self._numbers:
+            node = self.namespace(number)
+            self._add(node)
+            self._ip(
+                "link",
+                "add",
+                "name",
+                f"to-{number}",
+                "type",
+                "veth",
+                "peer",
+                "cable",
+                "netns",
+                node,
+                at=self.hub,
+            )
+            self._ip("address", "add", f"{self.address(number)}/24", "dev", "cable", at=node)
+            self._ip("link", "set", "cable", "up", at=node)
+            self._ip("link", "set", f"to-{number}", "up", at=self.hub)
+            self.heal(number)
+
+    def _add(self, namespace: str) -> None:
+        self._ip("netns", "add", namespace)
+        self._made.append(namespace)
+        self._ip("link", "set", "lo", "up", at=namespace)
+
+    def _ip(self, *words: str, at: str | None = None) -> None:
+        where = () if at is None else ("-n", at)
+        subprocess.run(["ip", *where, *words], check=True, capture_output=True, text=True)
+
+    def close(self) -> None:
+        for each in reversed(self._made):
+            with suppress(subprocess.CalledProcessError):
+                self._ip("netns", "del", each)
+        self._made.clear()
+
+    @property
+    def hub(self) -> str:
+        """Where clients see whoever has a cable."""
+        return f"{self._name}-hub"
+
+    def namespace(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    @staticmethod
+    def address(number: int) -> str:
+        return f"10.99.0.{number}"
+
+    def cut(self, number: int) -> None:
+        self._ip("link", "set", f"to-{number}", "nomaster", at=self.hub)
+
+    def heal(self, number: int) -> None:
+        self._ip("link", "set", f"to-{number}", "master", BRIDGE, at=self.hub)
+
+    @contextmanager
+    def inside(self, namespace: str) -> Iterator[None]:
+        """This thread, and the threads that it starts meanwhile, open their sockets in that namespace."""
+        with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{namespace}") as there:
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(home.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class WalledNode(Process):
+    """A node in its namespace, brokers and controllers both."""
+
+    def __init__(self, network: Network, number: int, data: Path, flags: tuple[str, ...]) -> None:
+        address = network.address(number)
+        super().__init__(
+            *flags,
+            "--kafka",
+            f"{address}:{KAFKA_PORT}",
+            "--controller",
+            f"{address}:{CONTROLLER_PORT}",
+            data=data,
+            port=KAFKA_PORT,
+            command=(
+                "ip",
+                "netns",
+                "exec",
+                network.namespace(number),
+                sys.executable,
+                "-m",
+                "penstock",
+                "up",
+            ),
+        )
+        self._address = address
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self._address}:{KAFKA_PORT}"
+
+    def start(self) -> "WalledNode":
+        self.launch()
+        line = self.read_line()
+        assert line.startswith("penstock ready"), self.stderr
+        return self
+
+
+class WalledCluster:
+    def __init__(self, network: Network, data: Path, settings: Mapping[str, str]) -> None:
+        numbers = (1, 2, 3)
+        voters = ",".join(f"{each}@{network.address(each)}:{CONTROLLER_PORT}" for each in numbers)
+        self.nodes: dict[int, WalledNode] = {}
+        for number in numbers:
+            own = {"node.id": str(number), "controller.quorum.voters": voters, **settings}
+            flags = tuple(flag for name, value in own.items() for flag in ("--set", f"{name}={value}"))
+            self.nodes[number] = WalledNode(network, number, data / f"node-{number}", flags)
+
+    def __enter__(self) -> "WalledCluster":
+        try:
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                list(pool.map(lambda node: node.start(), self.nodes.values()))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            node.send(signal.SIGTERM)
+        assert [node.wait() for node in self.nodes.values()] == [0] * len(self.nodes)
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.bootstrap for each in self.nodes.values())
+
+    @property
+    def complaints(self) -> str:
+        return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())
