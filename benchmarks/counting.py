@@ -25,6 +25,7 @@ from penstock.base.metrics import Metrics
 from penstock.base.settings import LogSettings
 from penstock.handlers.context import Context
 from penstock.handlers.dispatch import Dispatcher
+from penstock.metadata.image import Partition as Placed
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.server.connection import Connection
 from penstock.server.turn import Turn
@@ -55,7 +56,7 @@ class Crowd:
         self._turn = turn = Turn(world)
         log = opened.create(TopicPartition(TOPIC, 0), now_ms=world.now_ms())
         partition = Partition(log, TOPIC_ID, world, SyncLane(world), Durability.ALONE, turn.write_later)
-        partition.lead(0, 1, 1)
+        partition.lead(Placed(replicas=(1,), directories=(bytes(16),), isr=(1,), leader=1), 1)
         by_key = {(TOPIC, 0): partition, (TOPIC_ID, 0): partition}
         nothing = cast(Any, None)
         self._dispatcher = Dispatcher(
@@ -72,6 +73,7 @@ class Crowd:
                 groups=nothing,
                 transactions=nothing,
                 markers=nothing,
+                neighbours=nothing,
                 image=nothing,
                 metrics=turn.metrics,
             )
