@@ -9,7 +9,8 @@ from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import build_batch, end_txn_marker
 from penstock.storage.directory import LogDirectory, open_directory
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
+from penstock.storage.rules import Origin
 from penstock.vfs import RealDisk
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"

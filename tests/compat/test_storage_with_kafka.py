@@ -42,8 +42,9 @@ from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import check_directory
 from penstock.storage.directory import DirectoryRefused, LogDirectory
-from penstock.storage.log import Appended, Log, Origin
+from penstock.storage.log import Appended, Log
 from penstock.storage.producers import Producer
+from penstock.storage.rules import Origin
 from penstock.vfs import RealDisk
 
 pytestmark = pytest.mark.kafka

@@ -17,7 +17,7 @@ from penstock.handlers.shapes import shapes
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage.directory import open_directory
-from penstock.storage.log import Origin
+from penstock.storage.rules import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import Api, read_request, read_response, request_module, write_request, write_response
 

@@ -33,7 +33,8 @@ from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn, decode_aborted
 from penstock.storage.directory import METADATA_TOPIC, LogDirectory, open_directory
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
+from penstock.storage.rules import Origin
 from penstock.vfs import RealDisk
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"

@@ -23,7 +23,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
 from penstock.records import RecordBatch, build_batch, end_txn_marker
 from penstock.storage.errors import OffsetOutOfRange
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
+from penstock.storage.rules import Origin
 from penstock.vfs import MemoryDisk
 
 ONE_SEGMENT = replace(SMALL, segment_bytes=1_000_000)

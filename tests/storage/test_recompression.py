@@ -9,7 +9,8 @@ from penstock.base.errors import ErrorCode
 from penstock.base.settings import LogSettings
 from penstock.records import Codec, InvalidBatch, RecordBatch, build_batch, end_txn_marker
 from penstock.records.batch import ATTRIBUTES_AT, seal
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
+from penstock.storage.rules import Origin
 from penstock.vfs import MemoryDisk
 
 NAMES = {

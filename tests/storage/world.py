@@ -16,8 +16,9 @@ from penstock.records import RecordBatch, build_batch, end_txn_marker
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.epochs import EpochStart, LeaderEpochs
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
 from penstock.storage.producers import Producers
+from penstock.storage.rules import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 
 P = TopicPartition("orders", 0)

@@ -20,7 +20,8 @@ Nothing here reads a clock, draws a random number or starts a thread: time, chan
 
 from penstock.storage.directory import DirectoryRefused, LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
-from penstock.storage.log import Appended, Log, Origin
+from penstock.storage.log import Appended, Log
+from penstock.storage.rules import Origin
 
 __all__ = [
     "Appended",

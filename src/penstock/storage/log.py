@@ -6,17 +6,15 @@
                        after a restart     checkpointed               not yet written
 
 Appending takes two steps, so that all that arrives in one turn of the loop costs one write: `stage` checks a
-batch and gives it its offset, `write_staged` writes everything staged. Flushing takes three, because syncing
-may run on another thread: `prepare_flush`, `FlushWork.run`, `finish_flush`; so does a checkpoint.
+batch and gives it its offset, `write_staged` writes everything staged. How it gets to the disk for certain is
+told in `durable`, how it is read in `reading`.
 
 What always holds: log_start <= log_end; recovery_point <= flushed <= log_end; the indexes, producer state
 and epochs in memory are those of the batches written; a failed write leaves no trace.
 """
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
@@ -25,44 +23,31 @@ from penstock.records import (
     LOG_OVERHEAD,
     PACK_PLACE,
     Codec,
-    CorruptBatch,
-    DecompressedTooLarge,
-    InvalidBatch,
-    ProduceRules,
     RecordBatch,
     iter_batches,
-    recompress,
     stamp,
     validate_produced,
 )
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
-from penstock.storage.deletion import remove_segment_files
+from penstock.storage.durable import DurableLog, Points
 from penstock.storage.epochs import EpochStart, LeaderEpochs
-from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from penstock.storage.errors import OffsetOutOfRange, StorageError
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
-from penstock.storage.reading import LogReader
-from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX, scan_batches
+from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
+from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
-from penstock.storage.snapshots import remove_snapshots, remove_snapshots_above, write_snapshot
-from penstock.storage.syncing import CheckpointWork, FlushWork
-from penstock.vfs import Draft
+from penstock.storage.snapshots import remove_snapshots_above, write_snapshot
+from penstock.storage.syncing import CheckpointWork
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
 
 LEADER_EPOCH_MAX: LeaderEpoch = 2**31 - 1
 """What fits into a batch's header."""
-
-
-class Origin(Enum):
-    """Who appends, which decides what is checked."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
 
 
 _new = tuple.__new__
@@ -79,15 +64,7 @@ class Appended(NamedTuple):
     is_duplicate: bool = False
 
 
-class Points(Protocol):
-    """Where a log notes what must be on disk before it goes on."""
-
-    def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
-
-    def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
-
-
-class Log(LogReader):
+class Log(DurableLog):
     """Made by `recovery.open_log` or `recovery.create_log`."""
 
     def __init__(
@@ -109,15 +86,22 @@ class Log(LogReader):
         unsynced: Iterable[FileRef] = (),
         snapshots: Iterable[Offset] = (),
     ) -> None:
-        super().__init__(partition, directory, files.vfs, segments, log_start)
-        self.files = files
+        super().__init__(
+            partition,
+            directory,
+            files,
+            segments,
+            log_start=log_start,
+            producers=producers,
+            epochs=epochs,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+            epochs_saved=epochs_saved,
+            unsynced=unsynced,
+            snapshots=snapshots,
+        )
         self.points = points
         self.topic_id = topic_id
-        self.producers = producers
-        self.epochs = epochs
-        self.recovery_point = recovery_point
-        self.flushed: Offset = recovery_point.offset
-        """Everything below is on disk."""
         self.clean_to: Offset = log_start
         """Compaction has come this far: below, each key is there once."""
         self.tombstones_until: TimestampMs | None = None
@@ -133,34 +117,6 @@ class Log(LogReader):
         self._before_staged: list[tuple[ProducerId, Producer | None]] = []
         """What to put back, last first, should the write fail."""
         self._staged_end = self.log_end
-        self._dirty: list[Segment] = [
-            segment
-            for segment in segments
-            if segment.flushed_bytes < segment.size or segment is segments.active
-        ]
-        """Segments with bytes that are not flushed, oldest first; the active one is always among them."""
-        # After a crash nothing is known of the names, nor of what recovery found out about epochs.
-        self._names_changed = 0 if is_clean else 1
-        self._names_synced = 0
-        """Segment files made, and how many of their names are durable."""
-        self._unsynced: list[FileRef] = list(unsynced)
-        """Indexes of sealed segments and snapshots that the next checkpoint must sync."""
-        self._has_new_files = False
-        """There are files, beside segments, whose names the next checkpoint must make durable."""
-        self._epochs_saved: Sequence[EpochStart] | None = epochs_saved if is_clean else None
-        """The epochs that are in their file for certain; None where that is not known."""
-        self._has_torn_tail = False
-        """Behind the active segment's end there are bytes on disk, of a failed write or cut off, that must go."""
-        self._doomed: list[Offset] = []
-        """Segments that were cut off and whose files must go with them, by base offset."""
-        self._checkpointing: CheckpointWork | None = None
-        """The checkpoint under way. What it syncs is not in `_unsynced`."""
-        self._is_suspect = False
-        """A sync failed: what is not flushed must be written again before it can be synced."""
-        self._snapshots: set[Offset] = {recovery_point.offset, *snapshots}
-        """Where checkpoints left a snapshot: an older one counts until the newer point is saved."""
-        self.generation = 0
-        """Counts truncations: a flush that began before one proves nothing after it."""
         self.written_bytes = self.written_records = 0
         """Since the log was opened; in offsets, as Kafka counts records."""
 
@@ -172,9 +128,9 @@ class Log(LogReader):
         self.settings = settings
         self.segments.active.room_bytes = 0
         self._log_append_time = settings.message_timestamp_type == "LogAppendTime"
-        self._rules = {origin: _rules_for(settings, origin) for origin in Origin}
+        self._rules = {origin: rules_for(settings, origin) for origin in Origin}
         self._client_rules = self._rules[Origin.CLIENT]
-        self._codec: Codec | None = _CODECS.get(settings.compression_type)
+        self._codec: Codec | None = CODECS.get(settings.compression_type)
         """What clients' batches are stored in; None for whatever they came in."""
         rules = self._client_rules
         is_plain = not (
@@ -203,11 +159,6 @@ class Log(LogReader):
             if before is not None and before.txn_first_offset is not None:
                 stable = min(stable, before.txn_first_offset)
         return stable
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether a write or a sync failed, and nothing has been written since: the disk may be out of order."""
-        return self._has_torn_tail or self._is_suspect
 
     # -- appending -------------------------------------------------------------------------------------
 
@@ -259,7 +210,7 @@ class Log(LogReader):
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
         if self._codec is not None and is_client and batch.codec is not self._codec:
-            batch = self._recompressed(batch, self._codec)
+            batch = recompressed(batch, self._codec, self.settings)
         elif batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
         if append_time != NO_TIMESTAMP:
@@ -302,25 +253,6 @@ class Log(LogReader):
         self._staged_bytes = staged_bytes
         self._staged_end = last_offset + 1
         return base_offset
-
-    def _recompressed(self, batch: RecordBatch, codec: Codec) -> RecordBatch:
-        """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after."""
-        rules = self._rules[Origin.CLIENT]
-        limit = rules.max_message_bytes if codec is Codec.NONE else rules.max_decompressed_bytes
-        try:
-            data = recompress(batch, codec, _level(self.settings, codec), limit)
-        except DecompressedTooLarge as error:
-            raise InvalidBatch(str(error), error.code) from error
-        except CorruptBatch as error:
-            # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
-            raise InvalidBatch(str(error), ErrorCode.INVALID_RECORD) from error
-        if len(data) > rules.max_message_bytes:
-            raise InvalidBatch(
-                f"the batch has {len(data)} bytes in {self.settings.compression_type}, "
-                f"at most {rules.max_message_bytes} are allowed",
-                ErrorCode.MESSAGE_TOO_LARGE,
-            )
-        return RecordBatch.parse(data)
 
     def stage_replicated(
         self,
@@ -482,286 +414,12 @@ class Log(LogReader):
         self._dirty.append(fresh)
         self._names_changed += 1
 
-    # -- durability ------------------------------------------------------------------------------------
-
-    @property
-    def is_flushed(self) -> bool:
-        return (
-            self.flushed >= self.log_end
-            and self._names_synced == self._names_changed
-            and not self._is_suspect
-        )
-
-    def prepare_flush(self) -> FlushWork | None:
-        """What must be synced for everything written so far to be durable; None if it is already."""
-        if self.is_flushed:
-            return None
-        self._mend()
-        return FlushWork(
-            self.log_end,
-            self.generation,
-            tuple((segment, segment.size) for segment in self._dirty if segment.size > segment.flushed_bytes),
-            self._names_changed,
-            self.directory if self._names_synced != self._names_changed else None,
-            self.vfs,
-        )
-
-    def finish_flush(self, work: FlushWork, error: OSError | None = None) -> bool:
-        """Count a flush as done, or raise `StorageError`: then nothing of it is durable.
-
-        False if it proves nothing, because the log was cut, or another flush failed, since it was prepared.
-        What is durable is below `flushed`, always.
-        """
-        if error is not None:
-            self._is_suspect = True
-            raise StorageError(
-                f"cannot sync {self.directory}: {error.strerror or error}; "
-                f"offsets {self.flushed} to {work.log_end} are not on disk"
-            ) from error
-        if work.generation != self.generation or self._is_suspect:
-            return False
-        for segment, size in work.segments:
-            # Another flush of the same segment may have begun later and ended sooner.
-            segment.flushed_bytes = max(segment.flushed_bytes, size)
-        self.flushed = max(self.flushed, work.log_end)
-        active = self.segments.active
-        self._dirty = [each for each in self._dirty if each.flushed_bytes < each.size or each is active]
-        self._names_synced = max(self._names_synced, work.names_changed)
-        return True
-
-    def flush(self) -> None:
-        """Make everything written durable, here and now."""
-        work = self.prepare_flush()
-        if work is None:
-            return
-        try:
-            work.run()
-        except OSError as error:
-            self.finish_flush(work, error)
-        self.finish_flush(work)
-
-    def checkpoint(self, *, is_last: bool = False) -> RecoveryPoint:
-        """Make log, indexes, epochs and producer state durable, here and now: recovery will start from here.
-
-        The caller saves the point that this returns. With `is_last`, before a clean stop, the time index is
-        finished as for a sealed segment: Kafka believes its last entry.
-        """
-        if self.is_checkpointed(is_last=is_last):
-            return self.recovery_point
-        work = self.prepare_checkpoint(is_last=is_last)
-        error = None
-        try:
-            work.run()
-        except OSError as failure:
-            error = failure
-        self.install_checkpoint(work, error)
-        try:
-            work.sync_names()
-        except OSError as failure:
-            error = failure
-        self.finish_checkpoint(work, error)
-        return self.recovery_point
-
     def is_checkpointed(self, *, is_last: bool = False) -> bool:
-        """Whether a checkpoint would find nothing to write, sync or note."""
-        active = self.segments.active
-        return (
-            not self._staged
-            and not self._unsynced
-            and not self._has_new_files
-            and self._checkpointing is None
-            and self.recovery_point == RecoveryPoint(self.log_end, active.base_offset, active.size)
-            and self.is_flushed
-            and self._has_saved_epochs
-            and (not is_last or active.is_time_index_finished)
-            and all(segment.has_saved_indexes for segment in self.segments)
-        )
-
-    @property
-    def _has_saved_epochs(self) -> bool:
-        """Whether the file has all epochs that have records. A start forgets the others, as Kafka's does."""
-        saved, end = self._epochs_saved, self.log_end
-        if saved is None:
-            return False
-        entries = [entry for entry in self.epochs.entries if entry.offset < end]
-        return entries == [entry for entry in saved if entry.offset < end]
+        return not self._staged and super().is_checkpointed(is_last=is_last)
 
     def prepare_checkpoint(self, *, is_last: bool = False) -> CheckpointWork:
-        """Write what must be on disk for recovery to start at the log end; to be synced, on any thread.
-
-        `CheckpointWork.run` syncs it, `install_checkpoint` gives names, `sync_names` makes them durable and
-        `finish_checkpoint` makes it count. A checkpoint that is prepared while another is under way supersedes it.
-        """
         self.write_staged()
-        flush = self.prepare_flush()
-        active = self.segments.active
-        if self._checkpointing is not None:
-            self._take_back(self._checkpointing)
-        epochs = None
-        try:
-            self._complete_txn_index()
-            if is_last:
-                active.finish_time_index()
-            for segment in self.segments:
-                self._has_new_files |= not segment.has_saved_indexes
-                self._unsynced += segment.save_indexes()
-                if segment is not active:
-                    segment.release_indexes()
-            if self.log_end != self.recovery_point.offset:
-                self._has_new_files = True
-                self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
-                self._snapshots.add(self.log_end)
-                self._forget_snapshots(keep={self.recovery_point.offset, self.log_end})
-            if not self._has_saved_epochs:
-                epochs = Draft(self.vfs, f"{self.directory}/{names.LEADER_EPOCHS}", self.epochs.encode())
-        except OSError as error:
-            # Which of the indexes were written before the error is not known.
-            self._unsynced += [ref for segment in self.segments for ref in segment.index_refs]
-            raise StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}") from error
-        point = RecoveryPoint(self.log_end, active.base_offset, active.size)
-        work = CheckpointWork(
-            point,
-            self.generation,
-            flush,
-            self.directory,
-            self.files,
-            self._unsynced,
-            epochs,
-            has_new_files=self._has_new_files,
-        )
-        self._unsynced, self._has_new_files = [], False
-        if epochs is not None:
-            self._epochs_saved = tuple(self.epochs.entries)
-        self._checkpointing = work
-        return work
-
-    def install_checkpoint(self, work: CheckpointWork, error: OSError | None = None) -> bool:
-        """Take note of what was synced; False if it counts for nothing, because something else came between.
-
-        Raises `StorageError` if the disk failed: then the next checkpoint does it again.
-        """
-        is_current = work is self._checkpointing
-        if not is_current or error is not None:
-            self._take_back(work)
-        if work.flush is not None and not (work.is_flushed and work.flush.directory):
-            # Else it is durable when the names are: see `finish_checkpoint`.
-            is_current &= self.finish_flush(work.flush, None if work.is_flushed else error)
-        if error is not None:
-            if work.is_flushed and len(work.synced) < len(work.refs):
-                # A snapshot has a CRC: what becomes of one is noticed, and an older one serves.
-                failed = work.refs[len(work.synced)]
-                for segment in self.segments:
-                    if failed in segment.refs.values():
-                        segment.doubt_indexes()
-            raise self._checkpoint_failed(error)
-        if not is_current or work.generation != self.generation:
-            self._take_back(work)
-            return False
-        if work.epochs is not None:
-            try:
-                work.epochs.install()
-            except OSError as failure:
-                self._take_back(work)
-                raise self._checkpoint_failed(failure) from failure
-        return True
-
-    def finish_checkpoint(self, work: CheckpointWork, error: OSError | None = None) -> bool:
-        """Make a checkpoint count: recovery may start from its point, which the caller saves.
-
-        False if it counts for nothing, and an error, as for `install_checkpoint`.
-        """
-        is_current = work is self._checkpointing and work.generation == self.generation
-        if error is not None or not is_current:
-            self._take_back(work)
-            if error is not None:
-                raise self._checkpoint_failed(error) from error
-            return False
-        if work.flush is not None and work.flush.directory and not self.finish_flush(work.flush):
-            self._take_back(work)
-            return False
-        self._checkpointing = None
-        self.recovery_point = work.point
-        return True
-
-    def _checkpoint_failed(self, error: OSError) -> StorageError:
-        return StorageError(f"cannot checkpoint {self.directory}: {error.strerror or error}")
-
-    def _take_back(self, work: CheckpointWork) -> None:
-        """Nothing of it is known to be durable: what it was to sync is for the next checkpoint."""
-        if work is self._checkpointing:
-            self._checkpointing = None
-            self._unsynced += work.refs
-            self._has_new_files |= work.has_new_files
-            if work.epochs is not None:
-                self._epochs_saved = None
-
-    def _forget_snapshots(self, keep: set[Offset]) -> None:
-        """Remove checkpoints' snapshots, unless a segment begins there: those stay, as Kafka keeps them."""
-        bases = {segment.base_offset for segment in self.segments}
-        remove_snapshots(self.vfs, self.directory, sorted(self._snapshots - keep - bases))
-        self._snapshots &= keep
-
-    def _complete_txn_index(self) -> None:
-        """Kafka makes no transaction index until something is aborted, and then goes by what is in the file:
-        where the active segment came without one, an abort here must reach it, and all before it."""
-        active = self.segments.active
-        if active.txn_index.is_partial:
-            self._rebuild_txn_indexes(self.segments, active.base_offset)
-
-    def _mend(self) -> None:
-        """Put right what an earlier failure left behind, before anything is written on top of it."""
-        if not (self._has_torn_tail or self._is_suspect):
-            return
-        if self._has_torn_tail:
-            self._cut_tail()
-        if self._is_suspect:
-            try:
-                for segment in self._dirty:
-                    self._write_again(segment)
-            except OSError as error:
-                raise StorageError(
-                    f"cannot write {self.directory} again: {error.strerror or error}"
-                ) from error
-            self.generation += 1
-            self._is_suspect = False
-
-    def _cut_tail(self) -> None:
-        """Take from the disk what is no longer, or never was, in the log: behind the end of the active segment.
-
-        Synced before anything is appended: or a power cut might bring old bytes back between new ones.
-        """
-        active = self.segments.active
-        try:
-            # Last to first, so that whatever a crash leaves is the log without its end, never with a hole.
-            for base_offset in reversed(self._doomed):
-                remove_segment_files(self.vfs, self.directory, base_offset)
-            remove_snapshots_above(self.vfs, self.directory, self.log_end)
-            self._doomed = []
-            file = self.files.open(active.ref, create=True)
-            self.vfs.sync_dir(self.directory)
-            file.truncate(active.size)
-            file.sync()
-        except OSError as error:
-            # A failed sync leaves in doubt what the segment has that was not flushed.
-            self._is_suspect = True
-            self.files.sync_failed()
-            raise StorageError(
-                f"cannot cut off what is behind offset {self.log_end} in {self.directory}: "
-                f"{error.strerror or error}"
-            ) from error
-        self._has_torn_tail = False
-
-    def _write_again(self, segment: Segment) -> None:
-        """Write what is not flushed once more: after a failed sync the kernel may think it clean.
-
-        It is read back from the kernel's cache, so every CRC is checked on the way: should the pages have
-        been dropped, the error says so, and a restart cuts them off.
-        """
-        file = segment.file()
-        for position, batch in scan_batches(file, segment.flushed_bytes, segment.size):
-            if not batch.crc_valid():
-                raise CorruptLog(file.path, position, "lost by the disk after a failed sync")
-            file.pwrite([batch.view], position)
+        return super().prepare_checkpoint(is_last=is_last)
 
     # -- cutting ---------------------------------------------------------------------------------------
 
@@ -915,35 +573,4 @@ def _is_snapshot_above(ref: FileRef, offset: Offset) -> bool:
         parsed is not None
         and parsed.kind in (names.SNAPSHOT, names.SEQUENCES)
         and parsed.base_offset > offset
-    )
-
-
-_CODECS = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-"""The values of `compression.type`, but for `producer`."""
-
-
-def _level(settings: LogSettings, codec: Codec) -> int | None:
-    if codec is Codec.GZIP:
-        return settings.compression_gzip_level
-    if codec is Codec.LZ4:
-        return settings.compression_lz4_level
-    return settings.compression_zstd_level if codec is Codec.ZSTD else None
-
-
-@lru_cache(maxsize=256)  # logs with the same settings share theirs
-def _rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
-    return ProduceRules(
-        max_message_bytes=min(settings.max_message_bytes, BATCH_BYTES_MAX),
-        compacted=settings.is_compacted and origin is _CLIENT,  # a coordinator's records all have keys
-        check_records=settings.record_validation == "full" and origin is _CLIENT,
-        timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
-        log_append_time=settings.message_timestamp_type == "LogAppendTime",
-        allow_control=origin is Origin.COORDINATOR,
     )

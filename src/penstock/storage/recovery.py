@@ -25,9 +25,10 @@ from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint, decode_partition_metadata, encode_partition_metadata
 from penstock.storage.deletion import finish_burials
+from penstock.storage.durable import Points
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
-from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
+from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log
 from penstock.storage.names import SegmentFile
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers

@@ -35,8 +35,9 @@ from penstock.spark.schema import COLUMNS
 from penstock.storage import names
 from penstock.storage.compaction import compact
 from penstock.storage.directory import LogDirectory, open_directory
-from penstock.storage.log import Log, Origin
+from penstock.storage.log import Log
 from penstock.storage.retention import delete_segments
+from penstock.storage.rules import Origin
 from penstock.vfs import RealDisk
 from penstock.vfs.real import RealFile
 
