@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.broker.echo import Echo
 from penstock.base.metrics import Metrics
-from penstock.gateway.http.conversation import HttpDoor
+from penstock.gateway.http.door import HttpDoor
 from penstock.gateway.http.messages import Request, Response, Route
 from penstock.gateway.http.produce import Body
 from penstock.gateway.http.routing import Router

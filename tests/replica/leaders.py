@@ -18,8 +18,8 @@ from penstock.metadata.maps import FrozenMap
 from penstock.records import build_batch
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
-from penstock.storage import Appended, open_directory
-from penstock.vfs import FaultyDisk, MemoryDisk
+from penstock.storage import Appended, Log, open_directory
+from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 
 TOPIC_ID = bytes(range(16))
 LAG_MS = 1000
@@ -59,6 +59,18 @@ class Desk:
         ]
 
 
+def new_log(disk: Vfs, settings: LogSettings | None = None) -> Log:
+    """A partition's, in a directory of its own."""
+    directory = open_directory(
+        disk,
+        "/data",
+        now_ms=START_MS,
+        rng=Random(1),
+        settings_of=lambda _: settings or LogSettings(),
+    )
+    return directory.create(TopicPartition("orders", 0), now_ms=START_MS, topic_id=TOPIC_ID)
+
+
 class Led:
     def __init__(
         self,
@@ -73,14 +85,7 @@ class Led:
         """`before` records were there, and committed, when broker 1 began to lead."""
         self.world = StillWorld()
         self.disk = FaultyDisk(MemoryDisk())
-        directory = open_directory(
-            self.disk,
-            "/data",
-            now_ms=START_MS,
-            rng=Random(1),
-            settings_of=lambda _: settings or LogSettings(),
-        )
-        log = directory.create(TopicPartition("orders", 0), now_ms=START_MS, topic_id=TOPIC_ID)
+        log = new_log(self.disk, settings)
         self.desk = Desk()
         self.image: ClusterImage = EMPTY
         self.replicas = tuple(replicas)

@@ -1,31 +1,16 @@
 """A partition: staged, written, synced; and who is told when."""
 
-from random import Random
-
 import pytest
 from tests.placing import placed
+from tests.replica.leaders import TOPIC_ID, Waiting, new_log
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
-from penstock.storage import Appended, Origin, open_directory
+from penstock.storage import Appended, Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
-
-TOPIC_ID = bytes(range(16))
-
-
-class Waiting:
-    def __init__(self, appended: Appended, acks: int, deadline_ms: int) -> None:
-        self.appended = appended
-        self.acks = acks
-        self.deadline_ms = deadline_ms
-        self.answers: list[ErrorCode | None] = []
-
-    def settle(self, error: KafkaError | None) -> None:
-        self.answers.append(None if error is None else error.code)
 
 
 class Reader:
@@ -56,14 +41,7 @@ class Stage:
     ) -> None:
         self.world = StillWorld()
         self.disk = FaultyDisk(MemoryDisk())
-        directory = open_directory(
-            self.disk,
-            "/data",
-            now_ms=START_MS,
-            rng=Random(1),
-            settings_of=lambda _: settings or LogSettings(),
-        )
-        log = directory.create(TopicPartition("orders", 0), now_ms=START_MS, topic_id=TOPIC_ID)
+        log = new_log(self.disk, settings)
         self.lane = SyncLane(self.world)
         self.partition = Partition(log, TOPIC_ID, self.world, self.lane, durability, self.world.call_soon)
         self.partition.lead(placed(3, replicas=range(1, in_sync + 1)), min_in_sync)

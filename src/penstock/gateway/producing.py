@@ -348,7 +348,7 @@ class Producing:
 
     def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
         keys = self.keys.ready(topic)
-        if not keys.has_read(partition):
+        if not keys.logs.has_read(partition):
             raise KafkaError(
                 f"idempotency keys of {partition.name} are being read from its log",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -18,6 +18,7 @@ from tests.compat.clients.driver import (
     Refused,
     Sending,
     Unsupported,
+    first_of,
 )
 
 T = TypeVar("T")
@@ -33,18 +34,6 @@ def run(work: Coroutine[Any, Any, T], runner: asyncio.Runner | None = None) -> T
         raise Refused(error.errno, str(error)) from error
 
 
-def got(record: Any) -> Got:
-    return Got(
-        record.partition,
-        record.offset,
-        record.key,
-        record.value,
-        tuple(record.headers),
-        record.timestamp,
-        record.timestamp_type,
-    )
-
-
 class AioReader:
     def __init__(self, consumer: AIOKafkaConsumer, topic: str, runner: asyncio.Runner) -> None:
         self.consumer, self.topic, self.runner = consumer, topic, runner
@@ -52,7 +41,7 @@ class AioReader:
     def next(self, seconds_max: float = SECONDS_MAX) -> Got | None:
         async def one() -> Got | None:
             found = await self.consumer.getmany(timeout_ms=int(seconds_max * 1000), max_records=1)
-            return next((got(record) for records in found.values() for record in records), None)
+            return first_of(found)
 
         return run(one(), self.runner)
 

@@ -9,15 +9,15 @@ library, in a file of its own.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 """The timestamp types, by the protocol's numbers."""
 
-SECONDS_MAX = 30.0
-"""Nothing here takes a tenth of this. It is only how long a test hangs when something is wrong."""
+SECONDS_MAX = 90.0
+"""Nothing here takes a tenth of this on an idle machine. It is only how long a test hangs when something is wrong."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -56,6 +56,21 @@ class Got:
     headers: Headers
     timestamp_ms: int
     timestamp_type: int
+
+
+def first_of(polled: Mapping[Any, Sequence[Any]]) -> Got | None:
+    """The first record of what kafka-python has polled, or aiokafka: theirs look alike."""
+    for record in (each for records in polled.values() for each in records):
+        return Got(
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            tuple(record.headers),
+            record.timestamp,
+            record.timestamp_type,
+        )
+    return None
 
 
 @dataclass(frozen=True)

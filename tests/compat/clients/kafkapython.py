@@ -13,6 +13,7 @@ from tests.compat.clients.driver import (
     Refused,
     Sending,
     Unsupported,
+    first_of,
 )
 
 with catch_warnings():
@@ -31,25 +32,13 @@ def refusals() -> Iterator[None]:
         raise Refused(error.errno, str(error)) from error
 
 
-def got(record: Any) -> Got:
-    return Got(
-        record.partition,
-        record.offset,
-        record.key,
-        record.value,
-        tuple(record.headers),
-        record.timestamp,
-        record.timestamp_type,
-    )
-
-
 class KafkaPythonReader:
     def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
         self.consumer, self.topic = consumer, topic
 
     def next(self, seconds_max: float = SECONDS_MAX) -> Got | None:
         found = self.consumer.poll(timeout_ms=int(seconds_max * 1000), max_records=1)
-        return next((got(record) for records in found.values() for record in records), None)
+        return first_of(found)
 
     def seek(self, partition: int, offset: int) -> None:
         self.consumer.seek(TopicPartition(self.topic, partition), offset)

@@ -74,12 +74,12 @@ def test_times_find_a_record_inside_a_batch(driver: Driver, topic: str) -> None:
 
 
 def test_a_waiting_reader_gets_a_record_when_it_comes(driver: Driver, topic: str) -> None:
-    """The broker holds the fetch: far longer than this test may take."""
+    """The broker holds the fetch: longer than the test waits for what is to end it."""
     got: list[bytes | None] = []
     reads = threading.Event()
 
     def wait() -> None:
-        with driver.reader(topic, {0: 0}, Fetching(wait_ms_max=int(SECONDS_MAX * 500))) as reader:
+        with driver.reader(topic, {0: 0}, Fetching(wait_ms_max=25_000)) as reader:
             first = reader.next()
             got.append(first.value if first else None)
             reads.set()
@@ -91,7 +91,7 @@ def test_a_waiting_reader_gets_a_record_when_it_comes(driver: Driver, topic: str
     driver.produce(topic, [Record(b"first")])
     assert reads.wait(SECONDS_MAX)
     driver.produce(topic, [Record(b"second")])
-    thread.join(SECONDS_MAX / 3)
+    thread.join(20)
     assert not thread.is_alive(), "the record came only when the wait was over"
     assert got == [b"first", b"second"]
 

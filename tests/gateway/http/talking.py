@@ -12,7 +12,7 @@ from httptools import HttpResponseParser
 from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
-from penstock.gateway.http.conversation import HttpDoor
+from penstock.gateway.http.door import HttpDoor
 from penstock.gateway.http.messages import Route
 from penstock.gateway.http.routing import Router
 from penstock.metadata import EMPTY, BrokerSettings

@@ -19,7 +19,7 @@ from tests.test_docs import ROOT, blocks
 
 from penstock.testing import Broker
 
-TIMEOUT_S = 30
+TIMEOUT_S = 90
 
 
 class Answer(NamedTuple):

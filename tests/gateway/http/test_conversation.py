@@ -12,13 +12,9 @@ from tests.gateway.http.talking import Talk, request
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import Later
-from penstock.gateway.http.conversation import (
-    BATCHES_MAX,
-    HEAD_BYTES_MAX,
-    HEADERS_MAX,
-    LINGER_MS,
-    SLICE_BYTES,
-)
+from penstock.gateway.http.arriving import HEAD_BYTES_MAX, HEADERS_MAX, SLICE_BYTES
+from penstock.gateway.http.conversation import LINGER_MS
+from penstock.gateway.http.door import BATCHES_MAX
 from penstock.gateway.http.messages import HttpError, Out, Query, Request, Response, Route, Stream, json
 from penstock.gateway.steps import Steps
 

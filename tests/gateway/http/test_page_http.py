@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.gateway.http.conversation import BATCHES_MAX, HEAD_BYTES_MAX, HEADERS_MAX
+from penstock.gateway.http.arriving import HEAD_BYTES_MAX, HEADERS_MAX
+from penstock.gateway.http.door import BATCHES_MAX
 from penstock.gateway.http.errors import ALWAYS
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.testing import Broker

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.compat.clients.patient import wait_until
 from tests.gateway.http.rest import client_of, error_of, producer
 
 from penstock.client.partitioner import partition_of_key
@@ -49,7 +50,7 @@ def read(broker: Broker, topic: str, count: int, partitions: int = 3) -> list[Me
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "-", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        return consumer.consume(count, timeout=20)
+        return consumer.consume(count, timeout=90)
     finally:
         consumer.close()
 
@@ -204,6 +205,12 @@ def test_too_few_replicas_are_503() -> None:
     with Cluster(brokers=3, http=True) as cluster:
         cluster.create_topic("few", 1, 3, min_insync_replicas=3)
         cluster.brokers[2].stop()
+
+        def in_sync(broker: Broker) -> int:
+            shown = httpx.get(f"{broker.http_url}/topics/few", timeout=90).json()
+            return len(shown["partitions"][0]["isr"])
+
+        wait_until(lambda: all(in_sync(each) == 2 for each in cluster.brokers[:2]))
         response = httpx.post(
             f"{cluster.brokers[0].http_url}/produce",
             json={"topic": "few", "value": None, "key": text(b"k")},

@@ -65,9 +65,12 @@ def records(penstock: Process) -> dict[str, list[tuple[int, int]]]:
     )
     found: dict[str, list[tuple[int, int]]] = {}
     try:
-        ends = {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=20)[1] for n in range(3)}
+        ends = {
+            n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=WAIT_S_MAX)[1]
+            for n in range(3)
+        }
         consumer.assign([TopicPartition(TOPIC, n, 0) for n in range(3)])
-        for message in consumer.consume(sum(ends.values()), timeout=20):
+        for message in consumer.consume(sum(ends.values()), timeout=WAIT_S_MAX):
             key = dict(message.headers())[HEADER].decode()
             found.setdefault(key, []).append((message.partition(), message.offset()))
     finally:

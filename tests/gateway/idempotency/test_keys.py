@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.producing_world import TOPIC, WEEK_MS, Desk
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.idempotency import HEADER, keys, topic_keys
+from penstock.gateway.idempotency import HEADER, keys, log_reading, recent
 from penstock.gateway.producing import NewRecord, Placed
 from penstock.records import Codec, build_batch
 from penstock.replica import ALL_IN_SYNC
@@ -25,7 +25,7 @@ def produce_from_outside(desk: Desk, *records: bytes, codec: Codec = Codec.NONE,
 
 
 def key_files(desk: Desk) -> list[str]:
-    directory = desk.keys().directory
+    directory = desk.keys().files.directory
     return [each.name for each in desk.node.disk.list_dir(directory) if each.name.endswith(".keys")]
 
 
@@ -173,9 +173,9 @@ def test_a_start_reads_what_is_not_saved_and_no_more(monkeypatch: pytest.MonkeyP
     desk.produce(idempotency_key="last", partition=0)
     desk.kill()
     read: list[tuple[int, int]] = []
-    find_keys = topic_keys.find_keys
+    find_keys = log_reading.find_keys
     monkeypatch.setattr(
-        topic_keys,
+        log_reading,
         "find_keys",
         lambda log, start, end: read.append((start, end)) or find_keys(log, start, end),
     )
@@ -188,9 +188,9 @@ def test_a_long_log_is_read_in_portions_and_memory_stays_bounded(monkeypatch: py
     places = {f"i{n}": desk.produce(b"x" * 100, idempotency_key=f"i{n}", partition=0) for n in range(60)}
     desk.kill()
     monkeypatch.setattr("penstock.gateway.idempotency.replay.PORTION_BYTES", 1000)
-    monkeypatch.setattr(topic_keys, "RECENT_MAX", 10)
+    monkeypatch.setattr(recent, "RECENT_MAX", 10)
     assert desk.produce(idempotency_key="i0", partition=0) == places["i0"]
-    assert desk.keys().recent_count < 20
+    assert len(desk.keys().recent) < 20
     assert key_files(desk)
     assert {key: desk.produce(idempotency_key=key) for key in places} == places
 
@@ -211,9 +211,9 @@ def test_what_was_there_before_the_first_key_is_never_read(monkeypatch: pytest.M
     desk.produce(idempotency_key="i", partition=0)
     desk.kill()
     starts: list[int] = []
-    find_keys = topic_keys.find_keys
+    find_keys = log_reading.find_keys
     monkeypatch.setattr(
-        topic_keys, "find_keys", lambda log, start, end: starts.append(start) or find_keys(log, start, end)
+        log_reading, "find_keys", lambda log, start, end: starts.append(start) or find_keys(log, start, end)
     )
     assert desk.produce(idempotency_key="i", partition=0) == (0, 20)
     assert starts == [20]
@@ -373,7 +373,7 @@ def test_a_topic_that_is_made_again_has_no_keys() -> None:
     for number in range(5):
         desk.produce(idempotency_key=f"i{number}", partition=0)
     desk.save_keys()
-    old = desk.keys().directory
+    old = desk.keys().files.directory
     delete_topic(desk)
     assert desk.produce(idempotency_key="i4", partition=0) == (0, 0)
     assert desk.produce(idempotency_key="i4", partition=1) == (0, 0)
@@ -387,7 +387,7 @@ def test_keys_of_a_topic_that_was_deleted_go_at_the_next_life_too(caplog: pytest
     desk = Desk()
     desk.produce(idempotency_key="i")
     desk.save_keys()
-    old = desk.keys().directory
+    old = desk.keys().files.directory
     delete_topic(desk)
     with caplog.at_level(logging.WARNING):
         desk.kill()
@@ -403,7 +403,7 @@ def saved_desk(count: int = 20) -> tuple[Desk, dict[str, Placed], str]:
     desk = Desk()
     places = {f"i{n}": desk.produce(idempotency_key=f"i{n}") for n in range(count)}
     desk.save_keys()
-    return desk, places, desk.keys().directory
+    return desk, places, desk.keys().files.directory
 
 
 def damage(desk: Desk, path: str, at: int) -> None:
@@ -421,7 +421,7 @@ def test_a_damaged_key_file_is_made_anew_from_the_log(
     if is_restarted:
         desk.kill()
     else:
-        for file in desk.keys()._files:
+        for file in desk.keys().files.opened:
             file.forget()
     with caplog.at_level(logging.ERROR):
         outcome = desk.outcome(desk.begin(idempotency_key="i3"))
@@ -456,7 +456,7 @@ def test_with_a_lost_manifest_keys_that_only_files_have_are_not_lost() -> None:
     places = {f"i{n}": desk.produce(b"x" * 200, idempotency_key=f"i{n}") for n in range(20)}
     desk.world.advance(60_000)
     assert desk.partition().log.log_start == 20
-    desk.node.disk.remove(f"{desk.keys().directory}/keys.json")
+    desk.node.disk.remove(f"{desk.keys().files.directory}/keys.json")
     desk.kill()
     assert {key: desk.produce(idempotency_key=key) for key in places} == places
 
@@ -492,12 +492,12 @@ def test_keys_of_records_that_the_log_lost_do_not_count(caplog: pytest.LogCaptur
 
 
 def test_keys_in_memory_are_bounded_and_the_others_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_keys, "RECENT_MAX", 20)
+    monkeypatch.setattr(recent, "RECENT_MAX", 20)
     desk = Desk()
     places = {}
     for number in range(300):
         places[f"i{number}"] = desk.produce(idempotency_key=f"i{number}")
-        assert desk.keys().recent_count <= 40
+        assert len(desk.keys().recent) <= 40
     assert 1 <= len(key_files(desk)) <= 8, "files are merged"
     assert {key: desk.produce(idempotency_key=key) for key in places} == places
     desk.kill()
@@ -510,12 +510,12 @@ def test_keys_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPatch
     desk = Desk()
     for number in range(200):
         desk.produce(idempotency_key=f"i{number}", topic=f"t{number % 7}")
-        assert sum(desk.keys(f"t{n}").recent_count for n in range(min(number + 1, 7))) <= 60
+        assert sum(len(desk.keys(f"t{n}").recent) for n in range(min(number + 1, 7))) <= 60
 
 
 def test_a_disk_that_takes_no_keys_ends_with_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_keys, "RECENT_MAX", 5)
-    monkeypatch.setattr(topic_keys, "RECENT_LIMIT", 30)
+    monkeypatch.setattr(recent, "RECENT_MAX", 5)
+    monkeypatch.setattr(recent, "RECENT_LIMIT", 30)
     disk = FaultyDisk(MemoryDisk())
     desk = Desk(disk)
     desk.produce(idempotency_key="warm")

@@ -59,7 +59,7 @@ def test_what_is_saved_says_in_which_epoch() -> None:
     desk = Desk()
     desk.produce(partition=0, idempotency_key="mine")
     desk.save_keys()
-    manifest = desk.keys().manifest
+    manifest = desk.keys().files.manifest
     assert manifest.covered["0"] == 1
     assert manifest.epochs == {"0": desk.partition().leader_epoch}
 
@@ -71,7 +71,7 @@ def test_nothing_beyond_the_high_watermark_is_saved_as_covered() -> None:
     desk.produce(partition=0, idempotency_key="two")
     desk.partition().high_watermark = 1
     desk.save_keys()
-    assert desk.keys().covered(0) == 1
+    assert desk.keys().files.covered(0) == 1
 
 
 def test_a_partition_that_is_led_anew_is_read_before_a_key_is_new() -> None:
@@ -105,4 +105,4 @@ def test_other_brokers_are_told_of_a_topics_first_key() -> None:
     assert desk.produce(partition=0, idempotency_key="mine") == Placed(0, 1)
     [marked] = [each for resource, each in context.image.configs.items() if resource.name == "orders"]
     assert marked[MARK] == "true"
-    assert desk.keys().covered(0) == 1, "what was there before the first key is not read"
+    assert desk.keys().files.covered(0) == 1, "what was there before the first key is not read"

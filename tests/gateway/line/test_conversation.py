@@ -13,8 +13,9 @@ from tests.nodes import StillNode
 
 from penstock.client.partitioner import partition_of_key
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetFetch, WantedOffset
-from penstock.gateway.line.conversation import OPEN_MAX, PIECES_MAX, SKIPPED_BYTES_MAX
+from penstock.gateway.line.conversation import PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
+from penstock.gateway.line.writing import OPEN_MAX
 from penstock.gateway.steps import Running
 from penstock.handlers.context import Session
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions

@@ -7,7 +7,10 @@ negotiation   which form of an answer a client wants
 errors        what is wrong, as a status and JSON
 forms         what texts may look like
 settings      settings as JSON: what each may be
-conversation  HTTP/1.1 on a wire
+arriving      HTTP/1.1 as it comes in: bytes into requests
+bodies        memory for what requests carry, of all clients together
+conversation  requests answered in their order, on a wire
+door          the port: what its clients share
 heads         the first lines of responses
 routes        all routes, of all the modules here that are not named
 openapi       the description of all routes, at /openapi.json, and the page at /docs

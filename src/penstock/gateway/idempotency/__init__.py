@@ -1,13 +1,17 @@
 """Idempotency keys: a record that is sent again with the same key is answered with where the first one is.
 
     keys        all topics; what the log may not remove yet          <- start here
-    topic_keys  one topic: claims, recent keys in memory, older ones in files
+    topic_keys  one topic: what is known of a key, and when keys are saved
     claims      a key whose record is being written, and who waits for it
+    recent      keys in memory that no file has yet
+    topic_files the topic's files: older keys, looked up and written
+    log_reading the topic's logs: read for what no file covers
     entries     a key's digest and its record's place, in 36 bytes
     keyfile     many of them on disk, sorted, for good
     merging     several of these files into one
     manifest    which files count, and which part of each log they cover
-    replay      keys found in the log itself
+    saving      what is done with files beside the loop
+    replay      keys found in a portion of a log
 
 A key is in a header of its record, so that both are one write, and the log is the truth: what no file covers yet is
 read from it when a topic's keys are first needed. The files keep what retention and compaction take from the log, and

@@ -66,7 +66,7 @@ class IdempotencyKeys:
     def of(self, topic: Topic) -> TopicKeys | None:
         """The topic's keys, if all of them are known now."""
         keys = self._topics.get(topic.id)
-        return keys if keys is not None and keys.is_ready(topic) else None
+        return keys if keys is not None and keys.logs.is_ready(topic) else None
 
     def ready(self, topic: Topic) -> TopicKeys:
         keys = self.of(topic)
@@ -84,7 +84,7 @@ class IdempotencyKeys:
     def begin(self, topic: Topic) -> None:
         """Have the topic's keys read, if that is not under way."""
         keys = self._topics.get(topic.id)
-        if keys is None or not keys.is_opening:
+        if keys is None or not keys.logs.is_opening:
             self.open(topic)
 
     def may_have(self, topic: Topic) -> bool:
@@ -100,7 +100,7 @@ class IdempotencyKeys:
         if keys is None:
             keys = self._topics[topic.id] = self._new(topic)
         if self._is_marked(topic) or self._is_alone:
-            return keys.open(topic)
+            return keys.logs.open(topic)
         opened: Later[KafkaError | None] = Later()
 
         def marked(answer: Any) -> None:
@@ -111,7 +111,7 @@ class IdempotencyKeys:
                     KafkaError(f"{topic.name} cannot be given idempotency keys: {why}", result.code)
                 )
             else:
-                keys.open(topic).then(opened.answer)
+                keys.logs.open(topic).then(opened.answer)
 
         self._mark(topic).then(marked)
         return opened
@@ -133,7 +133,7 @@ class IdempotencyKeys:
             for number, placed in topic.partitions.items():
                 led = self.replicas.led(topic.id, number)
                 if led is not None and led.leader_epoch == placed.leader_epoch:
-                    keys.without[number] = led.leader_epoch, led.log.flushed
+                    keys.logs.without[number] = led.leader_epoch, led.log.flushed
         return keys
 
     def retention_ms(self) -> int:
@@ -147,7 +147,7 @@ class IdempotencyKeys:
         self._recent_total += count
         if self._recent_total > RECENT_TOTAL_MAX and self._recent_total >= self._checked_at + TOTAL_CHECK:
             self._checked_at = self._recent_total
-            max(self._topics.values(), key=lambda each: each.recent_count).save()
+            max(self._topics.values(), key=lambda each: len(each.recent)).save()
         elif count < 0:
             self._checked_at = min(self._checked_at, self._recent_total)
 
@@ -162,7 +162,7 @@ class IdempotencyKeys:
         if keys is None:
             keys = self._topics[topic.id] = self._new(topic)
         number = log.partition.partition
-        covered = keys.covered(number)
+        covered = keys.files.covered(number)
         if covered >= end:
             return end
         if self.is_stopped:
@@ -175,11 +175,11 @@ class IdempotencyKeys:
             )
             return end
         if self.replicas.led(topic.id, number) is None:
-            keys.read_follower(topic, number)
-        elif keys.is_ready(topic):
+            keys.logs.read_follower(topic, number)
+        elif keys.logs.is_ready(topic):
             keys.save()
-        elif not keys.is_opening:
-            keys.open(topic).then(lambda error: keys.save() if error is None else keys.failed())
+        elif not keys.logs.is_opening:
+            keys.logs.open(topic).then(lambda error: keys.save() if error is None else keys.failed())
         return covered
 
     # -- what the clock brings -------------------------------------------------------------------------
@@ -199,7 +199,9 @@ class IdempotencyKeys:
         """Forget topics that are gone, and save what is new of the others, one after the other."""
         for topic_id in [each for each in self._topics if self._context.image.topic_by_id(each) is None]:
             keys = self._topics.pop(topic_id)
-            self.world.beside(partial(remove_tree, self.vfs, keys.directory), partial(self._removed, keys))
+            self.world.beside(
+                partial(remove_tree, self.vfs, keys.files.directory), partial(self._removed, keys)
+            )
         if not self._is_alone:
             for topic in map(self._context.image.topic_by_id, self._topics):
                 if topic is not None and not self._is_marked(topic):
@@ -208,7 +210,7 @@ class IdempotencyKeys:
 
     def _removed(self, keys: TopicKeys, _: None, error: Exception | None) -> None:
         if error is not None:
-            logger.error("cannot remove %s: %s", keys.directory, error)
+            logger.error("cannot remove %s: %s", keys.files.directory, error)
 
     def _save_next(self, topics: list[TopicKeys]) -> None:
         if self.is_stopped:

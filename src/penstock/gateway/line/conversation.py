@@ -3,12 +3,11 @@
     received -> [TOPIC TOPIC TOPIC] [ACK] [TOPIC] [orders:billing:-1]
                  `-- one write --'   each of the others begins when all before it are answered
 
-Messages that arrive together are written together, and any number of such writes may be under way: replies leave in
-the order of the commands. Every other command, and the first message to a topic that has to be made, is carried out
-alone. Meanwhile what arrives is kept as it is, and not more of it received than one portion; the same holds while the
-client does not read what it is sent.
+Messages are written together (`writing`), and replies leave in the order of the commands (`replies`). Every other
+command, and the first message to a topic that has to be made, is carried out alone. Meanwhile what arrives is kept as
+it is, and not more of it received than one portion; the same holds while the client does not read what it is sent.
 
-A stream says something (`+MSG`, `+EMPTY`, `+END`) between two replies, never while a command is carried out alone.
+A stream says something (`telling`) between two replies, never while a command is carried out alone.
 
 A browser can be made to send HTTP here by any page that it shows, and the page chooses what is in the body: lines such
 as these. So the first line that can only be a request of HTTP's is the last that is looked at.
@@ -16,14 +15,9 @@ as these. So the first line that can only be a request of HTTP's is the last tha
 
 import logging
 import re
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.world import Timer
-from penstock.client.line_text import encode_key
 from penstock.gateway.asking import allow
 from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.gateway import Gateway
@@ -40,8 +34,10 @@ from penstock.gateway.line.commands import (
 )
 from penstock.gateway.line.framing import LINE_BYTES_MAX, Framer, LineTooLong
 from penstock.gateway.line.offsets import commit
-from penstock.gateway.line.stream import Message, Nothing, Stream, open_stream
-from penstock.gateway.producing import NewRecord, Outcome
+from penstock.gateway.line.replies import ERROR, OK, Replies, error
+from penstock.gateway.line.stream import open_stream
+from penstock.gateway.line.telling import Telling
+from penstock.gateway.line.writing import Writing
 from penstock.gateway.steps import Running, Steps
 from penstock.gateway.topics import find_topic
 from penstock.gateway.wire import Wire
@@ -52,12 +48,6 @@ logger = logging.getLogger(__name__)
 
 LISTENER = "LINE"
 
-OPEN_MAX = 1000
-"""Messages of one client that may wait to be durable before its next ones are looked at."""
-
-OPEN_BYTES_MAX = 4 * 2**20
-"""And their bytes, beyond which the same holds."""
-
 UNCHECKED_BYTES = 64 * 1024
 """A message of that size may be received before it is looked up whether its topic takes it."""
 
@@ -67,56 +57,26 @@ SKIPPED_BYTES_MAX = 100 * 2**20
 PIECES_MAX = 1000
 """Lines and messages of one client that are looked at before others have their turn: some milliseconds' worth."""
 
-EMPTY_INTERVAL_MS = 1000
-
 _HTTP = re.compile(rb" HTTP/[0-9](\.[0-9])?$")
 """How a request line ends; no command does."""
 
-ERROR_CHARACTERS_MAX = 400
-
-ERROR = b"-ERR "
-OK = b"+OK\n"
-EMPTY = b"+EMPTY\n"
-
-
 _WORDS: dict[type, str] = {Ack: "ACK", Read: "READ", SetOffset: "SET_OFFSET"}
 """What commands are counted as."""
-
-
-class _Replies:
-    """What is sent for one or more commands, when it is known."""
-
-    __slots__ = ("count", "is_last", "since_ns", "size", "text")
-
-    def __init__(self, count: int, size: int) -> None:
-        self.count = count
-        self.size = size
-        """Bytes of the messages that it is about."""
-        self.text: bytes | None = None
-        self.since_ns = 0
-        """When the writing of messages began, for metrics."""
-        self.is_last = False
-        """The connection is closed after it."""
 
 
 class LineConversation:
     """A `Conversation`."""
 
     def __init__(self, gateway: Gateway, wire: Wire) -> None:
-        self._gateway = gateway
         self._context = gateway.context
         self._wire = wire
         self._session = Session("", 0, wire.peer, LISTENER)
         self._framer = Framer()
         self._announced: Produce | None = None
         """The message whose bytes come next."""
-        self._gathered: list[NewRecord] = []
-        """Messages of this portion that are not written yet."""
-        self._gathered_bytes = 0
-        self._replies: deque[_Replies] = deque()
-        self._open = 0
-        """Messages that are being written."""
-        self._open_bytes = 0
+        self._replies = Replies(wire, self._close)
+        self._writing = Writing(gateway, self._session, self._replies, self._written)
+        self._telling = Telling(self._context, wire, self._go_on)
         self._next: Command | None = None
         """A command that is carried out alone, once all before it are answered."""
         self._running: Running[bytes] | None = None
@@ -124,15 +84,8 @@ class LineConversation:
         """It is being carried out."""
         self._begun: tuple[str, int] | None = None
         """What it is, and when it began, for metrics."""
-        self._creating: _Replies | None = None
-        """Of a message that needs its topic made first."""
         self._taken = 0
         """Lines and messages that have been looked at."""
-        self._stream: Stream | None = None
-        self._quiet: Timer | None = None
-        """Runs for a second after `+EMPTY`, during which there is no other."""
-        self._is_looking = False
-        """The stream reads on when others have had their turn."""
         self._is_giving_way = False
         """Others have their turn, and then the next command is looked at."""
         self._is_paused = False
@@ -165,18 +118,21 @@ class LineConversation:
 
     def ended(self) -> None:
         self._is_over = True
-        self._end_stream()
-        if self._quiet is not None:
-            self._quiet.cancel()
-            self._quiet = None
+        self._telling.end()
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
-        self._replies.clear()
+        self._replies.end()
+
+    def _close(self) -> None:
+        self.ended()
+        self._wire.close()
 
     @property
     def is_idle(self) -> bool:
-        return not (self._replies or self._next is not None or self._is_alone or self._stream is not None)
+        return not (
+            self._replies or self._next is not None or self._is_alone or self._telling.stream is not None
+        )
 
     @property
     def unfinished(self) -> int | None:
@@ -194,10 +150,8 @@ class LineConversation:
         return (
             self._next is not None
             or self._is_alone
-            or self._creating is not None
+            or self._writing.is_held
             or self._is_giving_way
-            or self._open >= OPEN_MAX
-            or self._open_bytes >= OPEN_BYTES_MAX
             or self._is_over
             or self._wire.is_full
         )
@@ -216,14 +170,20 @@ class LineConversation:
             self._carry_on()
         except Exception:
             logger.exception("a line from %s failed in a way that nobody foresaw", self._wire.peer)
-            self._reply(_error("this could not be handled"), is_last=True)
+            self._say_last(error("this could not be handled"))
         finally:
             self._is_going = False
 
     def _carry_on(self) -> None:
+        telling = self._telling
         pieces_left = PIECES_MAX
         while True:
-            self._say_more()
+            if (
+                telling.stream is not None
+                and not self._is_alone
+                and (steps := telling.say_more()) is not None
+            ):
+                self._run(steps)
             if self._next is not None and not self._replies and not self._is_alone:
                 command, self._next = self._next, None
                 self._begin(command)
@@ -237,17 +197,16 @@ class LineConversation:
                 self._context.world.call_soon(self._had_its_turn)
                 break
         self._taken += PIECES_MAX - pieces_left
-        self._write()
+        self._writing.write()
         if self._is_held:
             return
         if self._is_paused:
             self._is_paused = False
             self._wire.go_on_reading()
-        if self._is_finished and not self._is_looking:
-            self._end_stream()
+        if self._is_finished and not self._telling.is_looking:
+            self._telling.stop()
             if not self._replies:
-                self.ended()
-                self._wire.close()
+                self._close()
 
     def _had_its_turn(self) -> None:
         self._is_giving_way = False
@@ -262,7 +221,7 @@ class LineConversation:
         if value is None:
             return False
         self._announced = None
-        self._gather(announced, value)
+        self._writing.gather(announced, value)
         return True
 
     def _take_line(self) -> bool:
@@ -281,7 +240,7 @@ class LineConversation:
                 self._refuse(str(bad), bad.payload_bytes)
             return True
         if not isinstance(command, Produce):
-            self._write()
+            self._writing.write()
             self._next = command
         elif command.length <= UNCHECKED_BYTES or self._has_room(command):
             self._announced = command
@@ -301,95 +260,24 @@ class LineConversation:
 
     def _refuse(self, why: str, payload_bytes: int | None) -> None:
         self._context.metrics.line_answered("?", 0, errors=1)
-        self._write()
+        self._writing.write()
         if payload_bytes is None or payload_bytes > SKIPPED_BYTES_MAX:
-            self._reply(_error(f"{why}; the connection is closed"), is_last=True)
+            self._say_last(error(f"{why}; the connection is closed"))
         else:
             self._framer.skip(payload_bytes)
-            self._reply(_error(why))
+            self._replies.say(error(why))
 
-    # -- messages in -----------------------------------------------------------------------------------
+    def _say_last(self, text: bytes) -> None:
+        """Close after this, once all that came before is answered."""
+        self._framer = Framer()
+        self._telling.stop()
+        self._announced = None
+        self._is_alone = True  # nothing is looked at any more
+        self._replies.say(text, is_last=True)
 
-    def _gather(self, announced: Produce, value: bytes) -> None:
-        topic, key, length = announced
-        if topic in self._context.image.topics:
-            self._gathered.append(NewRecord(topic, key, value))
-            self._gathered_bytes += length
-            if self._gathered_bytes + self._open_bytes < OPEN_BYTES_MAX and len(self._gathered) < OPEN_MAX:
-                return
-            self._write()
-        else:
-            # A second message would find the topic made, and be written while the first still waits for its turn.
-            self._write()
-            self._gathered.append(NewRecord(topic, key, value))
-            self._gathered_bytes = length
-            self._write(makes_topic=True)
-
-    def _write(self, *, makes_topic: bool = False) -> None:
-        """Have what was gathered written, and its replies sent when it is durable."""
-        records = self._gathered
-        if not records:
-            return
-        replies = _Replies(len(records), self._gathered_bytes)
-        self._gathered, self._gathered_bytes = [], 0
-        self._replies.append(replies)
-        if makes_topic:
-            self._creating = replies
-        self._open += replies.count
-        self._open_bytes += replies.size
-        replies.since_ns = self._context.world.clock_ns()
-        producing, session = self._gateway.producing, self._session
-        if len(records) == 1:
-            topic, key, value = records[0][:3]
-            producing.produce(session, topic, key, value).then(lambda each: self._written(replies, (each,)))
-        else:
-            producing.produce_all(session, records).then(lambda all_of: self._written(replies, all_of))
-
-    def _written(self, replies: _Replies, outcomes: Sequence[Outcome]) -> None:
-        self._open -= replies.count
-        self._open_bytes -= replies.size
-        if self._creating is replies:
-            self._creating = None
-        if self._is_over:
-            return
-        replies.text = b"".join(
-            _error(str(each)) if isinstance(each, KafkaError) else b"+OFFSET %d\n" % each.offset
-            for each in outcomes
-        )
-        self._context.metrics.line_answered(
-            "TOPIC",
-            self._context.world.clock_ns() - replies.since_ns,
-            replies.count,
-            sum(isinstance(each, KafkaError) for each in outcomes),
-        )
-        self._send_replies()
+    def _written(self) -> None:
         if self._is_stalled or self._is_finished:
             self._go_on()
-
-    # -- replies ---------------------------------------------------------------------------------------
-
-    def _reply(self, text: bytes, *, is_last: bool = False) -> None:
-        """Answer a command, after those before it."""
-        replies = _Replies(0, 0)
-        replies.text = text
-        replies.is_last = is_last
-        self._replies.append(replies)
-        if is_last:
-            self._framer = Framer()
-            self._end_stream()
-            self._announced = None
-            self._is_alone = True  # nothing is looked at any more
-        self._send_replies()
-
-    def _send_replies(self) -> None:
-        """Let go of the replies that are known, as far as none before them is missing."""
-        waiting = self._replies
-        while waiting and (text := waiting[0].text) is not None:
-            is_last = waiting.popleft().is_last
-            self._wire.send(text)
-            if is_last:
-                self.ended()
-                self._wire.close()
 
     # -- commands that are carried out alone -----------------------------------------------------------
 
@@ -420,23 +308,24 @@ class LineConversation:
             self._wire.send(reply)
         self._go_on()
 
-    def _failed(self, error: Exception) -> None:
-        if not isinstance(error, KafkaError):
-            logger.error("a command from %s failed", self._wire.peer, exc_info=error)
-            error = KafkaError("this could not be handled")
-        self._done(_error(str(error)))
+    def _failed(self, wrong: Exception) -> None:
+        if not isinstance(wrong, KafkaError):
+            logger.error("a command from %s failed", self._wire.peer, exc_info=wrong)
+            wrong = KafkaError("this could not be handled")
+        self._done(error(str(wrong)))
 
     def _acknowledge(self) -> Steps[bytes]:
-        if self._stream is None:
+        stream = self._telling.stream
+        if stream is None:
             raise KafkaError("no message waits for ACK", ErrorCode.INVALID_REQUEST)
-        yield from self._stream.acknowledge()
+        yield from stream.acknowledge()
         return OK
 
     def _open_stream(self, request: Read) -> Steps[bytes]:
         """The stream that runs is over, whatever comes of the request."""
-        self._end_stream()
+        self._telling.stop()
         self._authorize(request.topic, request.group)
-        self._stream = yield from open_stream(self._context, request)
+        self._telling.stream = yield from open_stream(self._context, request)
         return b""
 
     def _set_offset(self, command: SetOffset) -> Steps[bytes]:
@@ -447,104 +336,18 @@ class LineConversation:
         yield from look(context, places)
         offsets = {each.number: _meant(command.offset, each) for each in places}
         yield from commit(context, command.group, topic, offsets)
-        stream = self._stream
+        stream = self._telling.stream
         if stream is not None and (stream.request.topic, stream.request.group) == command[:2]:
-            self._end_stream()
+            self._telling.stop()
             try:
-                self._stream = yield from open_stream(context, stream.request)
-            except KafkaError as error:
-                return OK + _error(str(error))
+                self._telling.stream = yield from open_stream(context, stream.request)
+            except KafkaError as wrong:
+                return OK + error(str(wrong))
         return OK
 
     def _authorize(self, topic: str, group: str) -> None:
         allow(self._context, self._session, Operation.READ, On.TOPIC, topic)
         allow(self._context, self._session, Operation.READ, On.GROUP, group)
-
-    # -- messages out ----------------------------------------------------------------------------------
-
-    def _end_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.unwatch()
-
-    def _say_more(self) -> None:
-        """Send the next message, if it is time for one, or say that there is none."""
-        stream = self._stream
-        if (
-            stream is None
-            or stream.sent is not None
-            or stream.is_watching
-            or self._is_looking
-            or self._is_alone
-            or self._wire.is_full
-        ):
-            return
-        if stream.is_outgrown:
-            self._run(self._widen(stream))
-            return
-        try:
-            found = stream.next()
-        except KafkaError as error:
-            self._end_stream()
-            self._wire.send(_error(str(error)))
-            return
-        if isinstance(found, Message):
-            self._wire.send(_message(found))
-        elif found is Nothing.HERE:
-            self._run(self._fetch(stream))
-        elif found is Nothing.YET:
-            self._is_looking = True
-            self._context.world.call_soon(self._look_on)
-        elif stream.is_stale:
-            self._run(self._refresh(stream))
-        elif stream.is_past_more:
-            self._run(self._commit_passed(stream))
-        elif found is Nothing.EVER:
-            end_offset = stream.end_offset
-            self._end_stream()
-            self._wire.send(b"+END %d\n" % end_offset)
-        else:
-            stream.watch(self._go_on)
-            if self._quiet is None:
-                self._wire.send(EMPTY)
-                self._quiet = self._context.world.call_later(EMPTY_INTERVAL_MS, self._quiet_is_over)
-
-    def _widen(self, stream: Stream) -> Steps[bytes]:
-        try:
-            yield from stream.widen()
-        except KafkaError:
-            self._end_stream()
-            raise
-        return b""
-
-    def _fetch(self, stream: Stream) -> Steps[bytes]:
-        try:
-            yield from stream.fetch()
-        except KafkaError:
-            self._end_stream()
-            raise
-        return b""
-
-    def _refresh(self, stream: Stream) -> Steps[bytes]:
-        """Nobody asked for it: where it fails, it is as if there were nothing more."""
-        with suppress(KafkaError):
-            yield from stream.refresh()
-        return b""
-
-    def _commit_passed(self, stream: Stream) -> Steps[bytes]:
-        with suppress(KafkaError):  # nobody asked for it
-            yield from stream.commit_passed()
-        return b""
-
-    def _look_on(self) -> None:
-        self._is_looking = False
-        self._go_on()
-
-    def _quiet_is_over(self) -> None:
-        self._quiet = None
-        if self._stream is not None:
-            self._stream.unwatch()
-            self._go_on()
 
 
 def _meant(offset: Offset | None, place: Place) -> Offset:
@@ -554,18 +357,5 @@ def _meant(offset: Offset | None, place: Place) -> Offset:
     return place.last_stable if offset == END else offset
 
 
-def _message(message: Message) -> bytes:
-    record = message.record
-    value = record.value or b""
-    head = b"+MSG %d %d %d %b\n" % (record.offset, len(value), message.partition, encode_key(record.key))
-    return head + value
-
-
 def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
-
-
-def _error(why: str) -> bytes:
-    """One line, whatever is in it."""
-    words = " ".join(why.split())[:ERROR_CHARACTERS_MAX]
-    return b"-ERR %b\n" % words.encode("utf-8", "backslashreplace")

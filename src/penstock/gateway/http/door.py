@@ -1,0 +1,66 @@
+"""HTTP's port: what all of its clients share."""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.gateway.http import browsers
+from penstock.gateway.http.bodies import BodyRoom
+from penstock.gateway.http.conversation import HttpConversation
+from penstock.gateway.http.heads import Heads
+from penstock.gateway.http.routing import Router
+from penstock.gateway.wire import Wire
+from penstock.handlers.context import Context
+from penstock.metadata import ClusterImage
+from penstock.metadata.configs import broker_setting
+
+BATCHES_MAX = 16
+"""How many batches of `message.max.bytes` a body may carry: a call may write to several partitions."""
+
+NAMES_MAX = 1000
+"""Names of headers that are known in lower case; clients have a few dozen between them."""
+
+
+class HttpDoor:
+    """A `Door`."""
+
+    def __init__(
+        self, gateway: Any, router: Router, give_back_memory: Callable[[], None] | None = None
+    ) -> None:
+        """`gateway` is what routes are called with; it has a `context`. `give_back_memory` hands what was freed to the
+        system."""
+        self.gateway = gateway
+        self.router = router
+        self.context: Context = gateway.context
+        self.heads = Heads(self.context.world)
+        self.bodies = BodyRoom(self.context.world, give_back_memory)
+        self.names: dict[bytes, str] = {}
+        """Names of headers in lower case, by what was sent."""
+        self._image: ClusterImage | None = None
+        """The one that the settings below were looked up in."""
+        self._body_bytes_max = 0
+
+    def converse(self, wire: Wire) -> HttpConversation:
+        return HttpConversation(self, wire)
+
+    def body_bytes_max(self) -> int:
+        """The largest body that is taken: room for some full batches, within what any request may have."""
+        image, settings = self.context.image, self.context.settings
+        if image is not self._image:
+            self._image = image
+            self._body_bytes_max = min(
+                int(broker_setting("socket.request.max.bytes", image, settings) or 0),
+                BATCHES_MAX * int(broker_setting("message.max.bytes", image, settings) or 0),
+            )
+        return self._body_bytes_max
+
+    def hosts(self) -> list[str]:
+        """Names of this server that browsers may use."""
+        listed = broker_setting("http.hosts", self.context.image, self.context.settings) or ""
+        return [browsers.name_of(each.strip().lower()) for each in listed.split(",") if each.strip()]
+
+    def name(self, raw: bytes) -> str:
+        """A header's name that was not met before."""
+        name = raw.lower().decode("latin-1")
+        if len(self.names) < NAMES_MAX:
+            self.names[raw] = name
+        return name

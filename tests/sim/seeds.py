@@ -1,0 +1,28 @@
+"""What runs from seeds have in common, whether of one node or of a cluster."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def kept_in(name: str) -> list[tuple[int, str]]:
+    """Seeds that once failed, each with how long its run was."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    found = [line.split() for line in lines if line and not line.startswith("#")]
+    return [(int(seed), length) for seed, length, *_ in found]
+
+
+def fingerprints_elsewhere(call: str) -> set[str]:
+    """What a call of `penstock.sim.play` ends with in other processes, where strings have other hashes."""
+    program = f"from penstock.sim.play import *; print({call}.outcome.fingerprint)"
+    return {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "77")
+    }
