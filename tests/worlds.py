@@ -76,6 +76,9 @@ class StillWorld:
         timer = self._put(self._beside_free_ms - self._now_ms, lambda: self._work(work, done))
         timer.is_work = True
 
+    def sync_file(self, file: object, done: Callable[[OSError | None], None]) -> bool:
+        return False
+
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 

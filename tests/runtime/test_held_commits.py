@@ -214,3 +214,57 @@ def test_offsets_of_a_topic_that_is_deleted_in_the_gap_go_with_it() -> None:
     shard.forget_partitions((("t", 0),))
     scene.advance(10)
     assert scene.committed() == -1
+
+
+def written_at(scene: Groups, come_at: list[int], until: int = 40) -> list[int]:
+    """When the log grows, for commits that come so many milliseconds after a write."""
+    shard = shard_of(scene)
+    scene.advance(100)
+    assert scene.commit(partition=3) == 0
+    began_ms = shard.log._last_ms
+    scene.advance(began_ms + 1 - scene.node.world.now_ms())
+    ends: dict[int, int] = {}
+    for now in range(1, until):
+        assert scene.node.world.now_ms() - began_ms == now
+        for _ in range(come_at.count(now)):
+            shard.handle(OffsetCommit("g", (CommittedPartition("t", 0, now, -1, ""),)))
+        scene.advance(0)
+        ends.setdefault(shard.log.partition.log.log_end, now)
+        scene.advance(1)
+    return sorted(ends.values())[1:]
+
+
+def test_a_gap_ends_on_time_where_few_come() -> None:
+    assert written_at(Groups(), [1, 2, 6, 7, 11]) == [5, 10, 15]
+
+
+def test_the_end_of_a_gap_waits_for_the_next_where_one_comes_all_the_time() -> None:
+    """The timer of the second gap would be due at 11; the commit at 10 ends it, and the timer never wakes anybody."""
+    scene = Groups()
+    assert written_at(scene, list(range(1, 26))) == [5, 10, 15, 20, 25]
+    assert shard_of(scene).log._gaps_on_time == 0, "nobody was waited for in vain"
+
+
+def test_after_waiting_in_vain_gaps_end_on_time_for_a_while() -> None:
+    """Where all wait to be answered before they commit again, nobody comes at the end of a gap."""
+    assert written_at(Groups(), [1, 1, 1, 6, 6, 6, 12, 12, 12, 17, 17, 17]) == [5, 11, 16, 21]
+
+
+def test_large_commits_in_one_gap_are_more_than_one_batch() -> None:
+    """No batch is to become larger than the topic takes, whatever the text that is committed along."""
+    scene = Groups()
+    begin_gap(scene)
+    shard = shard_of(scene)
+    before = batches(scene)
+    told: list[PartitionsReply] = []
+    for number in range(100):
+        row = CommittedPartition("t", number, number, -1, "x" * 4000)
+        shard.handle(OffsetCommit("g", (row,))).then(told.append)
+    scene.advance(20)
+    assert [each.partitions[0].code for each in told] == [ErrorCode.NONE] * 100
+    assert sum(batches(scene)) == sum(before) + 100
+    assert len(batches(scene)) > len(before) + 4
+    offsets = [shard.coordinator.committed("g", "t", number) for number in range(100)]
+    assert [each and each.offset for each in offsets] == list(range(100))
+    log = shard.log.partition.log
+    assert [each and each.record_offset for each in offsets] == list(range(log.log_end - 100, log.log_end))

@@ -33,6 +33,13 @@ class ProcessUsage(NamedTuple):
     """Since 1970."""
 
 
+class Syncable(Protocol):
+    """A file, as far as a sync is concerned."""
+
+    def sync(self) -> None:
+        """Make contents and size durable, and wait for it."""
+
+
 class World(Protocol):
     rng: "Random"
 
@@ -57,6 +64,10 @@ class World(Protocol):
 
     def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """Run work on another thread, then `done` with its result, or with what it raised, on the loop."""
+
+    def sync_file(self, file: Syncable, done: Callable[[OSError | None], None]) -> bool:
+        """Have a file synced beside the loop, without a thread, then call `done` with what went wrong. False where
+        that cannot be, and `done` is never called: then the sync is work to be done `beside`."""
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """The same in a process of its own, for work that would keep the interpreter busy; it must pickle."""

@@ -135,15 +135,19 @@ class CommitReply(Later[list[Buffer]]):
         self._partitions = partitions
 
     def told(self, reply: PartitionsReply) -> None:
-        codes = {(topic, number): code for topic, number, code in reply.partitions if code}
-        if codes or reply.code:
+        is_good = not reply.code
+        for _, _, code in reply.partitions:
+            if code:
+                is_good = False
+        if is_good:
+            results = [(each[1], 0) for each in self._partitions]
+        else:
+            codes = {(topic, number): code for topic, number, code in reply.partitions if code}
             results = [
                 (each.partition, int(codes.get((each.topic, each.partition), reply.code)))
                 for each in self._partitions
             ]
-            for _, code in results:
-                if code:
-                    self._meter.fail(code)
-        else:
-            results = [(each[1], 0) for each in self._partitions]
+            for _, number in results:
+                if number:
+                    self._meter.fail(number)
         self.answer([self._pattern.reply(self._correlation_id, results)])

@@ -46,7 +46,7 @@ class GroupCommit:
         def finish(_: None, error: Exception | None) -> None:
             self._flushed(work, error)
 
-        self._lane.sync(work.run, finish)
+        self._lane.sync_log(work, finish)
 
     def _flushed(self, work: FlushWork, error: Exception | None) -> None:
         self._is_flushing = False

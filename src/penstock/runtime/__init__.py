@@ -1,8 +1,10 @@
 """Runs the coordinators on the partitions that keep their state: records appended, replies released when committed.
 
-shard          one partition of an internal topic: loaded, written to in order, lost again
+shard_log      one partition of an internal topic: read whole, written to in order
+shard          a coordinator on it: loaded, serving, lost again
 shards         all of a topic's that are led here
 groups         consumer groups, on `__consumer_offsets`
+image_topics   topics, as coordinators of groups ask for them
 transactions   transactions, on `__transaction_state`
 markers        the ends of transactions, written to the partitions that took part
 """

@@ -11,8 +11,8 @@ the same: whatever else is asked, or is due, is decided after what is held.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
@@ -29,77 +29,17 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
-from penstock.metadata import Topic as ImageTopic
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
-from penstock.runtime.shard import Shard, ShardLog
+from penstock.runtime.image_topics import ImageTopics
+from penstock.runtime.shard import Shard
+from penstock.runtime.shard_log import KeyValue, ShardLog
 from penstock.runtime.shards import Shards
 
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
-
-
-_NO_RACKS: frozenset[str] = frozenset()
-
-
-class _Topic(NamedTuple):
-    """A topic of the image, as a coordinator looks at it."""
-
-    brokers_racks: Mapping[int, str]
-    """Of those that say where they are."""
-    topic: ImageTopic
-
-    @property
-    def name(self) -> str:
-        return self.topic.name
-
-    @property
-    def topic_id(self) -> bytes:
-        return self.topic.id
-
-    @property
-    def partitions(self) -> int:
-        return len(self.topic.partitions)
-
-    def racks(self, partition: int) -> frozenset[str]:
-        known = self.brokers_racks
-        if not known:
-            return _NO_RACKS  # asked for each partition whenever a member comes or goes
-        return frozenset(known[each] for each in self.topic.partitions[partition].replicas if each in known)
-
-
-class _ByName(Mapping[str, _Topic]):
-    def __init__(self, image: ClusterImage, brokers_racks: Mapping[int, str]) -> None:
-        self._image = image
-        self._brokers_racks = brokers_racks
-
-    def __getitem__(self, name: str) -> _Topic:
-        return _Topic(self._brokers_racks, self._image.topics[name])
-
-    def __iter__(self) -> Any:
-        return iter(self._image.topics)
-
-    def __len__(self) -> int:
-        return len(self._image.topics)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._image.topics
-
-
-class ImageTopics:
-    """The topics of an image, as coordinators ask for them."""
-
-    def __init__(self, image: ClusterImage) -> None:
-        self._image = image
-        self._brokers_racks = {number: each.rack for number, each in image.brokers.items() if each.rack}
-        self.version = image.offset
-        self.by_name: Mapping[str, _Topic] = _ByName(image, self._brokers_racks)
-
-    def by_id(self, topic_id: bytes) -> _Topic | None:
-        topic = self._image.topic_by_id(topic_id)
-        return None if topic is None else _Topic(self._brokers_racks, topic)
 
 
 class GroupListener(Protocol):
@@ -115,11 +55,19 @@ class GroupListener(Protocol):
 HELD_PARTITIONS_MAX: Final = 500
 """So many offsets are not held any longer: to decide them takes some milliseconds."""
 
+DECIDED_BYTES_MAX: Final = 16 * 1024
+"""So much of what is decided is appended at once: with all that one request may add, less than a batch may have."""
+
+_new = tuple.__new__
+
 
 class _HeldCommit(NamedTuple):
     request: OffsetCommit
     came_ms: TimestampMs
     later: Later[Any]
+
+
+_DecidedCommit: TypeAlias = tuple[Outcome[Any], Later[Any], OffsetCommit]
 
 
 class GroupShard(Shard):
@@ -167,10 +115,11 @@ class GroupShard(Shard):
             return later
         now_ms = self._world.now_ms()
         if type(request) is OffsetCommit and self.log.begin_gathering(now_ms):
-            self._held.append(_HeldCommit(request, now_ms, later))
+            self._held.append(_new(_HeldCommit, (request, now_ms, later)))
             self._held_partitions += len(request.partitions)
             if self._held_partitions > HELD_PARTITIONS_MAX:
                 self.decide_held()
+            self.log.end_gap(now_ms)
             return later
         self.decide_held()
         self._carry_out(self.coordinator.handle(request, now_ms), later, request)
@@ -185,9 +134,52 @@ class GroupShard(Shard):
             self._refuse_held(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         held, self._held, self._held_partitions = self._held, [], 0
+        decided: list[_DecidedCommit] = []
+        records: list[KeyValue] = []
+        size = 0
+        offset = self.log.next_offset
         for request, came_ms, later in held:
-            self._carry_out(self.coordinator.handle(request, came_ms), later, request)
+            outcome = self.coordinator.handle(request, came_ms)
+            decided.append((outcome, later, request))
+            made = outcome.records
+            if not made:
+                continue
+            for each in made:
+                record = each.encoded()
+                records.append(record)
+                size += len(record[0]) + len(record[1] or b"")
+            # The next is decided on what this one leaves.
+            self.coordinator.written(outcome, offset)
+            offset += len(made)
+            if size > DECIDED_BYTES_MAX:
+                self._append_commits(decided, records)
+                decided, records, size = [], [], 0
+                offset = self.log.next_offset
+        if decided:
+            self._append_commits(decided, records)
         self.set_timer()
+
+    def _append_commits(self, decided: list[_DecidedCommit], records: list[KeyValue]) -> None:
+        """Have the records of several commits written as one, and all of them told."""
+
+        def settled(error: KafkaError | None) -> None:
+            if error is None:
+                for outcome, later, _ in decided:
+                    later.answer(outcome.reply)
+                return
+            code = write_error(error.code)
+            for _, later, request in decided:
+                later.answer(refusal(request, code))
+            if records:
+                self.lost(error)
+
+        if not records:
+            self.log.after(settled)
+            return
+        try:
+            self.log.append(records, settled)
+        except KafkaError as error:
+            settled(error)
 
     def _refuse_held(self, code: ErrorCode) -> None:
         held, self._held, self._held_partitions = self._held, [], 0

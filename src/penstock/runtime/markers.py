@@ -21,7 +21,7 @@ from penstock.records import end_txn_marker
 from penstock.replica import ALL_IN_SYNC, Partition, Replicas
 from penstock.replica.neighbours import Neighbours
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.shard import WRITE_MS_MAX
+from penstock.runtime.shard_log import WRITE_MS_MAX
 from penstock.storage import Appended, Origin
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed

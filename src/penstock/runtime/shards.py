@@ -11,7 +11,8 @@ from penstock.base.hashing import partition_for
 from penstock.base.world import World
 from penstock.metadata import ClusterImage
 from penstock.replica import Replicas
-from penstock.runtime.shard import Shard, ShardLog
+from penstock.runtime.shard import Shard
+from penstock.runtime.shard_log import ShardLog
 
 S = TypeVar("S", bound=Shard)
 

@@ -40,7 +40,8 @@ from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.runtime.markers import MarkerWriter
-from penstock.runtime.shard import Shard, ShardLog
+from penstock.runtime.shard import Shard
+from penstock.runtime.shard_log import ShardLog
 from penstock.runtime.shards import Shards
 
 TRANSACTIONS_TOPIC = "__transaction_state"

@@ -170,13 +170,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._idle_looks = 0
         if self._partial is None:
-            self._take(self._turn.keep(nbytes))
+            self._take(self._turn.keep_first(nbytes), nbytes)
         else:
             self._filled += nbytes
             if self._filled == self._wanted:
                 frame, self._partial = self._partial, None
                 self._turn.begin()
-                self._take(memoryview(frame))
+                self._take(memoryview(frame), self._filled)
 
     def eof_received(self) -> bool:
         return False
@@ -192,25 +192,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def _take(self, data: memoryview) -> None:
-        """Dispatch the frames in data, and keep what is left of one."""
+    def _take(self, data: memoryview, size: int) -> None:
+        """Dispatch the frames in the first bytes of data, so many, and keep what is left of one."""
         if self._is_held_back:
             if not self._is_closing:
-                self._hold(data)
+                self._hold(data[:size])
             return
         try:
-            size = len(data)
             if (
                 LENGTH_BYTES < size <= self._request_bytes_max
                 and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES
             ):
                 # One frame and nothing else: what most turns bring.
-                reply = self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:])
+                reply = self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:size])
                 if type(reply) is list and not self._open:
                     self._send(reply)
                 else:
                     self._answer(reply)
                 return
+            data = data[:size]
             cut = cut_frames(data, 0, size, self._request_bytes_max)
             at = 0
             for frame in cut.frames:
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
             self._held = held
             return
         self._turn.begin()
-        self._take(memoryview(held))
+        self._take(memoryview(held), len(held))
         if self._held is None:
             self.go_on_reading(Pause.HELD)
 
@@ -335,14 +335,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def send_now(self) -> None:
         self._is_sending = False
-        out, self._out = self._out, []
+        out = self._out
         self._out_bytes = 0
         transport = self._transport
         if transport is None:
             return
         if len(out) == 1:
-            transport.write(out[0])
+            transport.write(out.pop())
         else:
+            self._out = []
             transport.writelines(out)
         if self._is_held_back:
             self._look_again()

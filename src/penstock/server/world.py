@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import ProcessUsage, Timer
+from penstock.base.world import ProcessUsage, Syncable, Timer
 from penstock.server.child import Child
 from penstock.server.helper import Helper
+from penstock.server.kernel_syncs import KernelSyncs
 from penstock.server.process_usage import process_usage
 from penstock.server.threads import Threads
+from penstock.vfs.real import RealFile
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,9 @@ class LoopWorld:
         self.call_soon = cast("Callable[[Callable[[], None]], None]", loop.call_soon)
         self._children_max = children_max
         self._threads = Threads("penstock-beside", threads_max)
+        self._kernel_syncs: KernelSyncs | None = None
+        """None until the first sync, and where the kernel does not do it."""
+        self._has_asked_kernel = False
         self._minders: ThreadPoolExecutor | None = None
         """One thread waits for each child."""
         self._children: set[Child[Any]] = set()
@@ -91,6 +96,17 @@ class LoopWorld:
         if self._is_closed:
             return
         self._threads.run(lambda: self._run(work, done))
+
+    def sync_file(self, file: Syncable, done: Callable[[OSError | None], None]) -> bool:
+        if self._is_closed or type(file) is not RealFile:
+            return False
+        if not self._has_asked_kernel:
+            self._has_asked_kernel = True
+            try:
+                self._kernel_syncs = KernelSyncs(self._loop)
+            except OSError as error:
+                logger.info("files are synced by threads: %s", error)
+        return self._kernel_syncs is not None and self._kernel_syncs.sync(file.descriptor, done)
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         if self._is_closed:
@@ -155,6 +171,8 @@ class LoopWorld:
         for child in self._children:
             child.kill()
         self._threads.close()
+        if self._kernel_syncs is not None:
+            self._kernel_syncs.close()
         if self._minders is not None:
             self._minders.shutdown(wait=True, cancel_futures=True)
         self._children.clear()

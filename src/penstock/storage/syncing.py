@@ -31,6 +31,12 @@ class FlushWork(NamedTuple):
         if self.directory is not None:
             self.vfs.sync_dir(self.directory)
 
+    def lone_segment(self) -> Segment | None:
+        """The one whose file is all that there is to sync; None where there are more, or names."""
+        if self.directory is not None or len(self.segments) != 1:
+            return None
+        return self.segments[0][0]
+
     def sync_files(self) -> None:
         for segment, _ in self.segments:
             try:

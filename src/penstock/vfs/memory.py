@@ -12,6 +12,7 @@ Writes may go on while another thread syncs the file; two syncs of one file at o
 import errno
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import lru_cache
 from os import strerror
 from typing import TYPE_CHECKING
 
@@ -235,12 +236,13 @@ class MemoryDisk(Vfs):
         return node
 
     def _file(self, path: str, create: bool) -> FileNode:
-        try:
-            node = self._node(path)
-        except FileNotFoundError:
+        if not _parts(path):
+            raise _error(errno.EISDIR, path)
+        directory, name = self._place(path)
+        node = directory.names.get(name)
+        if node is None:
             if not create:
-                raise
-            directory, name = self._place(path)
+                raise _error(errno.ENOENT, path)
             self._before_change(path)
             node = FileNode(self.now_ms)
             directory.change({name: node}, self.now_ms)
@@ -258,7 +260,7 @@ class MemoryDisk(Vfs):
             raise _error(errno.ENOTDIR, path)
         return node, parts[-1]
 
-    def _walk(self, parts: list[str], path: str) -> Node:
+    def _walk(self, parts: tuple[str, ...], path: str) -> Node:
         node: Node = self._root
         for part in parts:
             if not isinstance(node, DirNode):
@@ -285,8 +287,9 @@ class MemoryLock:
             self._node = None
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _size(node: Node) -> int:

@@ -110,6 +110,11 @@ class RealFile:
     def truncate(self, length: int) -> None:
         os.ftruncate(self._descriptor, length)
 
+    @property
+    def descriptor(self) -> int:
+        """Good as long as somebody holds this file; -1 once it is closed."""
+        return self._descriptor
+
     def sync(self) -> None:
         if self._descriptor < 0:  # of which os.fdatasync makes a ValueError
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)

@@ -18,7 +18,12 @@ def _sync_when_free(descriptor: int) -> None:
     _sync(descriptor)
 
 
+def _refuse(*_: int) -> int:
+    raise OSError("the kernel syncs nothing here by itself: it would not wait")
+
+
 os.fdatasync = _sync_when_free  # type: ignore[assignment]
+os.eventfd = _refuse  # type: ignore[assignment]
 
 if __name__ == "__main__":
     from penstock.cli.main import main
