@@ -23,7 +23,10 @@ REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
+    "log.segment.delete.delay.ms": "1000",
 }
+"""What differs from the defaults. A round's files are deleted soon after it: or they would be written to the disk
+while the next one is measured."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Cluster:
     bootstrap: str
     pids: dict[int, int]
     """By node id."""
+    data: Path
+    """Where the nodes have their directories."""
 
     def cpu(self, node: int | None = None) -> float:
         """CPU seconds that all nodes, or one, have used so far."""
@@ -76,7 +81,7 @@ def penstock(data: Path) -> Iterator[Cluster]:
             if not line.startswith(b"penstock ready"):
                 raise RuntimeError(f"a node of the cluster is not ready: it said {line!r}")
         pids = {number: process.pid for number, process in children.items()}
-        yield Cluster("penstock", _bootstrap(ports), pids)
+        yield Cluster("penstock", _bootstrap(ports), pids, data)
 
 
 @contextmanager
@@ -116,9 +121,8 @@ def kafka(data: Path) -> Iterator[Cluster]:
                 stderr=subprocess.DEVNULL,
             )
             stack.callback(_end, running[number])
-        yield Cluster(
-            "kafka", _bootstrap(ports), {number: process.pid for number, process in running.items()}
-        )
+        pids = {number: process.pid for number, process in running.items()}
+        yield Cluster("kafka", _bootstrap(ports), pids, data)
 
 
 def _ports() -> tuple[dict[int, int], dict[int, int], Sequence[socket.socket]]:
