@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Plugins by name: pytest would load those of every package that is installed, in each process, and rewrite the
-# asserts of all their modules, Penstock's own among them.
+# asserts of all their modules, Penstock's own among them. A test that hangs says after ten minutes where it does.
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup \
-	--disable-plugin-autoload -p xdist -p hypothesispytest -p penstock.testing.plugin
+	--disable-plugin-autoload -p xdist -p hypothesispytest -p penstock.testing.plugin \
+	-o faulthandler_timeout=600
 
 .PHONY: setup run test test-long check bench bench-spark clean
 

@@ -12,14 +12,17 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "penstock", "up")
 
 WAIT_S_MAX = 60.0
@@ -31,6 +34,18 @@ def is_readable(stream: Any, wait_s: float) -> bool:
     waiting = select.poll()
     waiting.register(stream, select.POLLIN)
     return bool(waiting.poll(wait_s * 1000))
+
+
+def held_port(port: int = 0) -> socket.socket:
+    """A port that nobody else is given; one who knows it may listen there nevertheless."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held.bind((HOST, port))
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 class Process:
@@ -49,6 +64,9 @@ class Process:
         """Arguments are further flags of `penstock up`; `data` is its directory."""
         self.data = data
         self.port = port
+        self._keeps_port = port == 0
+        """Whether it is the system's choice, and ours from then on: between two lives too."""
+        self._held: dict[int, socket.socket] = {}
         self._ports = {name: 0 for name, is_wanted in (("http", http), ("line", line)) if is_wanted}
         """Of the other doors; 0 until they have one."""
         self._arguments = arguments
@@ -71,6 +89,9 @@ class Process:
 
     def close(self) -> None:
         self.kill()
+        for held in self._held.values():
+            held.close()
+        self._held.clear()
         self._complaints.close()
 
     @property
@@ -183,7 +204,16 @@ class Process:
             ) from None
         if self._child.stdout is not None:
             self._child.stdout.close()
+        self._hold_ports()
         return code
+
+    def _hold_ports(self) -> None:
+        """Nobody listens there now, and the next life is to find them free."""
+        own = [*self._ports.values(), *([self.port] if self._keeps_port else [])]
+        for port in own:
+            if port and port not in self._held:
+                with suppress(OSError):
+                    self._held[port] = held_port(port)
 
 
 class Refusal(NamedTuple):

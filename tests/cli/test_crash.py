@@ -1,6 +1,5 @@
 """`penstock lab crash`: kill a writer, lose nothing."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from penstock.cli import crash
 
 
 def test_nothing_acknowledged_is_lost(penstock: Command) -> None:
-    began = time.monotonic()
     outcome = penstock("lab", "crash")
     assert (outcome.code, outcome.err) == (0, "")
     assert "Killed with SIGKILL" in outcome.out
@@ -20,7 +18,6 @@ def test_nothing_acknowledged_is_lost(penstock: Command) -> None:
     assert "Nothing acknowledged was lost." in outcome.out
     assert "all is well" in outcome.out
     assert len(outcome.out.splitlines()) <= 45
-    assert time.monotonic() - began < 5
 
 
 def test_the_data_can_be_kept_and_killed_again(penstock: Command, tmp_path: Path) -> None:

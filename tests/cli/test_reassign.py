@@ -9,6 +9,7 @@ import pytest
 from tests.cli import reassign_tour
 from tests.cli.conftest import Command
 from tests.cli.wire_tour import Shell
+from tests.compat.clients.patient import wait_until
 
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster as Client
@@ -42,6 +43,18 @@ def described(shell: Shell, topic: str) -> list[dict[str, Any]]:
     return partitions
 
 
+def where_is(shell: Shell, topic: str) -> tuple[list[int], int]:
+    """The replicas and the leader of a topic's only partition, as whichever broker is asked has it."""
+    [partition] = described(shell, topic)
+    return partition["replicas"], partition["leader"]
+
+
+def brokers_known_to(broker: Broker) -> set[int]:
+    with Client(parse_servers(broker.bootstrap)) as client:
+        client.refresh([])
+        return set(client.info.brokers)
+
+
 def test_a_topic_moves_with_its_records_to_the_brokers_that_are_named(shell: Shell, tmp_path: Path) -> None:
     shell("topics", "create", "moves", "--partitions", 2, "--replication-factor", 2)
     shell("produce", "moves", stdin=b"one\ntwo\nthree\nfour\n")
@@ -55,12 +68,18 @@ def test_a_topic_moves_with_its_records_to_the_brokers_that_are_named(shell: She
     assert told["done"] is True
     status = shell.json("reassign", "status", file)
     assert {each["state"] for each in status["partitions"]} == {"done"}
-    after = described(shell, "moves")
-    for each in after:
-        assert sorted(each["replicas"]) == sorted(each["isr"]) == stay
-        assert [replica["lag"] for replica in each["replicaList"]] == [0, 0]
+
+    def is_shown() -> bool:
+        """By whichever broker is asked: each hears of it in its time."""
+        return all(
+            sorted(each["replicas"]) == sorted(each["isr"]) == stay
+            and [replica["lag"] for replica in each["replicaList"]] == [0, 0]
+            for each in described(shell, "moves")
+        )
+
+    wait_until(is_shown)
     assert sorted(shell.lines("consume", "moves")) == ["four", "one", "three", "two"]
-    assert reassign_tour.throttles(shell, stay[0], "moves") == {}
+    wait_until(lambda: reassign_tour.throttles(shell, stay[0], "moves") == {})
 
 
 def test_a_plan_goes_back_to_how_it_was(shell: Shell, tmp_path: Path) -> None:
@@ -70,13 +89,11 @@ def test_a_plan_goes_back_to_how_it_was(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     shell("reassign", "plan", "returns", "--brokers", target, "--out", file)
     told = shell.json("reassign", "apply", file, "--wait")
-    [there] = described(shell, "returns")
-    assert (there["replicas"], there["leader"]) == ([target], target)
+    wait_until(lambda: where_is(shell, "returns") == ([target], target))
     back = tmp_path / "back.json"
     back.write_text(json.dumps(told["before"]))
     shell("reassign", "apply", back, "--wait")
-    [again] = described(shell, "returns")
-    assert again["replicas"] == before["replicas"]
+    wait_until(lambda: where_is(shell, "returns")[0] == before["replicas"])
 
 
 def test_a_move_to_a_broker_that_is_away_is_shown_and_can_be_taken_back(
@@ -91,6 +108,8 @@ def test_a_move_to_a_broker_that_is_away_is_shown_and_can_be_taken_back(
     file.write_text(json.dumps({"version": 1, "partitions": [row]}))
     cluster.brokers[away - 1].stop()
     try:
+        running = [each for each in cluster.brokers if each.is_running]
+        wait_until(lambda: all(away not in brokers_known_to(each) for each in running))
         outcome = shell.try_("reassign", "apply", file)
         assert (outcome.code, outcome.out) == (2, "")
         assert f"there is no broker {away}; the cluster has" in outcome.err
@@ -114,8 +133,7 @@ def test_a_move_to_a_broker_that_is_away_is_shown_and_can_be_taken_back(
         assert shell.try_("reassign", "status", file).code == 1, "it goes elsewhere than this plan wants"
         assert shell("reassign", "cancel", "--all") == "1 partition stays where it was: waits-0.\n"
         assert shell("reassign", "status") == "Nothing moves.\n"
-        [after] = described(shell, "waits")
-        assert (after["replicas"], after["leader"]) == ([here], here)
+        wait_until(lambda: where_is(shell, "waits") == ([here], here))
     finally:
         cluster.brokers[away - 1].start()
 
@@ -133,10 +151,12 @@ def test_a_move_that_is_held_back_goes_on_when_it_is_let_go(
     shell("reassign", "apply", file, "--throttle", 1000)
     [held_back] = shell.json("reassign", "status", file)["partitions"]
     assert held_back["state"] == "moving"
-    assert set(reassign_tour.throttles(shell, target, "heavy").values()) >= {"1000", f"0:{target}"}
+    held = {"1000", f"0:{target}"}
+    wait_until(lambda: set(reassign_tour.throttles(shell, target, "heavy").values()) >= held)
     shell("reassign", "apply", file, "--throttle", 10**9, "--additional", "--wait")
     [done] = shell.json("reassign", "status", file)["partitions"]
     assert (done["state"], done["replicas"]) == ("done", [target])
+    wait_until(lambda: where_is(shell, "heavy") == ([target], target))
     [after] = described(shell, "heavy")
-    assert (after["leader"], after["endOffset"]) == (target, 60)
-    assert reassign_tour.throttles(shell, target, "heavy") == {}
+    assert after["endOffset"] == 60
+    wait_until(lambda: reassign_tour.throttles(shell, target, "heavy") == {})

@@ -206,8 +206,8 @@ def test_the_client_dials_anew_after_its_broker_was_away() -> None:
 
 
 @contextmanager
-def server(serve: Callable[[socket.socket], None]) -> Iterator[LineClient]:
-    """One that takes a single client."""
+def server(serve: Callable[[socket.socket], None], timeout_s: float = 60) -> Iterator[LineClient]:
+    """One that takes a single client, which waits for so long."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def run() -> None:
@@ -217,7 +217,7 @@ def server(serve: Callable[[socket.socket], None]) -> Iterator[LineClient]:
 
         thread = threading.Thread(target=run)
         thread.start()
-        with LineClient("127.0.0.1", listening.getsockname()[1], timeout_s=0.3) as client:
+        with LineClient("127.0.0.1", listening.getsockname()[1], timeout_s=timeout_s) as client:
             yield client
         thread.join()
 
@@ -248,7 +248,7 @@ def test_what_a_server_says_instead_is_an_error(text: bytes, kind: type[Exceptio
 
 def test_a_server_that_says_nothing_is_not_waited_for_forever() -> None:
     done = threading.Event()
-    with server(lambda _: (done.wait(30), None)[1]) as client:
+    with server(lambda _: (done.wait(60), None)[1], timeout_s=0.3) as client:
         with pytest.raises(TimedOut):
             client.produce("orders", b"x")
         done.set()

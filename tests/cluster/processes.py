@@ -1,15 +1,12 @@
 """A cluster of real processes, `penstock up` each, on ports of this machine that stay theirs."""
 
 import signal
-import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from tests.processes import Process
-
-HOST = "127.0.0.1"
+from tests.processes import HOST, Process, held_port
 
 
 class ClusterProcesses:
@@ -66,11 +63,3 @@ class ClusterProcesses:
     @property
     def complaints(self) -> str:
         return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())
-
-
-def held_port() -> socket.socket:
-    """A port that nobody else is given; one who knows it may listen there nevertheless."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((HOST, 0))
-    return held

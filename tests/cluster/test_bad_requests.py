@@ -73,7 +73,7 @@ class Target:
     def assert_goes_on(self) -> None:
         for partition in range(3):
             self.seen.send("orders", [b"goes on"], partition=partition, acks="all")
-        assert self.seen.is_whole()
+        wait_until(self.seen.is_whole)
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_a_node_whose_disk_was_wiped_gets_everything_again(tmp_path: Path, numbe
         shutil.rmtree(tmp_path / f"node-{number}")
         for partition in range(3):
             seen.send("orders", (b"meanwhile %d" % each * 20 for each in range(300)), partition=partition)
-        assert all(number not in seen.isr("orders", each) for each in range(3))
+        wait_until(lambda: all(number not in seen.isr("orders", each) for each in range(3)))
 
         wiped.start()
         wait_until(seen.is_whole)
@@ -170,11 +170,11 @@ def test_a_second_node_with_the_same_id_is_not_taken_and_the_first_one_goes_on(t
         seen = Seen(cluster.bootstrap)
         cluster.create_topic("orders", partitions=2, replication_factor=2)
         twin = Broker(data=tmp_path / "twin", settings=cluster.brokers[1].settings)
-        twin.settings["initial.broker.registration.timeout.ms"] = "1000"
+        twin.settings["initial.broker.registration.timeout.ms"] = "2000"
         with pytest.raises(BrokerFailed, match=r"another broker with node.id 2 is registered and alive$"):
             twin.start()
         for partition in (0, 1):
             seen.send("orders", [b"goes on"], partition=partition, acks="all")
-        assert seen.is_whole()
+        wait_until(seen.is_whole)
         with pytest.raises(BrokerFailed, match="is in use by another process"):
             Broker(data=cluster.brokers[1].data, settings=cluster.brokers[1].settings).start()

@@ -107,7 +107,7 @@ def test_a_node_that_is_cut_off_acknowledges_nothing_and_comes_back_without_a_tr
 
 def _cut_and_heal(network: Network, cluster: WalledCluster, data: Path, whom: str) -> float:
     seen = Seen(cluster.bootstrap)
-    seen.driver.create_topic(TOPIC, PARTITIONS, replicas=3)
+    seen.create_topic(TOPIC, PARTITIONS, replicas=3)
     wait_until(lambda: {each.leader for each in seen.partitions(TOPIC).values()} == {1, 2, 3})
     active = active_controller(cluster)
     lonely = active if whom == "the active controller" else active % 3 + 1
@@ -130,8 +130,7 @@ def _cut_and_heal(network: Network, cluster: WalledCluster, data: Path, whom: st
     began = time.monotonic()
     here.pour(1, led)
     there.pour(50, led)
-    while not careless.producer.flush(0) and len(careless.acknowledged) < 30:
-        careless.pour(5, led)
+    wait_until(lambda: careless.pour(1, led) or len(careless.acknowledged) >= 30)
     before = dict(there.acknowledged)
     here.finish()
     pause_s = time.monotonic() - began
@@ -140,8 +139,8 @@ def _cut_and_heal(network: Network, cluster: WalledCluster, data: Path, whom: st
         there.producer.poll(0)
     here.finish()
     majority = Seen(",".join(node.bootstrap for each, node in cluster.nodes.items() if each != lonely))
+    wait_until(lambda: majority.isr(TOPIC, led) == {1, 2, 3} - {lonely})
     assert majority.leader(TOPIC, led) not in (-1, lonely)
-    assert majority.isr(TOPIC, led) == {1, 2, 3} - {lonely}
     assert there.acknowledged == before, "nothing is acknowledged by one that is alone"
     assert len(before) == 20
 

@@ -64,10 +64,12 @@ def test_a_record_is_not_acknowledged_while_the_isr_is_smaller_than_the_least() 
     moved, and NOT_ENOUGH_REPLICAS_AFTER_APPEND told of it: `tests/replica` has where that is said still.)"""
     with three() as (cluster, seen):
         cluster.create_topic("orders", replication_factor=3, min_insync_replicas=3)
-        seen.send("orders", [b"by three"], acks="all")
-        leader = seen.leader("orders")
         told = Deliveries()
         producer = seen.producer(acks="all", request_timeout_ms=2500, **ONE_TRY)
+        producer.produce("orders", b"by three", on_delivery=told.told)  # and it is connected
+        assert producer.flush(SECONDS_MAX) == 0
+        assert told.offsets == [0]
+        leader = seen.leader("orders")
         with frozen(cluster, min({1, 2, 3} - {leader})):
             producer.produce("orders", b"by two", on_delivery=told.told)
             assert producer.flush(SECONDS_MAX) == 0

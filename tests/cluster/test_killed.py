@@ -31,9 +31,16 @@ def test_who_was_killed_leads_and_who_may_have_lost_something_does_not(
             cluster.brokers[2].kill()
             lose_power(tmp_path / "node-2")
             cluster.brokers[1].start()
-            assert seen.leader("orders") == -1
+            leaders: list[int] = []
+
+            def is_led_by(number: int) -> bool:
+                leaders.append(seen.leader("orders"))
+                return leaders[-1] == number
+
+            wait_until(lambda: is_led_by(-1))
             cluster.brokers[2].start()
-            wait_until(lambda: seen.leader("orders") == 3)
+            wait_until(lambda: is_led_by(3))
+            assert 2 not in leaders
         assert [each for each in caplog.messages if "unclean election" in each] == []
         wait_until(lambda: seen.isr("orders") == {2, 3})
         assert seen.send("orders", [b"more"], acks="all") == [offsets[-1] + 1]

@@ -37,7 +37,7 @@ def _lose_a_third(cluster: ClusterProcesses) -> tuple[float, int]:
     seen = Seen(cluster.bootstrap)
     names = [f"topic-{number}" for number in range(TOPICS)]
     for name in names:
-        seen.driver.create_topic(name, PARTITIONS, replicas=2)
+        seen.create_topic(name, PARTITIONS, replicas=2)
     wait_until(seen.is_whole)
     led = [
         (name, number) for name in names for number, each in seen.partitions(name).items() if each.leader == 1

@@ -1,12 +1,13 @@
 """What can be seen of a cluster from outside: through its clients, and in its directories."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 from tests.compat.clients.confluent import ConfluentDriver
-from tests.compat.clients.driver import SECONDS_MAX
+from tests.compat.clients.driver import SECONDS_MAX, Refused
+from tests.compat.clients.patient import wait_until
 
 QUICK = {
     "linger.ms": 0,
@@ -29,8 +30,30 @@ class Seen:
         self.driver = ConfluentDriver(bootstrap)
 
     def partitions(self, topic: str) -> dict[int, Any]:
-        """By number, with `leader`, `replicas` and `isrs`."""
-        return dict(self.driver.admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic].partitions)
+        """By number, with `leader`, `replicas` and `isrs`. Any broker is asked; one that has not heard of it yet
+        is asked again."""
+        found: dict[int, Any] = {}
+
+        def is_known() -> bool:
+            told = self.driver.admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
+            found.update(told.partitions)
+            return bool(found)
+
+        wait_until(is_known)
+        return found
+
+    def create_topic(
+        self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """One that is not there. Where the controller changes meanwhile, the next one is asked again, as by Kafka's
+        brokers, and may have it from the first."""
+        assert topic not in self.driver.topics()
+        try:
+            self.driver.create_topic(topic, partitions, configs, replicas)
+        except Refused as refusal:
+            if refusal.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        assert len(self.partitions(topic)) == partitions
 
     def leader(self, topic: str, number: int = 0) -> int:
         """-1: none."""

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
 PROGRAM = (sys.executable, "-m", "tests.compat.worker")
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 90.0
 
 
 class Slot:
@@ -142,7 +142,7 @@ class Fleet:
                 slot.tell(word)
 
     @property
-    def commits(self) -> int:
+    def committed(self) -> int:
         return sum(slot.commits for slot in self.slots.values())
 
     def comes_to(self, holds: Callable[[], bool], seconds_max: float) -> bool:
@@ -155,6 +155,9 @@ class Fleet:
                 said = {slot.name: slot.failures[-3:] for slot in self.slots.values()}
                 raise AssertionError(f"{what} did not happen; lives, and failures of workers: {said}")
 
-    def wait_commits(self, count: int) -> None:
-        wanted = self.commits + count
-        self.wait(lambda: self.commits >= wanted, f"{count} more commits")
+    @contextmanager
+    def commits(self, count: int) -> Iterator[None]:
+        """Wait until there were so many since the beginning: they may come before the end."""
+        wanted = self.committed + count
+        yield
+        self.wait(lambda: self.committed >= wanted, f"{count} more commits")

@@ -124,8 +124,8 @@ class Mill:
             self.revocations_cut += 1
 
     def kill_anybody_anywhere(self) -> None:
-        self.pour()
-        self.fleet.wait_commits(self.rng.randrange(1, 5))
+        with self.fleet.commits(self.rng.randrange(1, 5)):
+            self.pour()
         if self.rng.random() < 0.5:
             self.restart_broker()
         else:
@@ -141,13 +141,13 @@ class Mill:
     )
 
     def run(self, rounds: int) -> None:
-        self.pour()
-        self.fleet.wait_commits(2)
+        with self.fleet.commits(2):
+            self.pour()
         for number in range(rounds):
             act = self.ROUNDS[number] if number < len(self.ROUNDS) else self.rng.choice(self.ROUNDS)
             act(self)
-            self.pour(10)
-            self.fleet.wait_commits(1)
+            with self.fleet.commits(1):
+                self.pour(10)
 
     # -- moments ---------------------------------------------------------------------------------------
 
@@ -359,8 +359,8 @@ def test_without_transactions_the_same_work_doubles_numbers(
 ) -> None:
     """What the test above would find: a worker dies after it has written and before it has committed."""
     with milling("plain", "range", tmp_path, 1, request) as mill:
-        mill.pour()
-        mill.fleet.wait_commits(2)
+        with mill.fleet.commits(2):
+            mill.pour()
         with mill.rule_once(Key.OFFSET_COMMIT, is_answer=False, act=mill.kill_client, passes=False):
             mill.pour()
         with pytest.raises(Inexact, match="are doubled"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.compat.clients.patient import wait_until
 from tests.compat.kafka.peer import KafkaPeer
 
 from penstock.client.admin import (
@@ -98,10 +99,14 @@ def test_kafkas_tool_plans_moves_and_verifies(tool: Tool, client: Client, tmp_pa
         told = tool(REASSIGN, "--verify", "--reassignment-json-file", plan)
     assert told.count("is completed") == 2
     assert "Clearing broker-level throttles" in told
-    for each in partitions_of(client, "moved").values():
-        assert sorted(each.replicas) == sorted(each.isr) == stay
-    assert throttled(client, Resource(ResourceType.TOPIC, "moved")) == set()
-    assert throttled(client, Resource(ResourceType.BROKER, str(stay[0]))) == set()
+    wait_until(
+        lambda: all(
+            sorted(each.replicas) == sorted(each.isr) == stay
+            for each in partitions_of(client, "moved").values()
+        )
+    )
+    wait_until(lambda: throttled(client, Resource(ResourceType.TOPIC, "moved")) == set())
+    wait_until(lambda: throttled(client, Resource(ResourceType.BROKER, str(stay[0]))) == set())
     assert "No partition reassignments found." in tool(REASSIGN, "--list")
 
 

@@ -400,7 +400,7 @@ def test_a_setting_of_all_brokers_is_changed_at_run_time(place: Place) -> None:
 
 
 def test_connections_max_idle_ms_closes_a_connection_that_says_nothing() -> None:
-    with Broker(settings={"connections.max.idle.ms": "200"}) as broker, RawClient(broker.port) as client:
+    with Broker(settings={"connections.max.idle.ms": "1000"}) as broker, RawClient(broker.port) as client:
         client.ask(Api.API_VERSIONS, 0, request_module(Api.API_VERSIONS, 0).ApiVersionsRequest())
         assert client.receive_frame() is None
 

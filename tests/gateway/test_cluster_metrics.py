@@ -8,7 +8,7 @@ from tests.gateway.scrapes import Scrape, scrape
 
 from penstock.testing import Cluster
 
-SECONDS_MAX = 30
+SECONDS_MAX = 90
 RECORDS = 50
 
 
@@ -30,12 +30,13 @@ def total(pages: list[Scrape], name: str, **labels: str) -> float:
 def test_a_cluster_tells_who_leads_what_is_copied_and_what_is_lost_and_found() -> None:
     with Cluster(brokers=3, http=True) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
+        eventually(cluster, lambda pages: total(pages, "penstock_partitions_followed") == 6)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
         for number in range(RECORDS):
             producer.produce("orders", b"x" * 100, partition=number % 3)
         assert producer.flush(SECONDS_MAX) == 0
 
-        pages = eventually(cluster, lambda pages: total(pages, "penstock_partitions_followed") == 6)
+        pages = [scrape(each) for each in cluster.brokers]
         assert total(pages, "penstock_raft_role", role="leader") == 1
         assert total(pages, "penstock_raft_role", role="follower") == 2
         assert total(pages, "penstock_controller_active") == 1

@@ -326,6 +326,24 @@ def test_a_leader_that_is_gone_is_tried_again_sooner_at_first_and_then_later(
     assert "broker 1 is followed again" in caplog.text
 
 
+def test_who_ends_the_rest_of_a_leader_and_is_gone_again_leaves_it_asked_for_the_others() -> None:
+    """With `durability.fsync=always`, where a log is synced before it is asked for."""
+    scene = Scene(durability=Durability.ALWAYS)
+    led, partition = scene.both()
+    other, gone = scene.both(name="gone")
+    scene.leader.write(other)
+    scene.advance(10)
+    scene.fetchers.forget(gone)
+    append(gone.log, 0)  # and nobody has synced it
+    scene.leader.refusals = 1000
+    scene.advance(20_000)
+    scene.leader.write(led)
+    scene.leader.refusals = 0
+    scene.fetchers.follow(gone)
+    scene.fetchers.forget(gone)
+    scene.caught_up(led, partition)
+
+
 def test_a_leader_that_is_silent_is_given_up_after_replica_socket_timeout_ms() -> None:
     scene = Scene(settings={"replica.socket.timeout.ms": "3000"})
     led, partition = scene.both()

@@ -95,6 +95,7 @@ class Fetcher:
         if self._rest is not None:  # somebody says that the leader is there
             self._rest.cancel()
             self._rest = None
+            self._wake(following)  # for all others too: this one may be gone before its log is synced
         try:
             following.begin()
         except StorageError as error:

@@ -25,7 +25,7 @@ from typing import Any
 
 import uvloop
 
-from penstock.base.errors import KafkaError
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.host import Host, MakeNode, new_node
@@ -221,11 +221,25 @@ class Broker:
 
         texts = {key.replace("_", "."): text_of(value) for key, value in configs.items()}
         with Cluster([Address(HOST, self.port)]) as cluster:
+            known = cluster.refresh([name]).topics.get(name)
             [outcome] = create_topics(
                 cluster, [NewTopic(name, partitions, replication_factor, configs=texts)]
             )
-        if outcome.error is not None:
-            raise outcome.error
+            if outcome.error is None:
+                return
+            was_there = known is not None and not known.error_code
+            if was_there or outcome.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise outcome.error
+            # The controller changed meanwhile: the next one was asked again, and had it from the first.
+        self.await_topic(name)
+
+    def await_topic(self, name: str) -> None:
+        """Wait until this broker knows a topic, which others may know already."""
+        from penstock.client.cluster import Cluster  # noqa: PLC0415
+        from penstock.client.settings import Address  # noqa: PLC0415
+
+        with Cluster([Address(HOST, self.port)]) as cluster:
+            cluster.topic(name, wait_ms=WAIT_S_MAX * 1000)
 
 
 class _Running:

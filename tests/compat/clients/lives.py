@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.compat.kafka.peer import KafkaPeer, RunningKafka
-from tests.processes import Process
+from tests.processes import Process, held_port
 
 SESSION_MS = 3000
 """After so long a silent member is out. A live one sends ten heartbeats meanwhile."""
@@ -104,11 +104,14 @@ class KafkaLives:
         self._life.close()
 
 
+_HELD: list[socket.socket] = []
+"""What keeps ports from being given to anybody else, as long as the tests run."""
+
+
 def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
+    """A port that is nobody else's, in all lives of who listens there and between them."""
+    _HELD.append(held_port())
+    return int(_HELD[-1].getsockname()[1])
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Answer:
 
 def ask(broker: Broker, method: str, target: str, body: object = None) -> Answer:
     """One HTTP request, whatever comes of it."""
-    connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=90)
     try:
         data = None if body is None else json.dumps(body).encode()
         connection.request(method, target, data, {"Content-Type": "application/json"} if data else {})
@@ -58,13 +58,15 @@ def produce(
     broker: Broker, topic: str, value: str, *, seconds_max: float = 0, **more: object
 ) -> tuple[int, int]:
     """Where a record is now; `key` is text. A 503, of which nothing was written, is tried again for so long: on a busy
-    machine an election may take longer than a node waits for it."""
+    machine an election may take longer than a node waits for it. So is a 504, which does not know, where there is an
+    idempotency key."""
     key = more.pop("key", None)
     record = {"topic": topic, "value": b64encode(value.encode()).decode(), **more}
     if isinstance(key, str):
         record["key"] = b64encode(key.encode()).decode()
+    again = (503, 504) if "idempotency_key" in more else (503,)
     until = time.monotonic() + seconds_max
-    while (answer := ask(broker, "POST", "/produce", record)).status == 503 and time.monotonic() < until:
+    while (answer := ask(broker, "POST", "/produce", record)).status in again and time.monotonic() < until:
         pass  # the node has waited
     assert answer.status == 200, answer.body
     return answer.json["partition"], answer.json["offset"]
@@ -94,7 +96,7 @@ def leaders(broker: Broker, topic: str) -> dict[int, int]:
     }
 
 
-def eventually(is_so: Callable[[], bool], what: str, seconds_max: float = 20) -> None:
+def eventually(is_so: Callable[[], bool], what: str, seconds_max: float = 90) -> None:
     """For what the cluster decides in its own time."""
     until = time.monotonic() + seconds_max
     while not is_so():
@@ -106,7 +108,7 @@ class Events:
     """A topic's tail, as server-sent events."""
 
     def __init__(self, broker: Broker, target: str) -> None:
-        self._connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=30)
+        self._connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=90)
         self._connection.request("GET", target)
         self._response = self._connection.getresponse()
         assert self._response.status == 200, self._response.read()
@@ -136,7 +138,7 @@ class Line:
     """A client of the line protocol."""
 
     def __init__(self, broker: Broker) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", broker.line_port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", broker.line_port), timeout=90)
         self._file = self._socket.makefile("rb")
 
     def say(self, text: str) -> None:

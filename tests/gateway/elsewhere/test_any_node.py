@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.ipc
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.gateway.elsewhere.doors import (
     ask,
     consumed,
@@ -20,6 +21,8 @@ from tests.gateway.elsewhere.doors import (
 )
 
 from penstock.testing import Cluster
+
+READ_COMMITTED, READ_UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 
 
 @pytest.fixture(scope="module")
@@ -208,12 +211,26 @@ def test_records_are_deleted_wherever_their_partition_is_led(cluster: Cluster) -
 def abort(cluster: Cluster, topic: str) -> None:
     """Write to every partition, and take it back."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"abort-{topic}"})
-    producer.init_transactions(30)
+    producer.init_transactions(90)
     producer.begin_transaction()
     for partition in range(3):
         producer.produce(topic, b"aborted", partition=partition)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(90)
+    producer.abort_transaction(90)
+    # Who aborts is answered when that is decided. The partitions hear of it afterwards, each from the coordinator, and
+    # until then nothing behind it counts as committed.
+    eventually(
+        lambda: ends(cluster, topic, READ_COMMITTED) == ends(cluster, topic, READ_UNCOMMITTED),
+        "every partition knows",
+    )
+
+
+def ends(cluster: Cluster, topic: str, level: IsolationLevel) -> list[int]:
+    """Where partitions end, for readers of one kind."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(3)}
+    asked = admin.list_offsets(wanted, isolation_level=level)
+    return [asked[place].result(90).offset for place in wanted]
 
 
 @pytest.mark.parametrize("replication_factor", [1, 3])

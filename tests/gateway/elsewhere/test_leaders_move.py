@@ -54,7 +54,6 @@ def test_an_idempotency_key_has_its_place_after_each_leader_was_killed() -> None
             eventually(
                 lambda: len(good(cluster.brokers[0], "GET", "/topics/orders")["partitions"][0]["isr"]) == 3,
                 "it is in sync again",
-                seconds_max=60,
             )
         assert values(cluster.brokers[0], "orders") == ["v"] * len(placed)
 
