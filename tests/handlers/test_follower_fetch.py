@@ -14,11 +14,11 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.handlers.fetch_sessions import FetchSession, FetchSessions, all_wanted
 from penstock.handlers.follower_sessions import FollowerSession
 from penstock.metadata.config_table import RACK_AWARE
-from penstock.metadata.image import Broker
+from penstock.metadata.image import Broker, ResourceType
 from penstock.metadata.maps import FrozenMap
 from penstock.records import build_batch
 from penstock.replica import Partition
-from penstock.wire import Api, FetchPartition, FetchRequest
+from penstock.wire import Api, FetchPartition, FetchRequest, request_module
 from penstock.wire.fetch import FetchTopic, ForgottenTopic
 from penstock.wire.fetch_client import fetch_body as replica_body
 
@@ -408,6 +408,94 @@ def test_without_a_selector_racks_make_no_difference() -> None:
     racks(leader)
     leader.fetch((0, 0))
     assert consume(leader, 0, "b").preferred_read_replica == -1
+
+
+def set_(leader: Leader, kind: ResourceType, name: str, setting: str, value: str) -> None:
+    module = request_module(Api.INCREMENTAL_ALTER_CONFIGS, 1)
+    change = module.AlterableConfig(name=setting, config_operation=0, value=value)
+    resource = module.AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
+    reply = leader.node.client().call(
+        Api.INCREMENTAL_ALTER_CONFIGS, 1, resources=(resource,), validate_only=False
+    )
+    assert reply.responses[0].error_code.value == 0, reply
+
+
+# -- throttled leaders -----------------------------------------------------------------------------------
+
+
+def throttled(partitions: int = 1) -> Leader:
+    """It gives a kilobyte a second of partition 0 to who is not in sync: broker 3 is, broker 2 is not."""
+    leader = Leader(partitions)
+    set_(leader, ResourceType.BROKER, "1", "leader.replication.throttled.rate", "1000")
+    set_(leader, ResourceType.TOPIC, "orders", "leader.replication.throttled.replicas", "0:1")
+    for each in leader.partitions:
+        each.lead(placed(EPOCH, replicas=(1, 2, 3), isr=(1, 3), partition_epoch=10), 1)
+    return leader
+
+
+def in_debt(partitions: int = 1) -> Leader:
+    """It gave three seconds' worth at once, one of which was saved; broker 2 has all of it but what came since."""
+    leader = throttled(partitions)
+    leader.produce(0, bytes(3000 - 80))
+    assert 2950 < size(leader.fetch((0, 0))[0]) < 3050
+    leader.produce(0, b"more")
+    return leader
+
+
+def test_throttled_leaders_hold_back_until_what_they_gave_is_paid_for() -> None:
+    leader = in_debt()
+    result = leader.fetch((0, 1))[0]
+    assert (result.error_code.value, result.high_watermark, size(result)) == (0, 0, 0)
+    leader.world.advance(1500)
+    assert size(leader.fetch((0, 1))[0]) == 0
+    leader.world.advance(600)
+    assert values_in(leader.fetch((0, 1))[0].records) == [b"more"]
+
+
+def test_a_fetch_waits_as_if_there_were_nothing_and_no_longer_than_it_must() -> None:
+    leader = in_debt()
+    leader.ask((0, 1), max_wait_ms=60_000)
+    assert leader.is_waiting()
+    leader.produce(0, b"still more")
+    assert leader.is_waiting()
+    leader.world.advance(1500)
+    assert leader.is_waiting()
+    leader.world.advance(600)
+    assert values_in(leader.reply()[0].records) == [b"more", b"still more"]
+
+
+def test_a_fetch_that_may_not_wait_so_long_is_answered_without() -> None:
+    leader = in_debt()
+    leader.ask((0, 1), max_wait_ms=500)
+    assert leader.is_waiting()
+    leader.world.advance(500)
+    assert size(leader.reply()[0]) == 0
+
+
+def test_what_is_not_throttled_comes_meanwhile() -> None:
+    leader = in_debt(partitions=2)
+    leader.ask((0, 1), (1, 0), session=(0, 0), max_wait_ms=60_000)
+    assert leader.is_waiting()
+    leader.produce(1, b"free")
+    result = leader.reply()
+    assert (size(result[0]), values_in(result[1].records)) == (0, [b"free"])
+
+
+def test_who_is_in_sync_is_never_held_back_and_pays_all_the_same() -> None:
+    leader = in_debt()
+    assert values_in(leader.fetch((0, 1), replica=3)[0].records) == [b"more"]
+    leader.produce(0, bytes(2000))
+    assert size(leader.fetch((0, 2), replica=3)[0]) > 2000
+    leader.world.advance(2100)
+    assert size(leader.fetch((0, 1))[0]) == 0, "what broker 3 took is paid for as well"
+    leader.world.advance(2100)
+    assert size(leader.fetch((0, 1))[0]) > 2000
+
+
+def test_a_list_without_this_leader_holds_nothing_back() -> None:
+    leader = in_debt()
+    set_(leader, ResourceType.TOPIC, "orders", "leader.replication.throttled.replicas", "0:2")
+    assert values_in(leader.fetch((0, 1))[0].records) == [b"more"]
 
 
 class TestFollowers:

@@ -764,3 +764,50 @@ def test_a_reassignment_ends_when_the_added_are_in_sync(world: World) -> None:
     assert (held.leader, held.isr) == (2, (2, 3, 4))
     assert held.directories == (uuid(2), uuid(3), DIRECTORY_UNASSIGNED)
     check_invariants(world.image)
+
+
+# A leader whose own replica is damaged.
+
+
+def hand_over(world: World, *isr_wanted: int, asker: int = 1) -> r.IsrChanged:
+    held = world.partition("t")
+    epochs = held.leader_epoch, held.partition_epoch
+    (reply,) = world.ask(isr(*isr_wanted, epochs=epochs, asker=asker, recovery=r.DAMAGED)(world))
+    return reply
+
+
+def test_a_leader_whose_replica_is_damaged_hands_over_and_is_not_eligible(world: World) -> None:
+    """Else it would be elected again with what it lacks."""
+    world.ask(set_config(T, ("min.insync.replicas", 0, "3")))
+    assert hand_over(world, 2, 3).result.code is E.NEW_LEADER_ELECTED
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.elr) == (2, (2, 3), ())
+    assert held.leader_epoch == 1
+
+
+def test_where_nobody_is_in_sync_but_the_damaged_one_an_eligible_one_leads(world: World) -> None:
+    world.ask(set_config(T, ("min.insync.replicas", 0, "2")))
+    world.fence(3)
+    world.fence(2)
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.elr) == (1, (1,), (2,))
+    world.beat(2)
+    assert hand_over(world).result.code is E.NEW_LEADER_ELECTED
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.elr) == (2, (2,), ())
+
+
+def test_a_damaged_leader_goes_on_where_nobody_else_may_lead(world: World) -> None:
+    """What it can still give is all that there is."""
+    world.fence(3)
+    world.fence(2)
+    before = world.partition("t")
+    assert hand_over(world).result.code is E.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert world.partition("t") == before
+
+
+def test_a_damaged_leader_can_add_nobody_to_the_isr_nor_stay_in_it(world: World) -> None:
+    world.fence(3)
+    assert hand_over(world, 2, 3).result.code is E.INVALID_REQUEST
+    assert hand_over(world, 1, 2).result.code is E.INVALID_REQUEST
+    assert world.partition("t").leader == 1

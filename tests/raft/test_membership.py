@@ -5,17 +5,23 @@ from tests.raft.bench import Bench, key, log_of, voter_set
 from tests.raft.sim import voter
 
 from penstock.base.errors import ErrorCode
+from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     AddVoter,
+    AskVersions,
     EndQuorumEpoch,
     Fetch,
     FetchReply,
     LeaderHint,
     RemoveVoter,
+    RequestFailed,
     UpdateVoter,
+    VersionsReply,
+    Vote,
     VoterChangeReply,
+    VoteReply,
 )
 from penstock.raft.ready import KRaftVersion, LeaderChange, RoleName, Voters
 from penstock.raft.voters import Endpoint, VoterSet
@@ -46,6 +52,21 @@ def change(
     return reply
 
 
+def add(
+    bench: Bench, request: AddVoter, versions: tuple[int, int] | None = (0, 1)
+) -> VoterChangeReply | None:
+    """The same for a voter that is added, which says which versions it understands when it is asked."""
+    reply = change(bench, request)
+    if reply is not None:
+        return reply
+    if not bench.ready.requests:
+        bench.later(bench.node.config.request_timeout_ms)  # what it was asked before is given up
+    (asked,) = bench.sent(AskVersions)
+    ready = bench.step(VersionsReply(asked.request_id, ErrorCode.NONE, kraft_versions=versions))
+    replies = [each for each in ready.replies if isinstance(each, VoterChangeReply)]
+    return replies[0] if replies else None
+
+
 def error_of(reply: VoterChangeReply | None) -> ErrorCode | None:
     return None if reply is None else reply.error
 
@@ -65,7 +86,7 @@ def test_a_voter_that_has_caught_up_is_added() -> None:
     """KIP-853: in force as soon as it is in the log, answered when it is committed by the new majority."""
     bench = leader()
     bench.ask(bench.fetch(4, 3))
-    assert change(bench, AddVoter(0, voter(4), 1000)) is None
+    assert add(bench, AddVoter(0, voter(4), 1000)) is None
     assert bench.node.voters == voter_set(1, 2, 3, 4)
     (append,) = bench.ready.appends
     assert append.entry == Voters(voter_set(1, 2, 3, 4))
@@ -80,7 +101,8 @@ def test_a_caller_may_choose_not_to_wait_for_the_commit() -> None:
     """KIP-1186: AckWhenCommitted."""
     bench = leader()
     bench.ask(bench.fetch(4, 3))
-    assert error_of(change(bench, AddVoter(0, voter(4), 1000, ack_when_committed=False))) is ErrorCode.NONE
+    assert error_of(add(bench, AddVoter(0, voter(4), 1000, ack_when_committed=False))) is ErrorCode.NONE
+    assert bench.node.voters == voter_set(1, 2, 3, 4)
 
 
 def test_a_replica_that_has_not_caught_up_is_not_added() -> None:
@@ -88,6 +110,82 @@ def test_a_replica_that_has_not_caught_up_is_not_added() -> None:
     assert error_of(change(bench, AddVoter(0, voter(4), 1000))) is ErrorCode.REQUEST_TIMED_OUT
     bench.ask(bench.fetch(4, 1))
     assert error_of(change(bench, AddVoter(0, voter(4), 1000))) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_nothing_changes_before_the_new_voter_has_said_what_it_understands() -> None:
+    """KIP-853: its kraft.version is asked for with ApiVersions, where the others will look for it."""
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    assert change(bench, AddVoter(0, voter(4), 1000)) is None
+    (asked,) = bench.ready.requests
+    assert (asked.to.id, asked.to.endpoints) == (4, voter(4).endpoints)
+    assert isinstance(asked.request, AskVersions)
+    assert bench.node.voters == voter_set(1, 2, 3)
+    second = change(bench, AddVoter(0, voter(5), 1000), token=78)
+    assert error_of(second) is ErrorCode.REQUEST_TIMED_OUT, "one at a time"
+
+
+@pytest.mark.parametrize("versions", [(0, 0), (2, 3), None])
+def test_a_replica_that_does_not_understand_the_quorums_records_is_not_added(
+    versions: tuple[int, int] | None,
+) -> None:
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    assert error_of(add(bench, AddVoter(0, voter(4), 1000), versions)) is ErrorCode.INVALID_REQUEST
+    assert bench.node.voters == voter_set(1, 2, 3)
+    assert add(bench, AddVoter(0, voter(4), 1000)) is None, "the next one is taken"
+    assert bench.node.voters == voter_set(1, 2, 3, 4)
+
+
+def test_what_a_new_voter_understands_is_kept() -> None:
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    add(bench, AddVoter(0, voter(4), 1000), (1, 7))
+    known = bench.node.voters.by_id(4)
+    assert known is not None
+    assert known.kraft_versions == (1, 7)
+
+
+@pytest.mark.parametrize("endpoints", [(), (Endpoint("OTHER", "node4", 9093),)])
+def test_a_voter_must_listen_where_the_leader_does(endpoints: tuple[Endpoint, ...]) -> None:
+    """By the name of the listener: all voters reach each other through that one."""
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    there = voter(4)._replace(endpoints=endpoints)
+    assert error_of(change(bench, AddVoter(0, there, 1000))) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_replica_that_does_not_answer_is_not_added() -> None:
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    change(bench, AddVoter(0, voter(4), 1000))
+    asked = bench.sent_to(4, AskVersions)
+    (reply,) = bench.step(RequestFailed(asked.request_id)).replies
+    assert isinstance(reply, VoterChangeReply)
+    assert (reply.request_id, reply.error) == (77, ErrorCode.REQUEST_TIMED_OUT)
+    assert "does not answer at" in reply.message
+    assert bench.node.voters == voter_set(1, 2, 3)
+    assert change(bench, AddVoter(0, voter(4), 1000), token=78) is None
+    assert bench.sent(AskVersions) == [], "it has just not answered"
+    bench.later(bench.node.config.retry_backoff_ms)
+    assert len(bench.sent(AskVersions)) == 1
+
+
+def test_a_replica_that_answers_too_late_is_not_added() -> None:
+    bench = leader()
+    bench.ask(bench.fetch(4, 3))
+    change(bench, AddVoter(0, voter(4), 100))
+    asked = bench.sent_to(4, AskVersions)
+    replies = bench.later(100).replies
+    assert [each.error for each in replies] == [ErrorCode.REQUEST_TIMED_OUT]
+    bench.step(VersionsReply(asked.request_id, ErrorCode.NONE, kraft_versions=(0, 1)))
+    assert bench.node.voters == voter_set(1, 2, 3)
+
+
+def test_a_voter_that_moved_and_forgot_the_quorums_records_stays_where_it_was() -> None:
+    bench = leader()
+    old = voter(2)._replace(kraft_versions=(0, 0))
+    assert error_of(change(bench, UpdateVoter(0, bench.node.epoch, old, 1000))) is ErrorCode.INVALID_REQUEST
 
 
 def test_an_id_votes_once() -> None:
@@ -98,7 +196,7 @@ def test_an_id_votes_once() -> None:
     assert error_of(change(bench, AddVoter(0, replaced, 1000))) is ErrorCode.DUPLICATE_VOTER
     change(bench, RemoveVoter(0, key(3), 1000))
     bench.ask(bench.fetch(2, 4))
-    assert change(bench, AddVoter(0, replaced, 1000), token=78) is None
+    assert add(bench, AddVoter(0, replaced, 3000)) is None
     assert bench.node.voters.find(replaced.key) is not None
     assert bench.node.voters.find(key(3)) is None
 
@@ -182,10 +280,57 @@ def test_one_voter_becomes_two() -> None:
     """The quorum of one is no special case: from now on the second must have it too."""
     bench = leader(1)
     bench.ask(bench.fetch(2, 3))
-    assert change(bench, AddVoter(0, voter(2), 1000)) is None
+    assert add(bench, AddVoter(0, voter(2), 1000)) is None
     assert bench.node.high_watermark == 3
     bench.step(bench.fetch(2, 4))
     assert bench.node.high_watermark == 4
+
+
+# A controller that wants to vote.
+
+
+def outside(node_id: int, *, life: int = 0, auto_join: bool = True) -> Bench:
+    """A follower of leader 2 that has everything and is none of the voters 1, 2 and 3, or has another disk."""
+    config = RaftConfig(auto_join=auto_join)
+    local = voter(node_id, life=life)
+    bench = Bench(node_id, voter_set(), leader().log, election=ElectionState(1), local=local, config=config)
+    bench.become_follower(leader_id=2, epoch=2)
+    fetched(bench)
+    return bench
+
+
+def fetched(bench: Bench) -> None:
+    """There was nothing more to fetch."""
+    fetch = bench.sent_to(2, Fetch)
+    hint = LeaderHint(2, 2, voter(2).endpoints)
+    bench.step(FetchReply(fetch.request_id, ErrorCode.NONE, hint, high_watermark=bench.log.end_offset))
+
+
+def test_a_controller_adds_itself_when_it_has_caught_up() -> None:
+    """`controller.quorum.auto.join.enable`; the answer comes at once, since only its own fetches commit it."""
+    bench = outside(4)
+    wish = bench.sent_to(2, AddVoter)
+    assert (wish.voter, wish.ack_when_committed) == (voter(4), False)
+    bench.step(VoterChangeReply(wish.request_id, ErrorCode.NONE, LeaderHint(-1)))
+    fetched(bench)
+    assert bench.sent_to(2, Fetch), "it asks no more often than it would look for another leader"
+    bench.later(bench.node.config.fetch_timeout_ms - 1)
+
+
+def test_a_controller_whose_disk_was_replaced_has_the_lost_one_removed_first() -> None:
+    bench = outside(3, life=1)
+    wish = bench.sent_to(2, RemoveVoter)
+    assert wish.voter == key(3)
+
+
+@pytest.mark.parametrize("node_id", [3, 4])
+def test_a_controller_adds_itself_only_if_it_is_told_to(node_id: int) -> None:
+    bench = outside(node_id, life=1, auto_join=False)
+    assert bench.sent_to(2, Fetch)
+
+
+def test_a_voter_does_not_add_itself() -> None:
+    assert outside(3).sent_to(2, Fetch)
 
 
 # A voter that moved.
@@ -224,3 +369,34 @@ def test_a_leader_writes_down_where_a_voter_moved() -> None:
 def test_no_two_voters_share_an_id() -> None:
     with pytest.raises(ValueError, match="no two alike"):
         VoterSet.of([voter(1), voter(1, life=1)])
+
+
+# A voter whose disk was lost.
+
+
+def test_what_a_wiped_voter_fetches_commits_nothing() -> None:
+    """KIP-853: the set names the lost disk, and a new one under the same id is an observer."""
+    bench = leader()
+    bench.propose("a")
+    end, before = bench.log.end_offset, bench.node.high_watermark
+    bench.ask(bench.fetch(3, end)._replace(replica=voter(3, life=1).key))
+    assert bench.node.high_watermark == before
+    bench.ask(bench.fetch(3, end))
+    assert bench.node.high_watermark == end
+
+
+def test_a_wiped_voter_does_not_answer_for_the_lost_one() -> None:
+    """It may have voted already, and had what it has no more."""
+    bench = Bench(1, voter_set(), leader().log, election=ElectionState(1), local=voter(1, life=1))
+    asked = Vote(0, 9, key(2), key(1), OffsetAndEpoch(99, 8))
+    reply = bench.ask(asked)
+    assert isinstance(reply, VoteReply)
+    assert (reply.error, reply.granted) == (ErrorCode.INVALID_VOTER_KEY, False)
+
+
+def test_a_wiped_voter_stands_in_no_election() -> None:
+    bench = Bench(1, voter_set(), leader().log, election=ElectionState(1), local=voter(1, life=1))
+    for _ in range(100):
+        bench.later(100)
+        assert bench.role in (RoleName.UNATTACHED, RoleName.FOLLOWER)
+        assert not bench.sent(Vote)

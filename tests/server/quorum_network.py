@@ -164,7 +164,12 @@ class Quorums:
         return Address(f"n{node_id}", 9093)
 
     def start(
-        self, node_id: int, settings: QuorumSettings | None = None, *, cluster_id: str = CLUSTER
+        self,
+        node_id: int,
+        settings: QuorumSettings | None = None,
+        *,
+        cluster_id: str = CLUSTER,
+        directory: UUID | None = None,
     ) -> Bench:
         settings = replace(settings or self.settings, endpoints=voter(node_id).endpoints)
         peers = FramePeers(self.network, self.address(node_id))
@@ -173,7 +178,7 @@ class Quorums:
             settings,
             world=self.world,
             node_id=node_id,
-            directory_id=directory_id(node_id),
+            directory_id=directory_id(node_id) if directory is None else directory.bytes,
             transport=PeerTransport(peers, cluster_id, settings.raft, LISTENER),
         )
         context = context_of(self.world, node_id, bench.quorum, cluster_id=cluster_id, peers=peers)

@@ -11,7 +11,7 @@ from penstock.records import BatchBuilder
 from penstock.wire import Api, read_response, request_module, write_request
 from penstock.wire.frames import parse_response_header, request_frame
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 90.0
 """How long a test hangs when something is wrong; nothing here takes a tenth of it."""
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.handlers.cluster import Cluster
 from tests.worlds import StillWorld
 
+from penstock.base.errors import ErrorCode
 from penstock.metadata import AnyRecord, BrokerSettings
 from penstock.metadata.controller import requests as r
 from penstock.server.active_controller import ActiveController
@@ -48,6 +49,29 @@ class Scene:
         self.controller.submit(r.AlterPartition(1, self.cluster.image.brokers[1].epoch, (change,)))
 
 
+def test_a_heartbeat_is_answered_when_all_is_committed_and_not_when_this_node_has_acted_on_it() -> None:
+    """A broker beside the controller may have thousands of partitions to make first; others' sessions go on."""
+    scene = Scene()
+    topic = r.NewTopic("many", 5000, 1)
+    created = scene.controller.submit(r.CreateTopics((topic,)))
+    epoch = scene.cluster.image.brokers[2].epoch
+    heard = scene.controller.submit(r.BrokerHeartbeat(2, epoch, scene.end))
+    assert not heard.is_answered, "what it saw may never be true"
+    scene.controller.committed(scene.end + 1)
+    assert isinstance(heard.value, r.HeartbeatReply)
+    assert not created.is_answered, "who asks here where the topic is would not find it"
+    scene.controller.advanced(scene.end + 1)
+    assert created.is_answered
+
+
+def test_nobody_is_left_waiting_when_another_leads() -> None:
+    scene = Scene()
+    created = scene.controller.submit(r.CreateTopics((r.NewTopic("many", 1, 1),)))
+    heard = scene.controller.submit(r.BrokerHeartbeat(2, scene.cluster.image.brokers[2].epoch, scene.end))
+    scene.controller.resign()
+    assert {each.value.code for each in (created, heard)} == {ErrorCode.NOT_CONTROLLER}
+
+
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == level]
 
@@ -75,6 +99,21 @@ def test_a_leader_that_gives_way_to_another_in_sync_is_no_news(caplog: pytest.Lo
     caplog.set_level(logging.INFO)
     Scene().fence(1)
     assert not caplog.records
+
+
+def test_a_silent_broker_is_fenced_when_its_session_ends_and_not_some_time_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.world.advance(700)
+    scene.beat(1)
+    for _ in range(17):
+        scene.world.advance(500)
+        scene.beat(2)
+    scene.world.advance(499)
+    assert not lines(caplog, logging.WARNING)
+    scene.world.advance(1)
+    assert lines(caplog, logging.WARNING) == ["broker 1 was not heard for its session, and is fenced"]
 
 
 def test_silence_and_balance_are_told_of(caplog: pytest.LogCaptureFixture) -> None:

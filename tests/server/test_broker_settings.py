@@ -35,6 +35,8 @@ ELSEWHERE = {
     "test_a_throttled_replica_is_copied_at_its_rate_and_others_at_theirs",
     "initial.broker.registration.timeout.ms": "tests/server/test_lifecycle.py::"
     "test_a_broker_that_no_controller_takes_gives_up_after_its_time",
+    "leader.replication.throttled.rate": "tests/handlers/test_follower_fetch.py::"
+    "test_throttled_leaders_hold_back_until_what_they_gave_is_paid_for",
     "leader.imbalance.check.interval.seconds": "tests/metadata/test_balancing.py::"
     "test_preferred_leaders_return_when_the_interval_is_over",
     "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",

@@ -228,6 +228,17 @@ def test_a_controller_alone_serves_no_clients(tmp_path: Path) -> None:
     assert config.cluster.controllers == {"CONTROLLER": Endpoint("127.0.0.1", 9093)}
 
 
+def test_a_controller_alone_tells_how_it_is_where_it_is_told_to(tmp_path: Path) -> None:
+    config = told(
+        tmp_path,
+        "process.roles=controller",
+        "listeners=CONTROLLER://127.0.0.1:9093",
+        "controller.listener.names=CONTROLLER",
+        "http.listener=127.0.0.1:8081",
+    )
+    assert config.doors == {"http": Endpoint("127.0.0.1", 8081)}
+
+
 def test_every_setting_has_a_variable_of_its_own() -> None:
     variables = [variable_of(name) for name in BROKER_SETTINGS]
     assert len(set(variables)) == len(BROKER_SETTINGS)
@@ -383,6 +394,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "process.roles is 'broker' (--set), expected no listener of the controllers' (CONTROLLER)",
     ),
     (
+        {
+            "flags": [
+                "process.roles=broker",
+                "controller.quorum.bootstrap.servers=a:1",
+                "controller.quorum.auto.join.enable=true",
+            ]
+        },
+        "controller.quorum.auto.join.enable is true (--set), and process.roles 'broker', expected only controllers",
+    ),
+    (
         {"flags": ["controller.quorum.voters=1@a:1,2@b:1"]},
         "the quorum has other nodes, expected --controller HOST:PORT, or a listener that controller.listener.names",
     ),
@@ -406,8 +427,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "cluster.id is 'nonsense' (--set), expected 22 characters of URL-safe base64",
     ),
     (
-        {"flags": ["process.roles=controller"], "controller": ":9", "http": ":1"},
-        "http.listener is ':1', expected off: a controller alone serves no clients",
+        {"flags": ["process.roles=controller"], "controller": ":9", "line": ":1"},
+        "line.listener is ':1', expected off: a controller alone serves no clients",
     ),
     (
         {"data": "a", "flags": ["metadata.log.dir=b"]},

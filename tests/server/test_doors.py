@@ -164,7 +164,7 @@ def test_too_many_connections_are_closed_and_the_others_go_on() -> None:
 
 
 def test_a_client_that_is_idle_for_long_is_closed() -> None:
-    with Broker(http=True, settings={"connections.max.idle.ms": 200}) as broker:
+    with Broker(http=True, settings={"connections.max.idle.ms": 1000}) as broker:
         client = http.client.HTTPConnection("127.0.0.1", port_of(broker.http_url), timeout=30)
         client.request("GET", "/docs")
         assert client.getresponse().read()

@@ -2,6 +2,7 @@
 controllers ask each other, and when."""
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from tests.server.quorum_bench import ALONE, setting
@@ -18,6 +19,7 @@ PREFIX = "controller.quorum."
 SHOWN = {
     f"{PREFIX}{name}": f"tests/server/test_quorum_settings.py::{test}"
     for name, test in (
+        ("auto.join.enable", "test_controllers_add_themselves_where_they_are_told_to"),
         ("election.timeout.ms", "test_the_first_election_waits_for_its_timeout"),
         ("fetch.timeout.ms", "test_a_leader_that_is_cut_off_is_given_up_after_the_fetch_timeout"),
         ("election.backoff.max.ms", "test_the_last_successor_waits_as_long_as_it_is_told"),
@@ -30,7 +32,7 @@ SHOWN = {
 """By setting, its test; `test_settings` looks whether all are there."""
 
 
-def told(**values: int) -> QuorumSettings:
+def told(**values: int | str) -> QuorumSettings:
     """What a node with these settings runs its quorum by; three voters."""
     own = {PREFIX + name.replace("_", "."): str(value) for name, value in values.items()}
     raft = quorum_settings_of(config_from("/data", own), 1).raft
@@ -149,3 +151,28 @@ def test_a_snapshot_comes_in_pieces_of_the_size_that_is_set(bytes_max: int, is_m
     pieces = asked(quorums, Api.FETCH_SNAPSHOT, quorums.id_of(leader))
     assert pieces
     assert (pieces > 10) is is_many
+
+
+@pytest.mark.parametrize("auto_join", [True, False])
+def test_controllers_add_themselves_where_they_are_told_to(auto_join: bool) -> None:
+    """Nobody has to be told, neither of a new node nor of one whose disk was replaced (KIP-853)."""
+    quorums = Quorums((1,), ALONE)
+    quorums.wait_for_leader().propose(setting("a"))
+    raft = told(auto_join_enable=str(auto_join).lower()).raft
+    joining = replace(ALONE, is_standalone=False, bootstrap=voter(1).endpoints, raft=raft)
+    for node_id in (2, 3):
+        quorums.start(node_id, joining)
+    quorums.world.advance(15_000)
+    wanted = (1, 2, 3) if auto_join else (1,)
+    for bench in quorums.benches.values():
+        assert [each.key for each in bench.quorum.voters] == [voter(each).key for each in wanted]
+    if not auto_join:
+        return
+    quorums.kill(3)
+    del quorums.disks[3]
+    other = UUID(int=4711)
+    quorums.start(3, joining, directory=other)
+    quorums.world.advance(15_000)
+    for bench in quorums.benches.values():
+        assert [each.key for each in bench.quorum.voters][2] == ReplicaKey(3, other)
+    assert quorums.check_alike() == {"a": "1"}

@@ -239,6 +239,8 @@ def test_a_voter_that_comes_back_elsewhere_tells_the_leader() -> None:
     joining = replace(ALONE, is_standalone=False, bootstrap=voter(1).endpoints)
     quorums.start(2, joining)
     quorums.settle()
+    dispatchers = quorums.network.dispatchers
+    dispatchers[Address("elsewhere", 9093)] = dispatchers[quorums.address(2)]
     assert int(asked(quorums, 1, add_voter(2, "elsewhere")).error_code) == ErrorCode.NONE
     quorums.settle()
     assert [each.endpoints for each in quorums.benches[1].quorum.voters] == [
@@ -246,6 +248,17 @@ def test_a_voter_that_comes_back_elsewhere_tells_the_leader() -> None:
         (Endpoint(LISTENER, "n2", 9093),),
     ]
     assert Api.UPDATE_RAFT_VOTER in {request.api for _, _, request in quorums.network.asked}
+
+
+def test_a_voter_that_nobody_finds_where_it_is_said_to_be_is_not_added() -> None:
+    quorums = Quorums((1,), ALONE)
+    quorums.wait_for_leader()
+    quorums.start(2, replace(ALONE, is_standalone=False, bootstrap=voter(1).endpoints))
+    quorums.settle()
+    refused = asked(quorums, 1, add_voter(2, "nowhere"))
+    assert int(refused.error_code) == ErrorCode.REQUEST_TIMED_OUT
+    assert refused.error_message.endswith("does not answer at nowhere:9093")
+    assert [each.key.id for each in quorums.benches[1].quorum.voters] == [1]
 
 
 def describe_quorum() -> Request[Any]:

@@ -1,5 +1,6 @@
 """What the Raft core says, over the wire and back: written, framed, dispatched, handled, answered and read."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     EndQuorumEpoch,
@@ -29,9 +31,11 @@ from penstock.raft.messages import (
     FetchSnapshot,
     FetchSnapshotReply,
     LeaderHint,
+    RemoveVoter,
     Reply,
     Request,
     UpdateVoter,
+    VersionsReply,
     Vote,
     VoterChangeReply,
     VoteReply,
@@ -249,9 +253,38 @@ def test_a_leader_that_listens_under_several_names_is_told_under_the_askers() ->
     assert answer.value.leader == LeaderHint(9, 2, (Endpoint(LISTENER, "b", 2),))
 
 
-def test_what_operators_ask_is_not_asked_of_peers() -> None:
-    with pytest.raises(TypeError, match="operators"):
-        to_wire(AddVoter(1, Voter(ReplicaKey(1)), 5), CLUSTER, LISTENER)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        AddVoter(REQUEST_ID, Voter(ReplicaKey(1, UUID(int=5)), (Endpoint(LISTENER, "a", 1),)), 5, False),
+        RemoveVoter(REQUEST_ID, ReplicaKey(1, UUID(int=5)), 2000),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_controller_that_wants_to_vote(request_: Request) -> None:
+    reply = VoterChangeReply(0, ErrorCode.NONE, LeaderHint(9, 2))
+    received, answer = over_the_wire(request_, reply)
+    assert received == [request_._replace(request_id=-1)]
+    assert answer.value == VoterChangeReply(REQUEST_ID, ErrorCode.NONE, LeaderHint(-1))
+    _, answer = over_the_wire(request_, reply._replace(error=ErrorCode.REQUEST_TIMED_OUT))
+    assert answer.value == Refused(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_controller_says_which_versions_of_the_quorums_records_it_understands() -> None:
+    """By ApiVersions, which needs no quorum."""
+    received, answer = over_the_wire(AskVersions(REQUEST_ID), None)
+    assert received == []
+    assert answer.value == VersionsReply(REQUEST_ID, ErrorCode.NONE, kraft_versions=(0, 1))
+
+
+def test_a_node_that_knows_of_no_such_versions_says_none() -> None:
+    wire: Any = to_wire(AskVersions(REQUEST_ID), CLUSTER, LISTENER)
+    make = shapes(wire.api, wire.version_max)
+    response = make.ApiVersionsResponse(
+        error_code=ErrorCode.NONE, api_keys=(), supported_features=(), throttle_time=timedelta(0)
+    )
+    body = memoryview(write_response(wire.api, wire.version_max, response))
+    assert wire.read(body, wire.version_max) == VersionsReply(REQUEST_ID, ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("request_", REQUESTS[:3], ids=lambda each: type(each).__name__)

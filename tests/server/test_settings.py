@@ -35,6 +35,8 @@ ELSEWHERE = {
     "test_a_topics_list_says_which_of_its_followers_are_throttled",
     "idempotency.keys": "tests/gateway/elsewhere/test_leaders_move.py::"
     "test_a_key_is_known_to_the_next_leader_when_its_record_is_deleted",
+    "leader.replication.throttled.replicas": "tests/handlers/test_follower_fetch.py::"
+    "test_a_list_without_this_leader_holds_nothing_back",
     "unclean.leader.election.enable": "tests/metadata/test_controller.py::"
     "test_any_replica_leads_only_where_unclean_elections_are_allowed",
 }

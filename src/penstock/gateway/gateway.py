@@ -30,6 +30,9 @@ P = TypeVar("P", bound=Part)
 
 
 class Gateway:
+    is_broker = True
+    """Controllers alone have no doors for clients."""
+
     def __init__(
         self,
         context: Context,

@@ -2,11 +2,12 @@
 
     live     its loop turns: it would not answer otherwise
     ready    it is counted on by its cluster, serves all that it leads, and its disk takes what is written
+             a controller alone: it knows who leads the quorum, and its disk takes what is written
 
 Every problem is one that somebody has to do something about, or that passes by itself within moments (`is_passing`).
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -33,6 +34,20 @@ class Problem(msgspec.Struct, frozen=True):
     is_passing: bool = False
 
 
+class Operated(Protocol):
+    """A node that tells how it is."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def directory(self) -> LogDirectory: ...
+
+    @property
+    def is_broker(self) -> bool:
+        """Else it is a controller, and nothing else."""
+
+
 def disk_usage(directory: LogDirectory) -> Usage | None:
     """Of the volume that holds the logs; None if even that cannot be read."""
     try:
@@ -41,9 +56,12 @@ def disk_usage(directory: LogDirectory) -> Usage | None:
         return None
 
 
-def problems(context: Context, directory: LogDirectory) -> Steps[list[Problem]]:
+def problems(node: Operated) -> Steps[list[Problem]]:
     """All that is wrong; nothing if the node is ready."""
-    found = [*_membership(context), *_coordinators(context), *_disk(directory)]
+    context = node.context
+    if not node.is_broker:
+        return [*_quorum(context), *_disk(node.directory)]
+    found = [*_membership(context), *_coordinators(context), *_disk(node.directory)]
     found += yield from _partitions(context)
     return found
 
@@ -54,6 +72,10 @@ def _membership(context: Context) -> list[Problem]:
         return [Problem("fenced", "the cluster does not count on this node yet: it is fenced", True)]
     if broker.in_controlled_shutdown:
         return [Problem("stopping", "the node is being stopped", True)]
+    return _quorum(context)
+
+
+def _quorum(context: Context) -> list[Problem]:
     if context.quorum.leader_id < 0:
         return [Problem("no_controller", "no controller is known: nothing can be created or changed", True)]
     return []

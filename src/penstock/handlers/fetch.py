@@ -189,6 +189,8 @@ class OneFetch:
         found = replicas.led(topic, number)
         if found is None and self.header.api_version >= _ANY_REPLICA:
             found = replicas.held(topic, number)
+            if found is not None and found.is_behind:
+                return None
         return found
 
     def _may_read(self, topic: str) -> bool:

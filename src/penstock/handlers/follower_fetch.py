@@ -12,7 +12,11 @@ high watermark.
   only where consumers may read from followers (`replica.selector.class`) it is an answer in itself, since they see no
   further than the follower knows (KIP-392).
 - When several logs are written in one turn, all of it is in one answer.
+- A partition that is throttled (`leader.replication.throttled.replicas`) is given to a follower that is not in sync
+  when the leader's rate allows it. Until then the answer has no records of it, and waits, as if there were none.
 """
+
+from math import ceil
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import HoldingLater
@@ -78,7 +82,7 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> Follow
 class FollowerFetch:
     """A request, and how it is read and answered."""
 
-    __slots__ = ("_tells_high_watermarks", "context", "header", "kept", "request", "session")
+    __slots__ = ("_tells_high_watermarks", "context", "header", "held_ms", "kept", "request", "session")
 
     def __init__(
         self,
@@ -94,6 +98,8 @@ class FollowerFetch:
         self.request = request
         self.kept = kept
         self._tells_high_watermarks = selects_by_rack(context)
+        self.held_ms = 0.0
+        """For how long what was read last is incomplete, since the leader's throttle holds some of it back."""
 
     @property
     def tells_high_watermarks(self) -> bool:
@@ -103,6 +109,7 @@ class FollowerFetch:
     def read(self) -> Read:
         """What there is for each partition that is due, within the limits."""
         context = self.context
+        self.held_ms = 0.0
         left = min(self.request.max_bytes, context.fetch_bytes_max)
         must_give = True
         results: Read = []
@@ -162,12 +169,22 @@ class FollowerFetch:
                 request.replica_id, request.replica_epoch, offset, asked.log_start_offset, seen.ms, seen
             )
         records: Buffer = b""
-        if offset < log.log_end and (left > 0 or must_give):
+        if offset < log.log_end and (left > 0 or must_give) and not self._holds_back(followed, partition):
             size = max(min(asked.partition_bytes_max, left), 0)
             records = log.read(offset, size, whole_first=must_give)
         high_watermark = partition.high_watermark
         stable = partition.last_stable if log.producers.ongoing else high_watermark
         return FetchResult(number, 0, high_watermark, stable, log.log_start, records)
+
+    def _holds_back(self, followed: Followed, partition: Partition) -> bool:
+        throttle = self.context.replicas.leader_throttle
+        followed.is_held_back = False
+        if throttle.is_idle or self._is_in_sync(partition):
+            return False
+        delay_ms = throttle.delay_ms(partition, self.context.world.clock_ns() // 1_000_000)
+        followed.is_held_back = delay_ms > 0
+        self.held_ms = max(self.held_ms, delay_ms)
+        return followed.is_held_back
 
     def _is_in_sync(self, partition: Partition) -> bool:
         followers = partition.followers
@@ -187,6 +204,7 @@ class FollowerFetch:
     def reply(self, read: Read) -> Reply:
         kept, header = self.kept, self.header
         metrics = self.context.metrics
+        self._count(read)
         news = kept.tell(read)
         if kept.id == NO_SESSION or self.request.session_epoch == FIRST_EPOCH:
             news = [(followed.key[0], result) for followed, result in read]
@@ -202,6 +220,16 @@ class FollowerFetch:
         return fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=kept.id
         )[0]
+
+    def _count(self, read: Read) -> None:
+        """What is given of throttled partitions, whoever gets it."""
+        throttle = self.context.replicas.leader_throttle
+        if throttle.is_idle:
+            return
+        now_ms = self.context.world.clock_ns() // 1_000_000
+        for followed, result in read:
+            if result.records and followed.partition is not None:
+                throttle.gave(followed.partition, len(result.records), now_ms)
 
 
 class WaitingFollower:
@@ -219,7 +247,10 @@ class WaitingFollower:
 
     def begin(self) -> None:
         one = self._fetch
-        self._timer = one.context.world.call_later(one.request.max_wait_ms, self._answer)
+        wait_ms = one.request.max_wait_ms
+        if one.held_ms > 0:
+            wait_ms = min(wait_ms, ceil(one.held_ms))
+        self._timer = one.context.world.call_later(wait_ms, self._answer)
         one.kept.waiting = self
         one.session.fetch = self
 

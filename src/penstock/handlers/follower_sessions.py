@@ -39,7 +39,16 @@ class Waker(Protocol):
 class Followed:
     """A partition of a session: what the follower wants of it, and what it was told last. A `Tail`."""
 
-    __slots__ = ("asked", "high_watermark", "is_said", "key", "log_start", "partition", "session")
+    __slots__ = (
+        "asked",
+        "high_watermark",
+        "is_held_back",
+        "is_said",
+        "key",
+        "log_start",
+        "partition",
+        "session",
+    )
 
     def __init__(self, session: "FollowerSession", key: Key, asked: FetchPartition) -> None:
         self.session = session
@@ -47,6 +56,8 @@ class Followed:
         self.asked = asked
         self.is_said = True
         """The follower has said something of it that was not looked at yet."""
+        self.is_held_back = False
+        """There is more than the leader may give now: what is written meanwhile is no reason to answer."""
         self.partition: Partition | None = None
         """The one that tells of its changes; None while none does."""
         self.high_watermark: Offset = -1
@@ -97,7 +108,7 @@ class Followed:
     def wrote(self, bytes_more: int) -> None:
         self.session.due[self.key] = self
         waiting = self.session.waiting
-        if waiting is not None:
+        if waiting is not None and not self.is_held_back:
             waiting.wrote(bytes_more)
 
     def moved(self) -> None:

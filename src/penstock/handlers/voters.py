@@ -4,9 +4,10 @@ Operators add and remove; a voter that listens elsewhere than the set says updat
 time, and answered when it is committed. Only the quorum's leader makes them: a broker passes an operator's request on
 to it, a controller that does not lead answers NOT_LEADER_OR_FOLLOWER.
 
-INCONSISTENT_CLUSTER_ID for a request to another cluster; INVALID_REQUEST where the voter has no id, no directory, or
-does not listen anywhere; DUPLICATE_VOTER, VOTER_NOT_FOUND; REQUEST_TIMED_OUT for a voter that has not caught up, or
-while an earlier change is not committed; UNSUPPORTED_VERSION where the voters are configured and not in the log.
+INCONSISTENT_CLUSTER_ID for a request to another cluster; INVALID_REQUEST where the voter has no id, no directory, does
+not listen where the others would look for it, or does not support the quorum's kraft.version, for which it is asked;
+DUPLICATE_VOTER, VOTER_NOT_FOUND; REQUEST_TIMED_OUT for a voter that does not answer or has not caught up, or while an
+earlier change is not committed; UNSUPPORTED_VERSION where the voters are configured and not in the log.
 """
 
 from collections.abc import Callable

@@ -4,18 +4,32 @@ A set is in force as soon as it is in the log. Two sets that differ by one voter
 one change is safe while the one before is committed; and it must have been committed in an epoch whose leader has
 itself committed something, or two leaders could each change a set that the other does not know of. Hence the order of
 the checks: a high watermark of our own epoch, nothing pending, nothing uncommitted, then the request itself.
+
+A replica that is to be added is first asked which versions of the quorum's records it understands: that shows as well
+that it is there, and listens where others will look for it. It must have caught up, or the new majority would wait.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TimestampMs
-from penstock.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChangeReply
+from penstock.raft.messages import (
+    NOT_SENT,
+    AddVoter,
+    AskVersions,
+    RemoveVoter,
+    UpdateVoter,
+    VersionsReply,
+    VoterChangeReply,
+)
 from penstock.raft.ready import Voters
-from penstock.raft.voters import Voter, VoterSet
+from penstock.raft.voters import Peer, Voter, VoterSet
 
 if TYPE_CHECKING:
     from penstock.raft.leader import Leader
+
+KRAFT_VERSION: Final = 1
+"""The `kraft.version` of every quorum whose voters are in its log."""
 
 
 class _Refused(NamedTuple):
@@ -24,9 +38,11 @@ class _Refused(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    request_id: int
-    offset: Offset
+    request: AddVoter | RemoveVoter
     deadline: TimestampMs
+    offset: Offset | None = None
+    """Of the new set; None while the new voter is asked for its versions."""
+    is_asked: bool = False
 
 
 class VoterChanges:
@@ -36,36 +52,89 @@ class VoterChanges:
 
     @property
     def deadline(self) -> TimestampMs | None:
-        return self._pending.deadline if self._pending is not None else None
+        pending = self._pending
+        if pending is None:
+            return None
+        if isinstance(pending.request, AddVoter) and not pending.is_asked:
+            return min(pending.deadline, self._leader.node.ledger.ready_at(pending.request.voter.key.id))
+        return pending.deadline
 
     def handle(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
         outcome = self._unsettled() or self._change(request, now_ms)
         if isinstance(outcome, _Refused):
             self._reply(request.request_id, outcome.error, outcome.message)
-            return
-        offset = self._leader.append(Voters(outcome), now_ms)
-        if isinstance(request, UpdateVoter) or (
-            isinstance(request, AddVoter) and not request.ack_when_committed
-        ):
-            # A voter that moved must fetch on for its own move to be committed, and asks one thing at a time.
-            self._reply(request.request_id, ErrorCode.NONE)
+        elif isinstance(request, AddVoter):
+            self._pending = _Pending(request, now_ms + request.timeout_ms)
+            self._ask(now_ms)
         else:
-            self._pending = _Pending(request.request_id, offset, now_ms + request.timeout_ms)
+            offset = self._leader.append(Voters(outcome), now_ms)
+            if isinstance(request, UpdateVoter):
+                # A voter that moved must fetch on for its own move to be committed, and asks one thing at a time.
+                self._reply(request.request_id, ErrorCode.NONE)
+            else:
+                self._pending = _Pending(request, now_ms + request.timeout_ms, offset)
 
-    def committed(self, high_watermark: Offset) -> None:
-        if self._pending is not None and high_watermark > self._pending.offset:
-            self._settle(ErrorCode.NONE)
-
-    def expire(self, now_ms: TimestampMs) -> None:
-        """The caller hears no more; the change itself may still be committed."""
+    def poll(self, now_ms: TimestampMs) -> None:
+        """Whoever waits for too long hears no more; the change itself may still be committed."""
         if self._pending is not None and now_ms >= self._pending.deadline:
             self._settle(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time")
+        self._ask(now_ms)
+
+    def _ask(self, now_ms: TimestampMs) -> None:
+        """Ask the new voter, as soon as nothing is under way to one of its id: a lost disk may have been asked."""
+        pending, node = self._pending, self._leader.node
+        if pending is None or pending.is_asked or not isinstance(pending.request, AddVoter):
+            return
+        voter = pending.request.voter
+        if node.ledger.is_ready(voter.key.id, now_ms):
+            self._pending = pending._replace(is_asked=True)
+            node.request(Peer(voter.key.id, voter.endpoints), AskVersions(NOT_SENT), now_ms)
+
+    def told_versions(self, peer_id: int, reply: VersionsReply, now_ms: TimestampMs) -> None:
+        """The replica that is to be added has said what it understands."""
+        request = self._asking(peer_id)
+        if request is None:
+            return
+        voter = request.voter
+        if reply.error is not ErrorCode.NONE:
+            self._settle(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} answers {reply.error.name}")
+        elif reply.kraft_versions is None or not _understands(reply.kraft_versions):
+            said = "none" if reply.kraft_versions is None else "{} to {}".format(*reply.kraft_versions)
+            self._settle(
+                ErrorCode.INVALID_REQUEST,
+                f"{voter.key} supports kraft.version {said}, and the quorum has {KRAFT_VERSION}",
+            )
+        else:
+            self._add(request, voter._replace(kraft_versions=reply.kraft_versions), now_ms)
+
+    def unanswered(self, peer_id: int) -> None:
+        request = self._asking(peer_id)
+        if request is not None:
+            where = request.voter.endpoints[0]
+            self._settle(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{request.voter.key} does not answer at {where.host}:{where.port}",
+            )
+
+    def committed(self, high_watermark: Offset) -> None:
+        pending = self._pending
+        if pending is not None and pending.offset is not None and high_watermark > pending.offset:
+            self._settle(ErrorCode.NONE)
 
     def abandon(self) -> None:
         if self._pending is not None:
             self._settle(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader stepped down before the change was committed"
             )
+
+    def _asking(self, peer_id: int) -> AddVoter | None:
+        """The request whose voter is being asked."""
+        pending = self._pending
+        if pending is None or not isinstance(pending.request, AddVoter):
+            return None
+        if not pending.is_asked or pending.offset is not None:
+            return None
+        return pending.request if pending.request.voter.key.id == peer_id else None
 
     def _unsettled(self) -> _Refused | None:
         entry = self._leader.node.tail.voters()
@@ -91,6 +160,10 @@ class VoterChanges:
         if known is None or known.key != key:
             return _Refused(ErrorCode.VOTER_NOT_FOUND, f"{key} is not among the voters")
         if isinstance(request, UpdateVoter):
+            if not _understands(request.voter.kraft_versions):
+                return _Refused(
+                    ErrorCode.INVALID_REQUEST, f"{key} does not support kraft.version {KRAFT_VERSION}"
+                )
             return voters.without(key).with_voter(request.voter)
         if len(voters) == 1:
             return _Refused(ErrorCode.VOTER_NOT_FOUND, f"{key} is the last voter")
@@ -99,15 +172,36 @@ class VoterChanges:
     def _added(self, voters: VoterSet, voter: Voter, now_ms: TimestampMs) -> VoterSet | _Refused:
         if voters.by_id(voter.key.id) is not None:
             return _Refused(ErrorCode.DUPLICATE_VOTER, f"{voter.key.id} is a voter already")
+        listener = next((each.listener for each in self._leader.node.local.endpoints), None)
+        if not any(listener in (None, each.listener) for each in voter.endpoints):
+            return _Refused(
+                ErrorCode.INVALID_REQUEST, f"{voter.key} is not said where its {listener} listens"
+            )
         if not self._leader.replicas.is_caught_up(voter.key, now_ms):
             return _Refused(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} has not caught up")
         return voters.with_voter(voter)
 
+    def _add(self, request: AddVoter, voter: Voter, now_ms: TimestampMs) -> None:
+        """Nothing else can have changed the set meanwhile, but the replica may have fallen behind."""
+        assert self._pending is not None
+        outcome = self._added(self._leader.node.voters, voter, now_ms)
+        if isinstance(outcome, _Refused):
+            self._settle(outcome.error, outcome.message)
+            return
+        self._pending = self._pending._replace(offset=self._leader.append(Voters(outcome), now_ms))
+        if not request.ack_when_committed:
+            self._settle(ErrorCode.NONE)
+
     def _settle(self, error: ErrorCode, message: str = "") -> None:
         if self._pending is not None:
-            self._reply(self._pending.request_id, error, message)
-            self._pending = None
+            pending, self._pending = self._pending, None
+            self._reply(pending.request.request_id, error, message)
 
     def _reply(self, request_id: int, error: ErrorCode, message: str = "") -> None:
         node = self._leader.node
         node.reply(VoterChangeReply(request_id, error, node.role.hint, message))
+
+
+def _understands(kraft_versions: tuple[int, int]) -> bool:
+    low, high = kraft_versions
+    return low <= KRAFT_VERSION <= high

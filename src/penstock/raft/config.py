@@ -20,6 +20,9 @@ class RaftConfig:
     """How long a leader may hold a fetch that has nothing to bring; Kafka's own constant."""
     fetch_bytes_max: int = 1 << 20
     snapshot_bytes_max: int = 1 << 20
+    auto_join: bool = False
+    """Whether a follower without a vote asks its leader for one; so does one whose disk was replaced, which has the
+    lost one removed first (KIP-853)."""
 
     @property
     def check_quorum_ms(self) -> int:

@@ -16,11 +16,13 @@ from penstock.raft.errors import LostCommit
 from penstock.raft.log import OffsetAndEpoch, truncation_point
 from penstock.raft.messages import (
     NOT_SENT,
+    AddVoter,
     EndQuorumEpoch,
     FetchReply,
     FetchSnapshot,
     FetchSnapshotReply,
     LeaderHint,
+    RemoveVoter,
     UpdateVoter,
 )
 from penstock.raft.ready import Fetched, RoleName, SnapshotChunk
@@ -80,6 +82,9 @@ class Follower(Role):
             timeout_ms = self.node.config.request_timeout_ms
             update = UpdateVoter(NOT_SENT, self.epoch, self.node.local, timeout_ms)
             self.node.request(self.leader, update, now_ms)
+        elif self._joining_is_due(now_ms) and self.node.ledger.is_ready(self.leader_id, now_ms):
+            self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
+            self.node.request(self.leader, self._wish_to_join(), now_ms)
         elif self._snapshot is not None:
             self._fetch_snapshot(self._snapshot, now_ms)
         else:
@@ -201,3 +206,26 @@ class Follower(Role):
             return False
         known = self.node.voters.find(self.node.key)
         return known is not None and bool(self.node.local.endpoints) and known != self.node.local
+
+    def _joining_is_due(self, now_ms: TimestampMs) -> bool:
+        """Whether we want a vote, and have fetched everything that was there when we last looked."""
+        node = self.node
+        return (
+            node.config.auto_join
+            and now_ms >= self._next_update_ms
+            and not node.is_closing
+            and not node.is_voter
+            and bool(node.local.endpoints)
+            and node.tail.voters() is not None
+            and node.log.end_offset >= self._leader_high_watermark > 0
+        )
+
+    def _wish_to_join(self) -> AddVoter | RemoveVoter:
+        """To vote; or that the voter of our id, whose disk is not ours, does so no more."""
+        node = self.node
+        former = node.voters.by_id(node.key.id)
+        timeout_ms = node.config.request_timeout_ms
+        if former is not None:
+            return RemoveVoter(NOT_SENT, former.key, timeout_ms)
+        # We must fetch on for our own joining to be committed, and ask one thing at a time.
+        return AddVoter(NOT_SENT, node.local, timeout_ms, ack_when_committed=False)

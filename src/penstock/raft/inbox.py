@@ -11,6 +11,7 @@ from penstock.base.ids import LeaderEpoch, TimestampMs
 from penstock.raft.election import NO_LEADER
 from penstock.raft.messages import (
     AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     EndQuorumEpoch,
@@ -25,6 +26,7 @@ from penstock.raft.messages import (
     Reply,
     RequestFailed,
     UpdateVoter,
+    VersionsReply,
     Vote,
     VoterChangeReply,
     VoteReply,
@@ -54,6 +56,10 @@ class Inbox:
                 self._fetch_snapshot(message, now_ms)
             case AddVoter() | RemoveVoter() | UpdateVoter():
                 self._voter_change(message, now_ms)
+            case AskVersions():
+                node = self._node
+                versions = node.local.kraft_versions
+                node.reply(VersionsReply(message.request_id, ErrorCode.NONE, kraft_versions=versions))
             case RequestFailed():
                 self._failed(message, now_ms)
             case _:
@@ -153,6 +159,7 @@ class Inbox:
         if peer is None:
             return
         self._node.ledger.pause(peer.id, now_ms)
+        self._node.role.on_unanswered(peer, now_ms)
         if failure.refused:
             self._node.role.on_refused(peer, now_ms)
 
@@ -163,6 +170,9 @@ class Inbox:
             return
         if reply.error is not ErrorCode.NONE:
             node.ledger.pause(peer.id, now_ms)
+        if isinstance(reply, VersionsReply):
+            node.role.on_versions_reply(peer, reply, now_ms)
+            return
         if reply.leader.epoch < node.epoch or reply.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         before = node.role
@@ -183,7 +193,7 @@ class Inbox:
                 role.on_fetch_reply(peer, reply, now_ms)
             case FetchSnapshotReply():
                 role.on_fetch_snapshot_reply(peer, reply, now_ms)
-            case VoterChangeReply():
+            case VoterChangeReply() | VersionsReply():
                 pass
 
     def _heed(self, leader: LeaderHint, now_ms: TimestampMs) -> bool:

@@ -27,6 +27,7 @@ from penstock.raft.messages import (
     RemoveVoter,
     SnapshotSlice,
     UpdateVoter,
+    VersionsReply,
 )
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, RoleName, Voters
 from penstock.raft.replicas import Progress, Replicas
@@ -99,7 +100,7 @@ class Leader(Role):
         if self.node.is_closing or (expiry is not None and now_ms >= expiry):
             self.node.become_resigned(self.replicas.successors(self.node.voters), now_ms)
             return
-        self.changes.expire(now_ms)
+        self.changes.poll(now_ms)
         self._answer_waiting(now_ms)
         for voter in self._to_be_told(now_ms):
             self._next_begin_ms[voter.key.id] = now_ms + self.node.config.begin_epoch_interval_ms
@@ -158,6 +159,13 @@ class Leader(Role):
     def on_voter_change(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
         self.changes.handle(request, now_ms)
         self.advance(now_ms)
+
+    def on_versions_reply(self, peer: Peer, reply: VersionsReply, now_ms: TimestampMs) -> None:
+        self.changes.told_versions(peer.id, reply, now_ms)
+        self.advance(now_ms)
+
+    def on_unanswered(self, peer: Peer, now_ms: TimestampMs) -> None:
+        self.changes.unanswered(peer.id)
 
     def on_flushed(self, now_ms: TimestampMs) -> None:
         self.advance(now_ms)

@@ -162,6 +162,21 @@ class VoterChangeReply(NamedTuple):
     message: str = ""
 
 
+class AskVersions(NamedTuple):
+    """A leader asks a replica that is to vote which versions of the quorum's records it can live with."""
+
+    request_id: int
+
+
+class VersionsReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint = LeaderHint(-1)
+    """Not told: older than any epoch."""
+    kraft_versions: tuple[int, int] | None = None
+    """The lowest and the highest; None from one that knows of no versions."""
+
+
 class RequestFailed(NamedTuple):
     """From the driver: a request could not be sent, its connection broke, or no answer will come."""
 
@@ -171,7 +186,15 @@ class RequestFailed(NamedTuple):
 
 
 Request: TypeAlias = (
-    Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | AddVoter | RemoveVoter | UpdateVoter
+    Vote
+    | BeginQuorumEpoch
+    | EndQuorumEpoch
+    | Fetch
+    | FetchSnapshot
+    | AddVoter
+    | RemoveVoter
+    | UpdateVoter
+    | AskVersions
 )
 Reply: TypeAlias = (
     VoteReply
@@ -180,5 +203,6 @@ Reply: TypeAlias = (
     | FetchReply
     | FetchSnapshotReply
     | VoterChangeReply
+    | VersionsReply
 )
 Message: TypeAlias = Request | Reply | RequestFailed

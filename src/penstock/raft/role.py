@@ -25,6 +25,7 @@ from penstock.raft.messages import (
     LeaderHint,
     RemoveVoter,
     UpdateVoter,
+    VersionsReply,
     VoterChangeReply,
     VoteReply,
 )
@@ -84,6 +85,11 @@ class Role:
     def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None: ...
 
     def on_fetch_snapshot_reply(self, peer: Peer, reply: FetchSnapshotReply, now_ms: TimestampMs) -> None: ...
+
+    def on_versions_reply(self, peer: Peer, reply: VersionsReply, now_ms: TimestampMs) -> None: ...
+
+    def on_unanswered(self, peer: Peer, now_ms: TimestampMs) -> None:
+        """No answer will come to what this peer was asked."""
 
     def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None: ...
 

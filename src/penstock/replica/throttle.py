@@ -1,4 +1,5 @@
-"""How fast replicas that are throttled may be copied: `follower.replication.throttled.rate`, for reassignments.
+"""How fast replicas that are throttled may be copied, for reassignments: followers ask for no more than
+`follower.replication.throttled.rate` allows, and leaders give no more than `leader.replication.throttled.rate`.
 
 What is copied is paid for with time at that rate. Who is behind with paying takes nothing; who took nothing for a
 while may take what a second costs at once, so that a rate is reached in spite of pauses. What is owed is counted in
@@ -6,7 +7,10 @@ bytes: where the rate is changed, so is the time that it takes to pay.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+P = TypeVar("P")
+"""A partition."""
 
 SAVED_SECONDS_MAX: Final = 1
 """Kafka's `replication.quota.window.size.seconds`."""
@@ -38,6 +42,32 @@ class Throttle:
         owed = saved if self._owed is None else self._owed - rate * (now_ms - self._paid_ms) / 1000
         self._paid_ms = now_ms
         return max(owed, saved)
+
+
+class LeaderThrottle(Generic[P]):
+    """What is led here and throttled. Whoever copies it pays from the same purse, also a replica that is in sync; held
+    back are only those that are not: a leader that let go of its ISR would stop its producers."""
+
+    def __init__(self, rate: Callable[[], int]) -> None:
+        self._throttle = Throttle(rate)
+        self._partitions: set[P] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is throttled."""
+        return not self._partitions
+
+    def mark(self, partition: P, is_throttled: bool) -> None:
+        (self._partitions.add if is_throttled else self._partitions.discard)(partition)
+
+    def gave(self, partition: P, given_bytes: int, now_ms: int) -> None:
+        """So much of it went to a follower."""
+        if partition in self._partitions:
+            self._throttle.take(given_bytes, now_ms)
+
+    def delay_ms(self, partition: P, now_ms: int) -> float:
+        """How long a follower that is not in sync waits for more of it; 0 for not at all."""
+        return self._throttle.delay_ms(now_ms) if partition in self._partitions else 0.0
 
 
 def is_throttled(listed: str, partition: int, broker_id: int) -> bool:

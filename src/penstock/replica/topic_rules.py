@@ -8,6 +8,7 @@ from penstock.metadata import BrokerSettings, ClusterImage, log_defaults, log_se
 from penstock.metadata.configs import min_insync_replicas, topic_setting
 from penstock.replica.throttle import is_throttled
 
+LEADERS_THROTTLED: Final = "leader.replication.throttled.replicas"
 FOLLOWERS_THROTTLED: Final = "follower.replication.throttled.replicas"
 
 
@@ -20,7 +21,8 @@ class TopicRules:
         self._defaults: LogSettings | None = None
         self._settings: dict[str, LogSettings] = {}
         self._min_in_sync: dict[str, int] = {}
-        self._throttled: dict[str, str] = {}
+        self._listed: dict[tuple[str, str], str] = {}
+        """Throttled replicas, by topic and list."""
 
     def settings(self, topic: str) -> LogSettings:
         found = self._settings.get(topic)
@@ -37,10 +39,15 @@ class TopicRules:
             found = self._min_in_sync[topic] = min_insync_replicas(topic, self._image, self._broker)
         return found
 
-    def is_throttled(self, name: TopicPartition, node_id: int) -> bool:
-        """Whether following it is."""
-        listed = self._throttled.get(name.topic)
+    def following_is_throttled(self, name: TopicPartition, node_id: int) -> bool:
+        return self._is_listed(FOLLOWERS_THROTTLED, name, node_id)
+
+    def leading_is_throttled(self, name: TopicPartition, node_id: int) -> bool:
+        return self._is_listed(LEADERS_THROTTLED, name, node_id)
+
+    def _is_listed(self, setting: str, name: TopicPartition, node_id: int) -> bool:
+        listed = self._listed.get((name.topic, setting))
         if listed is None:
-            listed = topic_setting(name.topic, FOLLOWERS_THROTTLED, self._image, self._broker) or ""
-            self._throttled[name.topic] = listed
+            listed = topic_setting(name.topic, setting, self._image, self._broker) or ""
+            self._listed[name.topic, setting] = listed
         return bool(listed) and is_throttled(listed, name.partition, node_id)

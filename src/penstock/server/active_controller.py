@@ -4,8 +4,10 @@
                                         |
                                         +--> controller.replay: the next decision builds on it
 
-A decision without records is answered in its place as well: what it saw must be committed before it is told. A
-controller that loses its leadership is thrown away with everything that waited for it.
+A decision without records is answered in its place as well: what it saw must be committed before it is told. Whoever
+asks through this node finds what it asked for here: answers wait until the node has acted on what was committed. That
+may take seconds where thousands of partitions are made, which no broker's session has: heartbeats do not wait for it.
+A controller that loses its leadership is thrown away with everything that waited for it.
 """
 
 import logging
@@ -18,6 +20,7 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
+from penstock.metadata.controller.requests import BrokerHeartbeat
 from penstock.raft.errors import NotLeader
 from penstock.server.controller_news import tell_of_leaders, tell_of_silence
 
@@ -54,8 +57,12 @@ class ActiveController:
         self._epoch: LeaderEpoch = 0
         self._last_offset: Offset = -1
         """Of what was proposed last, by this controller or before it."""
-        self._high_watermark: Offset = 0
+        self._committed: Offset = 0
+        """All below is committed."""
+        self._acted_on: Offset = 0
+        """All below is committed, and this node has acted on it; at most `_committed`."""
         self._waiting: deque[_Waiting] = deque()
+        self._heartbeats: deque[_Waiting] = deque()
         self._timer: Timer | None = None
         self._due_ms: TimestampMs = 0
         """When it is to fire."""
@@ -84,7 +91,8 @@ class ActiveController:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, deque()
+        waiting = [*self._heartbeats, *self._waiting]
+        self._heartbeats, self._waiting = deque(), deque()
         for each in waiting:
             each.later.answer(_not_controller())
 
@@ -103,7 +111,8 @@ class ActiveController:
         except KafkaError as error:
             later.answer(error)
         else:
-            self._waiting.append(_Waiting(self._last_offset, outcome.reply, later))
+            line = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._waiting
+            line.append(_Waiting(self._last_offset, outcome.reply, later))
             self._release()
         return later
 
@@ -122,21 +131,35 @@ class ActiveController:
         tell_of_leaders(records, controller.image)
         controller.replay(records, self._last_offset, self._epoch)
 
+    def committed(self, high_watermark: Offset) -> None:
+        """All below is committed."""
+        self._committed = high_watermark
+        self._release()
+
     def advanced(self, high_watermark: Offset) -> None:
         """All below is committed, and this node's image has it."""
-        self._high_watermark = high_watermark
+        self._acted_on = self._committed = high_watermark
         self._release()
 
     def _release(self) -> None:
-        while self._waiting and self._waiting[0].offset < self._high_watermark:
-            done = self._waiting.popleft()
-            done.later.answer(done.reply)
+        for line, reached in ((self._heartbeats, self._committed), (self._waiting, self._acted_on)):
+            while line and line[0].offset < reached:
+                done = line.popleft()
+                done.later.answer(done.reply)
 
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        """Look again some time within a session, or when the first broker has been silent for one."""
+        controller = self._controller
+        if controller is None:
+            return
+        now_ms = self._world.now_ms()
         wait_ms = self._session_timeout_ms // 4
-        self._due_ms = self._world.now_ms() + wait_ms
+        ends_ms = controller.next_session_end_ms()
+        if ends_ms is not None and ends_ms > now_ms:
+            wait_ms = min(wait_ms, ends_ms - now_ms)
+        self._due_ms = now_ms + wait_ms
         self._timer = self._world.call_later(wait_ms, self._tick)
 
     def _tick(self) -> None:

@@ -180,6 +180,12 @@ def _check_not_voting(
             f"process.roles is {word.text!r} ({word.where}), and controller.quorum.voters has node {node_id}, "
             "expected only controllers in it"
         )
+    joining = said.get("controller.quorum.auto.join.enable")
+    if joining is not None and joining.text.strip().lower() == "true":
+        raise BadSetting(
+            f"controller.quorum.auto.join.enable is true ({joining.where}), and process.roles {word.text!r}, expected "
+            "only controllers to want a vote"
+        )
     if controllers:
         raise BadSetting(
             f"process.roles is {word.text!r} ({word.where}), expected no listener of the controllers' "

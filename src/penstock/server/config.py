@@ -114,6 +114,9 @@ class NodeConfig:
     def number(self, name: str) -> int:
         return int(self.setting(name) or 0)
 
+    def flag(self, name: str) -> bool:
+        return (self.setting(name) or "").strip().lower() == "true"
+
     def bound(
         self,
         listeners: Mapping[str, Endpoint],
@@ -358,18 +361,17 @@ def _served(
 def _doors(
     said: Mapping[str, Given], flags: Mapping[str, str | None], cluster: ClusterConfig
 ) -> dict[str, Endpoint]:
-    """Where else to listen; a node that is no broker has no doors."""
+    """Where else to listen. A node that is no broker has nothing to say there but how it is, and that where it is told
+    to: over HTTP."""
     doors: dict[str, Endpoint] = {}
     for name, setting in DOORS.items():
         word, flag = said.get(setting), flags[name]
-        if not cluster.is_broker:
-            asked = flag if flag is not None else word.text if word is not None else OFF
-            if asked.strip().lower() != OFF:
-                raise BadSetting(
-                    f"{setting} is {asked!r}, expected off: a controller alone serves no clients"
-                )
-            continue
         default = BROKER_SETTINGS[setting].default or OFF
+        asked = flag if flag is not None else word.text if word is not None else OFF
+        if not cluster.is_broker and asked.strip().lower() == OFF:
+            continue
+        if not cluster.is_broker and name != "http":
+            raise BadSetting(f"{setting} is {asked!r}, expected off: a controller alone serves no clients")
         if flag is not None and word is not None and word.rank == FLAG and word.text.strip() != flag.strip():
             raise BadSetting(f"--{name} is {flag!r} and {setting} is {word.text!r}, expected one of them")
         if flag is not None:

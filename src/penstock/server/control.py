@@ -143,6 +143,10 @@ class Control:
         self.active.resign()
         self.vigil.end()
 
+    def committed(self, high_watermark: Offset) -> None:
+        """All below is committed."""
+        self.active.committed(high_watermark)
+
     def advanced(self, high_watermark: Offset) -> None:
         """All below is committed, and this node's image has it."""
         self.active.advanced(high_watermark)
@@ -178,6 +182,7 @@ def quorum_settings_of(config: NodeConfig, node_id: int) -> QuorumSettings:
             retry_backoff_ms=number("controller.quorum.retry.backoff.ms"),
             fetch_bytes_max=number("controller.quorum.fetch.max.bytes"),
             snapshot_bytes_max=number("controller.quorum.fetch.snapshot.max.bytes"),
+            auto_join=cluster.is_controller and config.flag("controller.quorum.auto.join.enable"),
         ),
         segment_bytes=number("metadata.log.segment.bytes"),
         segment_ms=number("metadata.log.segment.ms"),

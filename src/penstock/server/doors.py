@@ -19,7 +19,6 @@ from penstock.server.memory import give_back_freed_memory
 from penstock.server.turn import Turn
 
 if TYPE_CHECKING:
-    from penstock.gateway.gateway import Gateway
     from penstock.gateway.wire import Conversation, Door
 
 logger = logging.getLogger(__name__)
@@ -40,19 +39,33 @@ UNFINISHED_BYTES_A_SECOND = 500
 """The rate; Apache's `RequestReadTimeout` is much like the two. A real client is faster on any line, and one that
 means to hold many connections for ever has to work for it."""
 
-MakeDoor = Callable[["Gateway"], "Door"]
+MakeDoor = Callable[[Any], "Door"]
+"""From what is behind a door, which its routes and commands are called with."""
 
 
-def load(names: Iterable[str]) -> dict[str, MakeDoor]:
-    """Import what is spoken at these doors."""
+def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]:
+    """Import what is spoken at these doors. Behind a broker's is its `Gateway`; behind the one that a controller alone
+    may have, for HTTP, is the node itself."""
+    if not is_broker:
+        return dict.fromkeys(names, _load_operations())
     found: dict[str, MakeDoor] = {}
     for name in names:
         found[name] = _load_http() if name == HTTP else _load_line()
     return found
 
 
+def _load_operations() -> MakeDoor:
+    """How a node is, and nothing else."""
+    from penstock.gateway.http import health, metrics  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415
+    from penstock.gateway.http.routing import Router  # noqa: PLC0415
+
+    router = Router((*health.ROUTES, *metrics.ROUTES))
+    return lambda behind: HttpDoor(behind, router, give_back_freed_memory)
+
+
 def _load_http() -> MakeDoor:
-    from penstock.gateway.http.conversation import HttpDoor  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415  # that is the point
     from penstock.gateway.http.front import ROUTES  # noqa: PLC0415
     from penstock.gateway.http.routes import all_routes  # noqa: PLC0415
     from penstock.gateway.http.routing import Router  # noqa: PLC0415

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from penstock.base.ids import LeaderEpoch, Offset, Uuid, uuid_from_text
 from penstock.base.metrics import Metrics
@@ -38,14 +38,7 @@ from penstock.metadata import (
 )
 from penstock.metadata.configs import broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.image import ResourceType
-from penstock.metadata.schema import (
-    AccessControlEntryRecord,
-    ClientQuotaRecord,
-    DelegationTokenRecord,
-    Endpoint,
-    UserScramCredentialRecord,
-)
+from penstock.metadata.schema import Endpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
 from penstock.replica.checkpointing import LastCheckpoints
@@ -63,6 +56,7 @@ from penstock.server.lifecycle import Lifecycle
 from penstock.server.peers import PeerConnections
 from penstock.server.quorum import MetadataQuorum
 from penstock.server.turn import Turn
+from penstock.server.unserved import refusal_to_serve, tell_what_is_not_acted_on
 from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
 from penstock.vfs import Vfs
 
@@ -74,14 +68,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STRAYS_SHOWN_MAX = 5
-
-
-_GUARDS: Final[dict[type[AnyRecord], str]] = {
-    AccessControlEntryRecord: "ACLs, which are not enforced",
-    UserScramCredentialRecord: "users with passwords (SCRAM), who are not asked for them",
-    DelegationTokenRecord: "delegation tokens, which are not asked for",
-}
-"""What keeps people out of a cluster, and would not here."""
 
 
 class Node:
@@ -273,6 +259,7 @@ class Node:
 
     def advanced(self, high_watermark: Offset) -> None:
         """Act on what was committed, then let those go on who waited for it."""
+        self._control.committed(high_watermark)
         if not self._is_up_to_date():
             self._at_controller.image = self._image
             self._control.advanced(high_watermark)
@@ -305,11 +292,11 @@ class Node:
 
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
-        refusal = self._refusal(image)
+        refusal = refusal_to_serve(image)
         if refusal is not None:
             self._failed(refusal)
             return
-        self._tell_what_is_not_acted_on(image)
+        tell_what_is_not_acted_on(image)
         self._control.lead(image, epoch)
         if not image.features:
             self._control.write(self._first_records())
@@ -328,20 +315,6 @@ class Node:
 
     def failed(self, reason: str) -> None:
         self._failed(reason)
-
-    def _refusal(self, image: ClusterImage) -> str | None:
-        """Why this node may not serve such a cluster."""
-        for kind, what in _GUARDS.items():
-            if any(isinstance(each, kind) for each in image.kept.values()):
-                return f"the cluster has {what} yet: serving it would let everybody do everything"
-        return None
-
-    def _tell_what_is_not_acted_on(self, image: ClusterImage) -> None:
-        quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
-        groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
-        for count, what in ((quotas, "quotas of clients"), (groups, "groups with settings of their own")):
-            if count:
-                logger.warning("the cluster has %d %s, which are kept but not acted on yet", count, what)
 
     # -- the broker's life -----------------------------------------------------------------------------
 
@@ -404,6 +377,11 @@ class Node:
 
     # -- the other doors -------------------------------------------------------------------------------
 
+    @property
+    def is_broker(self) -> bool:
+        """Else it is a controller, and nothing else."""
+        return self._config.cluster.is_broker
+
     def open_doors(self, opened: Callable[[], None]) -> None:
         """Load what is spoken at them, beside the loop; then `door` may be called."""
 
@@ -414,12 +392,12 @@ class Node:
                 logger.error("the doors cannot be opened", exc_info=error)
                 self._failed(f"the doors cannot be opened: {error}")
                 return
-            gateway = self._opened_gateway()
-            self._doors = {name: make(gateway) for name, make in makers.items()}
+            behind = self._opened_gateway() if self.is_broker else self
+            self._doors = {name: make(behind) for name, make in makers.items()}
             opened()
 
         names = tuple(self._config.doors)
-        self._world.beside(lambda: load(names), loaded)
+        self._world.beside(lambda: load(names, is_broker=self.is_broker), loaded)
 
     @cached_property
     def gateway(self) -> "Gateway":

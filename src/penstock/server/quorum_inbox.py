@@ -16,6 +16,7 @@ from penstock.base.later import Later
 from penstock.base.world import World
 from penstock.raft.messages import (
     AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     EndQuorumEpoch,
@@ -31,6 +32,7 @@ from penstock.raft.messages import (
     Request,
     SnapshotSlice,
     UpdateVoter,
+    VersionsReply,
     Vote,
     VoterChangeReply,
     VoteReply,
@@ -48,6 +50,7 @@ _REPLIES: Final[dict[type[Request], type[Reply]]] = {
     AddVoter: VoterChangeReply,
     RemoveVoter: VoterChangeReply,
     UpdateVoter: VoterChangeReply,
+    AskVersions: VersionsReply,
 }
 
 

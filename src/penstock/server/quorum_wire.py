@@ -1,25 +1,31 @@
 """What the Raft core asks of its peers, as Kafka's requests; and what they answer, as the core's replies.
 
     Vote 1-2              BeginQuorumEpoch 1      EndQuorumEpoch 1
-    Fetch 17-18           FetchSnapshot 1         UpdateRaftVoter 0
+    Fetch 17-18           FetchSnapshot 1         ApiVersions 4
+    AddRaftVoter 1        RemoveRaftVoter 0       UpdateRaftVoter 0
 
 These are the versions that name directories (KIP-853). The peers' side of the same is `handlers/raft` and
-`handlers/voters`. Every request says which cluster it is for. All speak of one partition, __cluster_metadata-0, and
-an answer about another is no answer. An error at the top of an answer means that the peer did not look at the request
-(another cluster, no rights); the core has nothing to learn from it but that it failed.
+`handlers/voters`. Every request but ApiVersions says which cluster it is for. All that speak of a partition speak of
+__cluster_metadata-0, and an answer about another is no answer. An error at the top of an answer means that the peer
+did not do what it was asked (another cluster, no rights); the core has nothing to learn from it but that it failed.
 
 An answer that names the leader says where it listens, but not under which name: that of the listener that was asked.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from penstock import __version__
 from penstock.base.errors import ErrorCode
+from penstock.metadata.versions import KRAFT_VERSION
 from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
+    AddVoter,
+    AskVersions,
     BeginQuorumEpoch,
     BeginQuorumEpochReply,
     EndQuorumEpoch,
@@ -29,9 +35,11 @@ from penstock.raft.messages import (
     FetchSnapshot,
     FetchSnapshotReply,
     LeaderHint,
+    RemoveVoter,
     Reply,
     Request,
     UpdateVoter,
+    VersionsReply,
     Vote,
     VoterChangeReply,
     VoteReply,
@@ -73,10 +81,8 @@ def to_wire(request: Request, cluster_id: str, listener: str) -> WireRequest[Ans
             return _fetch(request, cluster_id, listener)
         case FetchSnapshot():
             return _fetch_snapshot(request, cluster_id, listener)
-        case UpdateVoter():
-            return _update(request, cluster_id, listener)
-        case _:
-            raise TypeError(f"a {type(request).__name__} comes from operators, expected what replicas ask")
+        case UpdateVoter() | AddVoter() | RemoveVoter() | AskVersions():
+            return _about_voters(request, cluster_id, listener)
 
 
 # -- elections ------------------------------------------------------------------------------------------
@@ -250,6 +256,20 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str, listener: str) -> W
 # -- voters ---------------------------------------------------------------------------------------------
 
 
+def _about_voters(
+    request: UpdateVoter | AddVoter | RemoveVoter | AskVersions, cluster_id: str, listener: str
+) -> WireRequest[Answer]:
+    match request:
+        case UpdateVoter():
+            return _update(request, cluster_id, listener)
+        case AddVoter():
+            return _add(request, cluster_id)
+        case RemoveVoter():
+            return _remove(request, cluster_id)
+        case AskVersions():
+            return _ask_versions(request)
+
+
 def _update(request: UpdateVoter, cluster_id: str, listener: str) -> WireRequest[Answer]:
     voter = request.voter
 
@@ -275,6 +295,51 @@ def _update(request: UpdateVoter, cluster_id: str, listener: str) -> WireRequest
 
     said = through_kio(Api.UPDATE_RAFT_VOTER, build)
     return replace(said, read=read)
+
+
+def _add(request: AddVoter, cluster_id: str) -> WireRequest[Answer]:
+    voter = request.voter
+
+    def build(make: Any) -> Any:
+        return make.AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout=timedelta(milliseconds=request.timeout_ms),
+            voter_id=voter.key.id,
+            voter_directory_id=_directory(voter.key),
+            listeners=_endpoints(make.Listener, voter.endpoints),
+            ack_when_committed=request.ack_when_committed,
+        )
+
+    def understand(_: Any) -> Reply:
+        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
+
+    return _through_kio(Api.ADD_RAFT_VOTER, build, understand, version_min=1)
+
+
+def _remove(request: RemoveVoter, cluster_id: str) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        return make.RemoveRaftVoterRequest(
+            cluster_id=cluster_id,
+            voter_id=request.voter.id,
+            voter_directory_id=_directory(request.voter),
+        )
+
+    def understand(_: Any) -> Reply:
+        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
+
+    return _through_kio(Api.REMOVE_RAFT_VOTER, build, understand, version_min=0)
+
+
+def _ask_versions(request: AskVersions) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        return make.ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
+
+    def understand(response: Any) -> Reply:
+        found = (each for each in response.supported_features if each.name == KRAFT_VERSION)
+        versions = next(((each.min_version, each.max_version) for each in found), None)
+        return VersionsReply(request.request_id, ErrorCode.NONE, kraft_versions=versions)
+
+    return _through_kio(Api.API_VERSIONS, build, understand, version_min=4)
 
 
 # -- what they have in common ---------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def produce(broker: Broker) -> list[str]:
 # -- what does not last long enough to be met from outside -------------------------------------------------
 
 
-def found(cluster: Cluster, shards: list[Any] | None = None) -> list[Problem]:
+def found(cluster: Cluster, shards: list[Any] | None = None, *, is_broker: bool = True) -> list[Problem]:
     """Of a node without partitions, with coordinators as they are given."""
     context = cast(Any, cluster.context)
     context.replicas = SimpleNamespace(partitions={}, by_key={})
@@ -137,7 +137,8 @@ def found(cluster: Cluster, shards: list[Any] | None = None) -> list[Problem]:
     def failed(error: Exception) -> None:
         raise error
 
-    Running(problems(context, cast(Any, directory)), answers.append, failed)
+    node = SimpleNamespace(context=context, directory=directory, is_broker=is_broker)
+    Running(problems(cast(Any, node)), answers.append, failed)
     cluster.world.run_until(lambda: bool(answers))
     return answers[0]
 
@@ -151,6 +152,14 @@ def test_a_fenced_broker_is_not_ready() -> None:
     assert found(cluster) == []
     cluster.fence(1)
     assert [each.code for each in found(cluster)] == ["fenced"]
+
+
+def test_a_controller_alone_is_ready_when_it_knows_who_leads_the_quorum() -> None:
+    cluster = Cluster()
+    cluster.fence(1)
+    assert found(cluster, is_broker=False) == []
+    cast(Any, cluster.context).quorum = SimpleNamespace(leader_id=-1)
+    assert [each.code for each in found(cluster, is_broker=False)] == ["no_controller"]
 
 
 def test_coordinators_that_load_are_waited_for_and_damaged_ones_are_told() -> None:

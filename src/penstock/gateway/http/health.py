@@ -3,8 +3,7 @@
 import msgspec
 
 from penstock import __version__
-from penstock.gateway.gateway import Gateway
-from penstock.gateway.health import Problem, problems
+from penstock.gateway.health import Operated, Problem, problems
 from penstock.gateway.http.messages import Answer, Request, Route, json
 from penstock.gateway.steps import Steps
 
@@ -31,9 +30,9 @@ class Health(msgspec.Struct):
     problems: list[Problem]
 
 
-def health(gateway: Gateway, _: Request) -> Steps[Answer]:
-    context = gateway.context
-    found = yield from problems(context, gateway.directory)
+def health(node: Operated, _: Request) -> Steps[Answer]:
+    context = node.context
+    found = yield from problems(node)
     up_ns = context.world.clock_ns() - context.metrics.started_ns
     answer = Health(
         UNAVAILABLE if found else OK,
@@ -46,12 +45,12 @@ def health(gateway: Gateway, _: Request) -> Steps[Answer]:
     return _answer(answer, found)
 
 
-def live(_gateway: Gateway, _: Request) -> Answer:
+def live(_node: Operated, _: Request) -> Answer:
     return json(Live(OK))
 
 
-def ready(gateway: Gateway, _: Request) -> Steps[Answer]:
-    found = yield from problems(gateway.context, gateway.directory)
+def ready(node: Operated, _: Request) -> Steps[Answer]:
+    found = yield from problems(node)
     return _answer(Ready(UNAVAILABLE if found else OK, found), found)
 
 

@@ -2,8 +2,7 @@
 
 from penstock.gateway.collecting import collect
 from penstock.gateway.exposition import OPEN_METRICS, TEXT
-from penstock.gateway.gateway import Gateway
-from penstock.gateway.health import disk_usage
+from penstock.gateway.health import Operated, disk_usage
 from penstock.gateway.http.messages import Answer, Query, Request, Response, Route
 from penstock.gateway.http.negotiation import preferred
 from penstock.gateway.steps import Steps
@@ -11,11 +10,11 @@ from penstock.gateway.steps import Steps
 _FORMS = (TEXT, OPEN_METRICS)
 
 
-def metrics(gateway: Gateway, request: Request) -> Steps[Answer]:
+def metrics(node: Operated, request: Request) -> Steps[Answer]:
     wanted = preferred(request.headers.get("accept", ""), _FORMS)
     page = yield from collect(
-        gateway.context,
-        disk_usage(gateway.directory),
+        node.context,
+        disk_usage(node.directory),
         is_open=wanted == OPEN_METRICS,
         by_partition=request.query["partitions"],
     )

@@ -11,6 +11,7 @@ from ..image import Partition, Topic
 from ..replay import merge
 from .elections import Elect, PartitionEdit, acceptance, leaderless
 from .requests import (
+    DAMAGED,
     OK,
     AlterPartition,
     Election,
@@ -62,6 +63,8 @@ def _altered(
     _check_change(scene, broker_id, change, partition)
     edit = PartitionEdit(scene, topic, change.partition, partition, acceptance(scene.image, partition))
     edit.isr = tuple(member.broker_id for member in change.isr)
+    if change.recovery_state == DAMAGED:
+        return _handed_over(broker_id, change, edit)
     edit.recovery_state = change.recovery_state
     if unclean_election_allowed(topic.name, scene.image, scene.settings):
         edit.elect = Elect.UNCLEAN
@@ -83,8 +86,27 @@ def _altered(
     )
 
 
+def _handed_over(
+    broker_id: int, change: IsrChange, edit: PartitionEdit
+) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
+    """A leader whose replica is damaged leaves as one does that stopped uncleanly, if there is another that may lead;
+    else what it can still give is all that there is."""
+    is_acceptable = edit.acceptable
+    edit.acceptable = lambda replica: replica != broker_id and is_acceptable(replica)
+    edit.unclean_broker = broker_id
+    record = edit.record()
+    if record is None or record.leader < 0 or edit.recovery_state == s.RECOVERING:
+        raise KafkaError(
+            f"no replica but {broker_id} may lead {edit.topic.name}-{edit.number}",
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        )
+    lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {record.leader} leads now")
+    return record, IsrChanged(change.topic_id, change.partition, lost)
+
+
 def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partition) -> None:
     wanted = [member.broker_id for member in change.isr]
+    is_damaged = change.recovery_state == DAMAGED
     problems = (
         (change.leader_epoch > held.leader_epoch, ErrorCode.NOT_CONTROLLER,
          f"leader epoch {change.leader_epoch} is ahead of {held.leader_epoch}"),
@@ -96,11 +118,13 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
          f"broker {broker_id} asks, but {held.leader} leads"),
         (change.partition_epoch < held.partition_epoch, ErrorCode.INVALID_UPDATE_VERSION,
          f"partition epoch {change.partition_epoch} is over, {held.partition_epoch} is current"),
-        (not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
+        ((not wanted and not is_damaged) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
          ErrorCode.INVALID_REQUEST, f"an ISR of {wanted} is not among the replicas {list(held.replicas)}"),
-        (held.leader not in wanted, ErrorCode.INVALID_REQUEST,
+        (held.leader not in wanted and not is_damaged, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is without its leader {held.leader}"),
-        (change.recovery_state not in (s.RECOVERED, s.RECOVERING), ErrorCode.INVALID_REQUEST,
+        (is_damaged and (held.leader in wanted or not set(wanted) <= set(held.isr)), ErrorCode.INVALID_REQUEST,
+         f"an ISR of {wanted} is not {list(held.isr)} without a damaged leader"),
+        (change.recovery_state not in (s.RECOVERED, s.RECOVERING, DAMAGED), ErrorCode.INVALID_REQUEST,
          f"{change.recovery_state} is not a state of recovery"),
         (change.recovery_state == s.RECOVERING and len(wanted) > 1, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is more than a leader that still recovers"),

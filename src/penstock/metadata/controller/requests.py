@@ -100,6 +100,11 @@ class IsrMember(NamedTuple):
     """-1 where the leader does not know it."""
 
 
+DAMAGED = 3
+"""A state of recovery that Kafka does not have, and whose controllers refuse it: the leader has found that its own
+replica is not what was written. It asks for an ISR without itself, and for another leader out of that."""
+
+
 class IsrChange(NamedTuple):
     topic_id: Uuid
     partition: int
