@@ -549,3 +549,14 @@ def size(partition: Any) -> int:
 
 def test_all_partitions_of_a_request_are_wanted() -> None:
     assert [each.partition.partition for each in all_wanted(_request(2, 3))] == [0, 1, 2]
+
+
+def test_a_follower_without_a_session_waits_though_nobody_knows_what_it_was_told() -> None:
+    """Else the two would talk without a pause, where the sessions are used up."""
+    leader = Leader(replica_selector_class=RACK_AWARE)
+    leader.produce(0, b"a")
+    leader.fetch((0, 0))
+    leader.ask((0, 1), max_wait_ms=500)
+    assert leader.is_waiting()
+    leader.produce(0, b"b")
+    assert values_in(leader.reply()[0].records) == [b"b"]

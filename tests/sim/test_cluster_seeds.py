@@ -3,16 +3,13 @@
 `penstock sim run --seed N --minutes M --trace` shows one of them.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from tests.sim.seeds import fingerprints_elsewhere, kept_in
 from tests.sim.test_planted_cluster import BUSY
 
-from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.play import play_cluster
 from penstock.sim.run import Failure, Simulation
@@ -21,11 +18,7 @@ from penstock.sim.scenario import Scenario
 SEEDS = range(1, 21)
 SEEDS_LONG = range(21, 2001)
 
-KEPT = [
-    (int(line.split()[0]), float(line.split()[1]))
-    for line in (Path(__file__).parent / "cluster_seeds.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
+KEPT = [(seed, float(minutes)) for seed, minutes in kept_in("cluster_seeds.txt")]
 
 
 def went_well(seed: int, minutes: float = 1.0) -> None:
@@ -55,18 +48,7 @@ def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_ther
     seed = next(each for each in range(2, 100, 2) if draw_cluster(each, 3, MINUTE_US).crash_us_mean)
     told = play_cluster(seed, 0.2)
     assert told.outcome is not None, told.failure
-    program = (
-        f"from penstock.sim.play import play_cluster; print(play_cluster({seed}, 0.2).outcome.fingerprint)"
-    )
-    for hash_seed in ("1", "77"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == told.outcome.fingerprint
+    assert fingerprints_elsewhere(f"play_cluster({seed}, 0.2)") == {told.outcome.fingerprint}
 
 
 def test_a_run_does_what_it_is_for() -> None:
@@ -132,6 +114,9 @@ def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
     assert any(each.operate_us_mean for each in plans)
     assert any(clock.ahead_ms for each in plans for clock in each.clocks)
     assert any(each.has_disk_faults for each in drawn)
+    assert {each.harm for each in plans} == set(Harm)
+    assert any(each.has_racks for each in plans)
+    assert any(each.rack for one in drawn for each in one.consumers)
     assert {each.settings["durability.fsync"] for each in drawn} == {"alone", "always", "never"}
     assert {each.settings["min.insync.replicas"] for each in drawn} == {"1", "2"}
     assert {each.acks for one in drawn for each in one.producers} == {0, 1, -1}

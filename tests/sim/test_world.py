@@ -1,5 +1,8 @@
 """Virtual time, and what one process of a node is given of it."""
 
+import gc
+import weakref
+
 import pytest
 
 from penstock.sim.schedule import START_MS, Schedule
@@ -41,6 +44,32 @@ def test_a_cancelled_event_does_not_happen_and_takes_no_time() -> None:
     world.call_later(5, lambda: pytest.fail("it was cancelled")).cancel()
     assert not schedule.step()
     assert schedule.now_us == 0
+
+
+def test_what_has_happened_is_let_go_of_without_a_search_for_garbage() -> None:
+    """A run plans hundreds of thousands of things, each of which holds requests and buffers."""
+    schedule = Schedule(1)
+    world = SimWorld(schedule, 1)
+
+    class Work:
+        def __call__(self) -> None: ...
+
+    soon, held, cancelled = Work(), Work(), Work()
+    left = [weakref.ref(each) for each in (soon, held, cancelled)]
+    gc.disable()
+    try:
+        world.call_soon(soon)
+        schedule.step()
+        world.pause()
+        world.call_soon(held)
+        world.call_later(1, cancelled).cancel()
+        schedule.step()
+        world.resume()
+        run_all(schedule)
+        del soon, held, cancelled
+        assert [each() for each in left] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 def test_nothing_that_a_process_planned_happens_after_its_end() -> None:

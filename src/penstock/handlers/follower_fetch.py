@@ -197,7 +197,11 @@ class FollowerFetch:
                 return True
             if result.records:
                 total += len(result.records)
-            elif self._tells_high_watermarks and result.high_watermark != followed.high_watermark:
+            elif (
+                self._tells_high_watermarks
+                and self.kept.id != NO_SESSION  # else nobody knows what it was told last, and all would be news
+                and result.high_watermark != followed.high_watermark
+            ):
                 return True
         return total >= self.request.min_bytes or not self.kept.followed
 

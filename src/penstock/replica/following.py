@@ -161,7 +161,7 @@ class Following:
         """Whether `learn` will move the start of this log to the leader's."""
         partition, log = self.partition, self.partition.log
         committed = max(partition.high_watermark, min(result.high_watermark, log.log_end))
-        return log.log_start < result.log_start_offset <= committed
+        return log.log_start < result.log_start_offset <= min(committed, log.log_end)
 
     def learn(self, result: FetchResult) -> None:
         """Take what a good answer says of the leader's log."""
@@ -222,7 +222,7 @@ class Following:
         end = log.truncate(offset)
         if end < old_end:
             logger.info("%s is cut off at %d: it ended at %d", partition.name, end, old_end)
-        if end < partition.high_watermark:
+        if end < min(partition.high_watermark, old_end):
             logger.warning(
                 "%s loses offsets %d to %d, which were committed: its leader does not have them",
                 partition.name,

@@ -4,6 +4,8 @@
                                                                  |  one is under way at a time
     the partition is told  <------------------------------------+  what could not be decided is asked again
 
+A leader whose own log is damaged wishes for an ISR without itself: then another replica leads.
+
 Whether the answer or the metadata log is first to say what was decided makes no difference to the partition: it goes
 by the partition's epoch.
 
@@ -20,6 +22,7 @@ from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import AlterPartition, IsrChange, IsrChanged
+from penstock.metadata.schema import RECOVERED
 
 if TYPE_CHECKING:
     from penstock.replica.partition import Partition
@@ -47,7 +50,13 @@ _WAIT_FOR_THE_LOG: Final = frozenset(
 )
 """The controller knows more than the leader, which will hear it from the metadata log."""
 
-_UNCHANGED: Final = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+_UNCHANGED: Final = frozenset(
+    {
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    }
+)
 """The controller says that the leader's view is right, and that the change was not made."""
 
 
@@ -153,7 +162,7 @@ class IsrChanges:
 
     # -- asking the controller -------------------------------------------------------------------------
 
-    def propose(self, partition: "Partition", isr: tuple[int, ...]) -> None:
+    def propose(self, partition: "Partition", isr: tuple[int, ...], recovery_state: int = RECOVERED) -> None:
         """Ask for an ISR; `Partition.isr_decided` is told."""
         followers = partition.followers
         assert followers is not None
@@ -163,6 +172,7 @@ class IsrChanges:
             partition.leader_epoch,
             partition.partition_epoch,
             followers.members(isr, self._broker_epoch()),
+            recovery_state,
         )
         followers.wish_for(change)
         self._wishes.append(_Wish(partition, change))

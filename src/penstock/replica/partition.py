@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset
+from penstock.metadata.controller.requests import DAMAGED
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.data_path import NOBODY, DataPath, LowWatermarkReached
 from penstock.replica.in_sync import InSync, Seen
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+HAND_OVER_RETRY_MS: Final = 100
+"""After so long a damaged leader asks for another one again, while the controller thinks about something else."""
 
 NO_EPOCH: Final = -1
 """The leader epoch of a client that does not know it."""
@@ -60,6 +64,7 @@ class Partition(DataPath):
             self.is_leader = True
             self.leader_id, self.leader_epoch = placed.leader, placed.leader_epoch
             self.log.begin_epoch(placed.leader_epoch)
+            self.high_watermark = min(self.high_watermark, self.log.log_end)
             self.epoch_start = self.log.log_end
         elif placed.partition_epoch < self.partition_epoch:
             self._advance()
@@ -68,6 +73,8 @@ class Partition(DataPath):
             self._place(placed, is_new_epoch)
         self.partition_epoch = placed.partition_epoch
         self._advance()
+        if self.log.is_damaged:
+            self.damage_found()
 
     def _place(self, placed: Placed, is_new_epoch: bool) -> None:
         before = self.in_sync if self.is_leader and not is_new_epoch else None
@@ -143,6 +150,42 @@ class Partition(DataPath):
         code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise KafkaError(f"{self.name} is in leader epoch {self.leader_epoch}, not {epoch}", code)
 
+    # -- damage ----------------------------------------------------------------------------------------
+
+    def damage_found(self) -> None:
+        """Something in the log is not what was written: whoever leads it should be somebody else."""
+        if self.is_leader and self.followers is not None:
+            self._world.call_soon(self.hand_over)
+
+    def hand_over(self) -> None:
+        """Ask for another leader, if this replica is damaged and others are not known to be."""
+        followers, changes = self.followers, self._changes
+        if followers is None or changes is None or not self.log.is_damaged:
+            return
+        if followers.wish is not None:
+            self._world.call_later(HAND_OVER_RETRY_MS, self.hand_over)
+            return
+        logger.error("%s is damaged here: another replica is to lead it", self.name)
+        others = tuple(each for each in followers.committed if each != followers.node_id)
+        changes.propose(self, others, DAMAGED)
+
+    def mend(self) -> None:
+        """Cut the log off where it is damaged: the leader has the rest, and nobody counts on what is here. The high
+        watermark stays: nobody reads here before what it stands for is back."""
+        old_end = self.log.log_end
+        end = self.log.cut_damage()
+        logger.warning(
+            "%s was damaged: it is cut off at %d, and what came after, up to %d, is copied again",
+            self.name,
+            end,
+            old_end,
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is missing that is known to be committed."""
+        return self.log.log_end < self.high_watermark
+
     # -- followers, as the leader sees them ------------------------------------------------------------
 
     def _now_ms(self) -> int:
@@ -195,6 +238,8 @@ class Partition(DataPath):
         followers, changes = self.followers, self._changes
         if followers is None or changes is None:
             return
+        if self.log.is_damaged and followers.wish is None:
+            self.hand_over()
         lagging = followers.lagging(self.log.log_end, now_ms, changes.lag_ms_max)
         if lagging:
             logger.warning(
@@ -264,7 +309,7 @@ class Partition(DataPath):
         is_news = high_watermark > self.high_watermark
         if is_news:
             self.high_watermark = high_watermark
-        if self.log.log_start < leader_log_start <= self.high_watermark:
+        if self.log.log_start < leader_log_start <= min(self.high_watermark, self.log.log_end):
             try:
                 self.log.advance_start(leader_log_start)
             except StorageError as error:

@@ -29,10 +29,12 @@ from penstock.metadata import (
     Topic,
 )
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.image import Partition as Placed
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.isr_changes import ControllerPort, IsrChanges
 from penstock.replica.neighbours import Neighbours
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
+from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.directory import DirectoryRemoval
@@ -91,6 +93,9 @@ class Replicas:
         """The same of all that are here."""
         self.isr_changes: IsrChanges | None = None
         self.fetchers: Fetchers | None = None
+        self.leader_throttle: LeaderThrottle[Partition] = LeaderThrottle(
+            lambda: self._number("leader.replication.throttled.rate")
+        )
         if controller is not None:
             lag_ms_max = self._number("replica.lag.time.max.ms")
             self.isr_changes = IsrChanges(
@@ -262,6 +267,7 @@ class Replicas:
                 self.isr_changes,
                 self.directory.high_watermarks.get(name, log.log_start),
             )
+            log.found_damage = partition.damage_found
             self.partitions[name] = partition
             if cost == CREATION_COST:
                 self._created[partition] = None
@@ -273,9 +279,21 @@ class Replicas:
             self._lead_no_more(partition)
             why = KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
+            if partition.log.is_damaged and self._is_spare(placed):
+                self._mend(partition)
         if partition not in self._created:
             self._serve(partition, rules)
         return cost
+
+    def _is_spare(self, placed: Placed) -> bool:
+        """Whether nobody counts on the replica here: another leads, and it is neither in sync nor eligible."""
+        return placed.leader != NOBODY and self._node_id not in (*placed.isr, *placed.elr)
+
+    def _mend(self, partition: Partition) -> None:
+        try:
+            partition.mend()
+        except StorageError as error:
+            logger.error("%s", error)
 
     def _serve(self, partition: Partition, rules: TopicRules) -> None:
         """Have it found, and copied if it is led elsewhere."""
@@ -283,8 +301,10 @@ class Replicas:
         self._held[by_name] = self._held[by_id] = partition
         if partition.is_leader:
             self.by_key[by_name] = self.by_key[by_id] = partition
+            self.leader_throttle.mark(partition, rules.leading_is_throttled(partition.name, self._node_id))
         elif self.fetchers is not None:
-            self.fetchers.follow(partition, is_throttled=rules.is_throttled(partition.name, self._node_id))
+            is_throttled = rules.following_is_throttled(partition.name, self._node_id)
+            self.fetchers.follow(partition, is_throttled=is_throttled)
 
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
         """A new log, in place of one that belonged to a topic of the same name; None if the disk fails."""
@@ -323,8 +343,10 @@ class Replicas:
         if partition is not None:
             partition.log.configure(rules.settings(name.topic))
             partition.require(rules.min_in_sync(name.topic))
-            if self.fetchers is not None:
-                self.fetchers.throttle_one(partition, rules.is_throttled(name, self._node_id))
+            if partition.is_leader:
+                self.leader_throttle.mark(partition, rules.leading_is_throttled(name, self._node_id))
+            elif self.fetchers is not None:
+                self.fetchers.throttle_one(partition, rules.following_is_throttled(name, self._node_id))
         return 1
 
     def _drop(self, name: TopicPartition) -> int:
@@ -371,6 +393,7 @@ class Replicas:
             self.fetchers.forget(partition)
 
     def _lead_no_more(self, partition: Partition) -> None:
+        self.leader_throttle.mark(partition, False)
         self.by_key.pop((partition.topic, partition.number), None)
         self.by_key.pop((partition.topic_id, partition.number), None)
 

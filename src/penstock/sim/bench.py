@@ -14,11 +14,11 @@ from penstock.sim.checkers import (
     Register,
     Rules,
 )
-from penstock.sim.cluster_checkers import CLUSTER_CHECKERS, HighWatermarkHeld
-from penstock.sim.cluster_history import HighWatermark
+from penstock.sim.cluster_checkers import CLUSTER_CHECKERS, HighWatermarkHeld, MetadataIdentical
+from penstock.sim.cluster_history import HighWatermark, MetadataCommitted
 from penstock.sim.conduct_checkers import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
 from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
-from penstock.sim.history import Event, Replied
+from penstock.sim.history import Asked, Event, Replied
 from penstock.sim.txn_checkers import (
     CommittedNotHidden,
     EpochsRise,
@@ -48,7 +48,12 @@ CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
 )
 
 
-_ALONE: dict[type[Event], type[Checker]] = {Replied: RepliesInOrder, HighWatermark: HighWatermarkHeld}
+_ALONE: dict[type[Event], type[Checker]] = {
+    Asked: HighWatermarkNeverBack,
+    HighWatermark: HighWatermarkHeld,
+    MetadataCommitted: MetadataIdentical,
+    Replied: RepliesInOrder,
+}
 """Events that are many, and of which one rule alone speaks."""
 
 

@@ -54,6 +54,8 @@ class Stage:
     network: Network
     recorder: Recorder
     bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
+    skew_ms: int = 0
+    """How far the clocks of two nodes may be apart: by so much sooner may one find that time is up."""
     """Where they dial first."""
     request_timeout_us: int = REQUEST_TIMEOUT_US
     patience: int = 1

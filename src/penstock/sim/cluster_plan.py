@@ -9,6 +9,17 @@ CLOCK_RATE_MAX = 1.02
 """How fast a clock may go; none is slower than the inverse."""
 
 
+class Harm(Enum):
+    """What happens to disks while their machines are down."""
+
+    NONE = "none"
+    FLIPS = "flips"
+    """Bits of files change."""
+    WIPES = "wipes"
+    """Everything is gone: the node comes back with an empty disk, and the id that it had."""
+    BOTH = "both"
+
+
 class PowerCuts(Enum):
     NONE = "none"
     FEW = "few"
@@ -37,8 +48,25 @@ class ClusterPlan:
     """How likely a piece of a stream is held up for long."""
     splits: float = 0.3
     """How likely only a part of what is on its way arrives."""
+    has_racks: bool = False
+    """Whether each node has a rack to itself, which has the number of the node."""
+    harm: Harm = Harm.NONE
+    """To one disk at a time: to the next one when the last has back what it may have lost."""
+    harm_us_mean: int = 0
+    """Between two machines that go down for it; 0 for none."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
+
+    def skew_ms(self, duration_us: int) -> int:
+        """How far two clocks are apart at most, for so long."""
+        ahead = [each.ahead_ms for each in self.clocks]
+        rates = [each.rate for each in self.clocks]
+        return round(max(ahead) - min(ahead) + (max(rates) - min(rates)) * duration_us / 1000)
+
+    @property
+    def replicas_min(self) -> int:
+        """How many replicas there must be of what is to be there in the end."""
+        return 1 if self.harm is Harm.NONE else 2
 
     @property
     def is_replicated(self) -> bool:

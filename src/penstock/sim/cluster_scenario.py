@@ -8,7 +8,8 @@ and sessions, not microseconds, and a minute of it is to be played in seconds.
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.sim.cluster_plan import CLOCK_RATE_MAX, ClusterPlan, PowerCuts
+from penstock.metadata.config_table import RACK_AWARE
+from penstock.sim.cluster_plan import CLOCK_RATE_MAX, ClusterPlan, Harm, PowerCuts
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import (
     NO_COORDINATION,
@@ -36,6 +37,7 @@ class Kind:
     min_in_sync: int
     power_cuts: PowerCuts
     has_disk_faults: bool = False
+    harm: Harm = Harm.NONE
 
 
 KINDS = (
@@ -48,10 +50,23 @@ KINDS = (
     Kind("alone", 2, PowerCuts.NONE, has_disk_faults=True),
 )
 
+HARMED = (
+    Kind("alone", 2, PowerCuts.SOME, harm=Harm.FLIPS),
+    Kind("alone", 2, PowerCuts.SOME, harm=Harm.WIPES),
+    Kind("always", 2, PowerCuts.ANY, harm=Harm.BOTH),
+)
+"""What one disk at a time may do, where two replicas at least have what was acknowledged."""
+
+
+def _draw_kind(seed: int, rng: Random) -> Kind:
+    """Of every five seeds one harms disks, in turn; the others are as they would be if there were no such kinds."""
+    kind = rng.choice(KINDS)
+    return HARMED[seed // 5 % len(HARMED)] if seed % 5 == 1 else kind
+
 
 def draw_cluster(seed: int, nodes: int, duration_us: int) -> Scenario:
     rng = Random(f"{seed}/cluster of {nodes}")
-    kind = rng.choice(KINDS)
+    kind = _draw_kind(seed, rng)
     replication = min(3, nodes)
     min_in_sync = min(kind.min_in_sync, replication)
     settings = _draw_settings(rng, kind, replication, min_in_sync)
@@ -73,7 +88,8 @@ def draw_cluster(seed: int, nodes: int, duration_us: int) -> Scenario:
         cuts_power=kind.power_cuts is not PowerCuts.NONE,
         cluster=_draw_plan(rng, kind, nodes),
     )
-    return scenario if seed % 2 else _with_coordination(scenario, rng, replication)
+    scenario = scenario if seed % 2 else _with_coordination(scenario, rng, replication)
+    return _with_racks(scenario) if seed % 5 == 4 else scenario
 
 
 def _draw_settings(rng: Random, kind: Kind, replication: int, min_in_sync: int) -> dict[str, str]:
@@ -120,6 +136,8 @@ def _draw_plan(rng: Random, kind: Kind, nodes: int) -> ClusterPlan:
         hiccups=rng.choice((0.0, 0.002, 0.02)),
         splits=rng.choice((0.0, 0.02, 0.3)),
         faulty=rng.randint(1, nodes) if kind.has_disk_faults else 0,
+        harm=kind.harm,
+        harm_us_mean=10_000_000 if kind.harm is not Harm.NONE else 0,
     )
 
 
@@ -166,6 +184,18 @@ def _draw_consumer(rng: Random, topic: TopicPlan, number: int) -> ConsumerPlan:
         bytes_max=rng.choice((4096, 1 << 20)),
         pause_us_max=rng.choice((50_000, 300_000)),
         drops_link=0.005,
+    )
+
+
+def _with_racks(scenario: Scenario) -> Scenario:
+    """The same with racks, and consumers that read from the replica in theirs; another one in five seeds."""
+    rng = Random(f"{scenario.seed}/racks")
+    racks = [str(number) for number in range(1, scenario.cluster.nodes + 1)]
+    return replace(
+        scenario,
+        settings=scenario.settings | {"replica.selector.class": RACK_AWARE},
+        consumers=tuple(replace(each, rack=rng.choice(racks)) for each in scenario.consumers),
+        cluster=replace(scenario.cluster, has_racks=True),
     )
 
 

@@ -29,6 +29,12 @@ SESSION_LOST = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 
+FORGETS_NEAR = 0.02
+"""How likely a consumer asks its leaders anew which replica is near, as clients do after some minutes."""
+
+NEAR_PAUSE_US = 2_000_000
+"""How long a consumer stays with its leaders when a replica near by has failed."""
+
 
 @dataclass(frozen=True)
 class ConsumerPlan:
@@ -43,6 +49,8 @@ class ConsumerPlan:
     """How likely it hangs up instead of fetching again."""
     isolation: int | None = None
     """1 for committed records only, 0 for all, None for one or the other each time."""
+    rack: str = ""
+    """Where it stands: it reads from the replica that the leader says is near (KIP-392), until that one fails."""
 
 
 class Consumer(TopicClient):
@@ -56,6 +64,10 @@ class Consumer(TopicClient):
         """With each leader: the session's id and its next epoch."""
         self._told: dict[Address, dict[int, speech.Wish]] = {}
         """What each leader has in its session."""
+        self._near: dict[int, Address] = {}
+        """Partitions that are read from another replica than the leader."""
+        self._near_from_us = 0
+        """Until then it does not say where it stands: a replica near by has failed."""
         self._round = 0
         """Counts how often it began to fetch. What an earlier round hears of or planned is nothing."""
 
@@ -67,6 +79,7 @@ class Consumer(TopicClient):
     def begin_fetching(self) -> None:
         self._round += 1
         self._sessions.clear()
+        self._near.clear()
         self._fetch()
 
     def stop_fetching(self) -> None:
@@ -79,8 +92,12 @@ class Consumer(TopicClient):
 
     def _next_leader(self) -> Address | None:
         """Whose turn it is to be asked."""
-        leaders = sorted({self.leaders[each] for each in self.partitions if each in self.leaders})
+        leaders = sorted({found for each in self.partitions if (found := self._source(each)) is not None})
         return leaders[self._fetches % len(leaders)] if leaders else None
+
+    def _source(self, partition: int) -> Address | None:
+        """Where a partition is read: at its leader, or near by."""
+        return self._near.get(partition) or self.leaders.get(partition)
 
     # -- fetching --------------------------------------------------------------------------------------
 
@@ -101,6 +118,8 @@ class Consumer(TopicClient):
     def _fetch(self) -> None:
         if self.link is None:
             return
+        if self._near and self.rng.random() < FORGETS_NEAR:
+            self._near.clear()
         leader = self._next_leader()
         if leader is None:
             self.refresh_leaders()
@@ -109,7 +128,7 @@ class Consumer(TopicClient):
         if leader not in self._sessions:
             self._begin_session(leader)
         session, told = self._sessions[leader], self._told[leader]
-        asked = [each for each in self.partitions if self.leaders.get(each) == leader]
+        asked = [each for each in self.partitions if self._source(each) == leader]
         if session[1] > 0 and any(each not in asked for each in told):
             # What it had in the session is led by another one now.
             self._begin_session(leader)
@@ -142,7 +161,8 @@ class Consumer(TopicClient):
         request = self.name, self._fetches
         self.record(Asked(request, [self._at(partition) for partition in asked]))
         asked_from, number = dict(self.positions), self._round
-        body = speech.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes)
+        rack = plan.rack if self.stage.schedule.now_us >= self._near_from_us else ""
+        body = speech.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes, rack)
 
         def heard(version: int, body: memoryview) -> None:
             if number == self._round:
@@ -175,6 +195,8 @@ class Consumer(TopicClient):
             self._follow_session(leader, session_id)
         astray = []
         for each in partitions:
+            if self._goes_elsewhere(each):
+                continue
             if each.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 astray.append(each.partition)
             elif each.code:
@@ -190,6 +212,20 @@ class Consumer(TopicClient):
             self._find_way(astray)
         else:
             self._fetch_soon()
+
+    def _goes_elsewhere(self, fetched: speech.PartitionFetched) -> bool:
+        """Whether a partition is read from another replica from now on: near by, as the leader says; or from the
+        leader again, where that one fails."""
+        at = self._at(fetched.partition)
+        if fetched.code and self._near.pop(fetched.partition, None) is not None:
+            self.trace(f"reads {at} at its leader again: {code_name(fetched.code)}")
+            self._near_from_us = self.stage.schedule.now_us + NEAR_PAUSE_US
+            return True
+        if fetched.preferred >= 0:
+            self.trace(f"reads {at} at node {fetched.preferred} from now on")
+            self._near[fetched.partition] = self.stage.bootstrap[fetched.preferred - 1]
+            return True
+        return False
 
     def _follow_session(self, leader: Address, session_id: int) -> None:
         if session_id == 0:

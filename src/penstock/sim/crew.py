@@ -32,7 +32,7 @@ class Crew:
         self._workers = [Worker(plan, stage) for plan in together.workers]
         plan = scenario.cluster
         self._operators = (
-            [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes)]
+            [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
             if plan.operate_us_mean
             else []
         )

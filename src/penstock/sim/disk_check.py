@@ -53,6 +53,18 @@ def _compare(
         raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
 
 
+def check_spoilt(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+    """The same of a node whose disk has flipped bits, which nobody need have read since: what is sound is what was
+    read."""
+    logs = layout_of(disk, DATA).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for each in audited:
+        if str(each.at) in there:
+            on_disk = read_records(disk, f"{logs}/{each.at}")
+            read = {record.offset: record.value for record in each.records if record.offset in on_disk}
+            _compare(each.at, on_disk, read, rules)
+
+
 def read_records(disk: MemoryDisk, directory: str) -> dict[Offset, bytes]:
     """Every record of a partition's files, by offset."""
     return {offset: value for offset, (_, value) in read_batches(disk, directory).items()}
@@ -65,12 +77,26 @@ def read_batches(disk: MemoryDisk, directory: str) -> dict[Offset, tuple[LeaderE
         if entry.name.endswith(".log"):
             file = disk.open(f"{directory}/{entry.name}")
             for piece in read_through(file, 0, file.size()):
-                if piece.batch is not None:
+                if piece.batch is not None and piece.is_sound:
                     epoch = piece.batch.leader_epoch
                     for record in piece.batch.records():
                         records[record.offset] = epoch, bytes(record.value or b"")
             file.close()
     return records
+
+
+def are_records_sound(disk: MemoryDisk) -> bool:
+    """Whether every batch of every partition is what was written."""
+    logs = layout_of(disk, DATA).logs
+    for directory in (entry.name for entry in disk.list_dir(logs) if entry.is_dir):
+        for entry in disk.list_dir(f"{logs}/{directory}"):
+            if entry.name.endswith(".log"):
+                file = disk.open(f"{logs}/{directory}/{entry.name}")
+                is_sound = all(piece.is_sound for piece in read_through(file, 0, file.size()))
+                file.close()
+                if not is_sound:
+                    return False
+    return True
 
 
 def read_replicas(

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 
+from penstock.sim.cluster_plan import Harm
 from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
 from penstock.sim.network import CLIENTS, Network
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
+from penstock.sim.spoiling import PARTITIONS, QUORUM
 
 CUT_US_MAX = 10_000_000
 PAUSE_US_MAX = 10_000_000
 """Longer than sessions last, and requests wait."""
+HARM_ATTEMPTS = 20
+"""How often it is looked whether a disk may be harmed now, before its machine is started as it is."""
 
 
 class Faults:
@@ -31,6 +35,8 @@ class Faults:
         self._rng = schedule.rng("operator")
         self._is_over = False
         self._is_ending = False
+        self._doomed: dict[Machine, Harm] = {}
+        """What is to happen to the disks of machines once they are down."""
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         fleet.when_down(self.start_again)
 
@@ -40,6 +46,7 @@ class Faults:
             (self._scenario.reset_us_mean, self._network.reset_one),
             (self._plan.cut_us_mean, self._cut),
             (self._plan.pause_us_mean, self._pause),
+            (self._plan.harm_us_mean, self._harm),
         ):
             if mean_us:
                 self._repeat(mean_us, strike)
@@ -72,7 +79,11 @@ class Faults:
     # -- machines --------------------------------------------------------------------------------------
 
     def start_again(self, machine: Machine) -> None:
-        if not self._is_ending:
+        if machine.has_given_up:
+            self._harm_soon(machine, Harm.WIPES, HARM_ATTEMPTS)
+        elif machine in self._doomed and not self._is_over:
+            self._harm_soon(machine, self._doomed[machine], HARM_ATTEMPTS)
+        elif not self._is_ending:
             self._schedule.later(self._rng.randrange(*self._plan.down_us), machine.start)
 
     def _crash(self) -> None:
@@ -103,6 +114,47 @@ class Faults:
         if machine.state in (State.UP, State.STARTING) and not machine.is_paused:
             machine.pause()
             self._schedule.later(self._rng.randrange(100_000, PAUSE_US_MAX), machine.resume)
+
+    # -- disks -----------------------------------------------------------------------------------------
+
+    def _harm(self) -> None:
+        """Have a machine go down, and something happen to its disk before it comes back."""
+        rng = self._rng
+        machine = rng.choice(self._fleet.machines)
+        harm = self._plan.harm
+        if harm is Harm.BOTH:
+            harm = rng.choice((Harm.FLIPS, Harm.WIPES))
+        drawn = rng.random()
+        if machine.state is not State.UP or not self._fleet.may_be_harmed(machine):
+            return
+        self._doomed[machine] = harm
+        if drawn < 0.4:
+            machine.stop()
+        elif drawn < 0.8:
+            machine.kill()
+        else:
+            machine.cut_power()
+
+    def _harm_soon(self, machine: Machine, harm: Harm, attempts: int) -> None:
+        """Harm a disk as soon as it may be, and start the machine; without, where that takes too long."""
+
+        def attempt() -> None:
+            if machine.state is not State.DOWN:
+                return
+            may_wipe = self._fleet.may_lose_metadata(machine)
+            may = self._fleet.may_be_harmed(machine) and (may_wipe or harm is Harm.FLIPS)
+            must_wait = machine.has_given_up or (attempts > 1 and not self._is_over)
+            if must_wait and not may:
+                self._harm_soon(machine, harm, attempts - 1)
+                return
+            self._doomed.pop(machine, None)
+            if may and harm is Harm.WIPES:
+                machine.wipe()
+            elif may:
+                machine.flip_bits(PARTITIONS + QUORUM if may_wipe else PARTITIONS)
+            self.start_again(machine)
+
+        self._schedule.later(self._rng.randrange(*self._plan.down_us), attempt)
 
     # -- the network -----------------------------------------------------------------------------------
 

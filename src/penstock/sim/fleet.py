@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from itertools import count
 
+from penstock.base.ids import LeaderEpoch, Offset
 from penstock.base.settings import BadSetting
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.node import Node
 from penstock.sim.client import Recorder
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.disk_check import DATA
+from penstock.sim.disk_check import DATA, are_records_sound
 from penstock.sim.machine import ALONE, CONTROLLER_PORT, KAFKA_PORT, Machine, MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.scenario import Scenario
@@ -75,10 +76,28 @@ class Fleet:
             return True
         return all(is_in_sync(each) for each in self.machines if each is not machine and each.lost_power)
 
+    def may_be_harmed(self, machine: Machine) -> bool:
+        """Whether every other has back what it may have lost: what is gone here is there."""
+        return all(is_in_sync(each) for each in self.machines if each is not machine and each.lost_power)
+
+    def may_lose_metadata(self, machine: Machine) -> bool:
+        """Whether all others have the same metadata log, up to the same epoch. A voter that forgets what it has, and
+        whom it has voted for, can then help nobody to lead who lacks anything."""
+        ends = {_quorum_end(each) for each in self.machines if each is not machine}
+        return len(ends) == 1 and None not in ends
+
+
+def _quorum_end(machine: Machine) -> tuple[LeaderEpoch, Offset] | None:
+    """How far a voter has come; None if it is not there."""
+    node = machine.node
+    if machine.state is not State.UP or not isinstance(node, Node):
+        return None
+    return node.quorum.epoch, node.quorum.end_offset
+
 
 def is_in_sync(machine: Machine) -> bool:
     """Whether it has everything again that a crash may have taken from it: it is in sync wherever it has a replica, as
-    it knows from what was committed after it came back."""
+    it knows from what was committed after it came back; and bits that flipped are found, and mended."""
     node = machine.node
     if machine.state is not State.UP or not isinstance(node, Node):
         return False
@@ -87,6 +106,8 @@ def is_in_sync(machine: Machine) -> bool:
         for partition in topic.partitions.values():
             if machine.number in partition.replicas and machine.number not in partition.isr:
                 return False
+    if machine.is_spoilt and not are_records_sound(machine.disk):
+        return False
     machine.lost_power = machine.is_doubted = False
     return True
 
@@ -99,6 +120,7 @@ def _config(scenario: Scenario, number: int, host: str) -> NodeConfig:
         voters = ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in range(1, plan.nodes + 1))
         settings = {
             "node.id": str(number),
+            **({"broker.rack": str(number)} if plan.has_racks else {}),
             "process.roles": "broker,controller",
             "controller.quorum.voters": voters,
             **scenario.settings,

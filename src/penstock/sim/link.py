@@ -127,10 +127,14 @@ class Stream:
 
     def put(self, data: memoryview | bytes, bytes_max: int | None) -> int:
         """How many bytes the kernel took; all, if there is nobody to get them."""
+        count = len(data)
         if not self.target.is_there:
-            return len(data)
-        count = len(data) if bytes_max is None else max(0, min(len(data), bytes_max - len(self.data)))
-        self.data += data[:count]
+            return count
+        room = count if bytes_max is None else max(0, bytes_max - len(self.data))
+        if count > room:
+            count = room
+            data = data[:room]
+        self.data += data
         self.nudge()
         return count
 

@@ -4,6 +4,8 @@
     power cut    the same, and of what was not synced the disk has some
     stop         the node is asked to go, and says when it has
     pause        the process is stopped where it is (SIGSTOP), and goes on after a while
+    flips        while there is no process, bits of the disk change
+    wipe         the same, and there is another disk, which is empty
 
 After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
 again; the next one cannot know. So a kill after a failed sync is a power cut here: who has such a disk restarts the
@@ -28,6 +30,7 @@ from penstock.sim.client import Recorder
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
+from penstock.sim.spoiling import Target, flip_bits
 from penstock.sim.violation import Violation
 from penstock.sim.world import TRUE, Clock, SimWorld
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
@@ -102,6 +105,10 @@ class Machine:
         """Whether it may lack what it once had. Who can tell that it has it again resets this."""
         self.is_doubted = False
         """Whether it stopped uncleanly, so that others may think so; the same."""
+        self.is_spoilt = False
+        """Whether its disk is not what its node has written: bits have flipped."""
+        self.has_given_up = False
+        """Whether its node has refused to go on with such a disk. It needs another one."""
         self._schedule = schedule
         self._network = network
         self._recorder = recorder
@@ -180,9 +187,10 @@ class Machine:
         if not world.is_alive:
             return
         is_lonely = LONELY in reason and not self.is_timed and not self._network.is_calm
-        if not self.has_faults and not is_lonely:
+        if not (self.has_faults or self.is_spoilt or is_lonely):
             raise Violation(f"NodeLives: process {self.incarnation} of {self.host} gave up: {reason}")
         self._trace(f"gives up: {reason}")
+        self.has_given_up = self.is_spoilt and not is_lonely
         self.kill()
 
     # -- ending ----------------------------------------------------------------------------------------
@@ -267,6 +275,22 @@ class Machine:
             self.cut_power()
         else:
             self.on_down()
+
+    # -- while it is down ------------------------------------------------------------------------------
+
+    def flip_bits(self, targets: tuple[Target, ...]) -> None:
+        """Have the disk change some of what it holds."""
+        done = flip_bits(self.disk, targets, self._rng)
+        if done is not None:
+            self._trace(done)
+            self.is_spoilt = self.lost_power = self.is_doubted = True
+
+    def wipe(self) -> None:
+        """Put in an empty disk."""
+        self._trace("gets an empty disk")
+        self.disk = MemoryDisk()
+        self.is_spoilt = self.has_given_up = False
+        self.lost_power = self.is_doubted = True
 
     # -- standing still --------------------------------------------------------------------------------
 

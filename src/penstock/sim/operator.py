@@ -30,12 +30,16 @@ PASSING = frozenset({
 
 
 class Operator(Client):
-    def __init__(self, stage: Stage, mean_us: int, topics: tuple[TopicPlan, ...], nodes: int) -> None:
+    def __init__(
+        self, stage: Stage, mean_us: int, topics: tuple[TopicPlan, ...], nodes: int, replicas_min: int = 1
+    ) -> None:
+        """Topics that come and go have `replicas_min` replicas at least: what a disk loses is to be elsewhere."""
         super().__init__("operator", stage)
         self.is_working = True
         self._mean_us = mean_us
         self._topics = topics
         self._nodes = nodes
+        self._replicas_min = replicas_min
         self._passing: list[str] = []
         """Topics that it created, and did not delete yet."""
         self._created = 0
@@ -73,7 +77,8 @@ class Operator(Client):
         self._created += 1
         name = f"passing-{self._created}"
         self._passing.append(name)
-        topic = speech.NewTopic(name, self.rng.randint(1, 3), {}, self.rng.randint(1, min(3, self._nodes)))
+        replication = self.rng.randint(self._replicas_min, min(3, self._nodes))
+        topic = speech.NewTopic(name, self.rng.randint(1, 3), {}, replication)
         body = speech.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
 
         def heard(version: int, body: memoryview) -> None:

@@ -4,8 +4,8 @@ Time moves from one event to the next and stands still while one happens. Events
 the order in which they were planned, so that `call_soon` is what it is on a real loop: after all that was due before.
 """
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 
 START_MS = 1_700_000_000_000
@@ -23,6 +23,11 @@ class Event:
 
     def cancel(self) -> None:
         self.call = None
+
+    def happen(self) -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call()
 
 
 class Schedule:
@@ -50,17 +55,17 @@ class Schedule:
     def plan(self, event: Event, delay_us: int) -> None:
         """Have it happen; once more, if it has been put off."""
         self._planned += 1
-        heapq.heappush(self._heap, (self.now_us + max(0, delay_us), self._planned, event))
+        at_us = self.now_us + delay_us if delay_us > 0 else self.now_us
+        heappush(self._heap, (at_us, self._planned, event))
 
     def step(self) -> bool:
         """Let the next event happen; False when there is none."""
-        while self._heap:
-            at_us, _, event = heapq.heappop(self._heap)
-            call = event.call
-            if call is not None:
-                event.call = None
+        heap = self._heap
+        while heap:
+            at_us, _, event = heappop(heap)
+            if event.call is not None:
                 self.now_us = at_us
                 self.steps += 1
-                call()
+                event.happen()
                 return True
         return False

@@ -238,7 +238,12 @@ class FetchLimits(NamedTuple):
 
 
 def fetch(
-    version: int, limits: FetchLimits, session: tuple[int, int], topic: TopicName, wishes: list[Wish]
+    version: int,
+    limits: FetchLimits,
+    session: tuple[int, int],
+    topic: TopicName,
+    wishes: list[Wish],
+    rack: str = "",
 ) -> bytes:
     make = words(Api.FETCH, version)
     partitions = tuple(
@@ -255,6 +260,7 @@ def fetch(
         session_epoch=session[1],
         topics=(asked,) if wishes else (),
         forgotten_topics_data=(),
+        rack_id=rack,
     )
     return write_request(Api.FETCH, version, entity)
 
@@ -268,6 +274,8 @@ class PartitionFetched(NamedTuple):
     aborted: list[tuple[int, int]]
     """Transactions that were aborted in what was fetched: producer id and first offset."""
     records: bytes
+    preferred: int = -1
+    """The node that it should rather be read from; -1 for this one."""
 
 
 class Fetched(NamedTuple):
@@ -289,6 +297,7 @@ def read_fetch(version: int, body: memoryview) -> Fetched:
                 getattr(each, "log_start_offset", -1),
                 [(one.producer_id, one.first_offset) for one in each.aborted_transactions or ()],
                 each.records or b"",
+                getattr(each, "preferred_read_replica", -1),
             )
             for topic in response.responses
             for each in topic.partitions

@@ -169,7 +169,9 @@ class Transactor(Finder):
             # It may have been given an epoch that it has not heard of. A coordinator that has read its state anew
             # does not know any more which one that was before: the record has no room for it.
             return self._inits_open > 1
-        return self._client.stage.schedule.now_ms - self._begun_ms >= self.terms.timeout_ms
+        # When it began is written down by one node's clock, and looked at by the clock of the next one.
+        stage = self._client.stage
+        return stage.schedule.now_ms - self._begun_ms + stage.skew_ms >= self.terms.timeout_ms
 
     def _give_up(self) -> None:
         """Abort what is open."""

@@ -7,6 +7,7 @@ buffer itself, not to a copy, as uvloop does: a buffer that is used again too ea
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -44,6 +45,8 @@ class NodeTransport(asyncio.Transport):
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
         self._flush: Event | None = None
+        self._taken = 0
+        """How many bytes the protocol got last."""
 
     # -- what the network does -------------------------------------------------------------------------
 
@@ -57,7 +60,8 @@ class NodeTransport(asyncio.Transport):
 
     @property
     def can_take(self) -> bool:
-        return self.is_there and self.is_reading() and not self.world.is_paused
+        world = self.world
+        return world.is_alive and not self.is_over and self.is_reading() and not world.is_paused
 
     def meet(self, protocol: asyncio.BufferedProtocol) -> None:
         self._protocol = protocol
@@ -67,19 +71,18 @@ class NodeTransport(asyncio.Transport):
 
     def take(self, data: bytearray, count: int) -> int:
         """Give the protocol up to so many bytes, as one recv would; how many it got."""
-        taken = 0
+        self._taken = 0
+        self.world.run(partial(self._receive, data, count))
+        return self._taken
 
-        def receive() -> None:
-            nonlocal taken
-            assert self._protocol is not None
-            room = memoryview(self._protocol.get_buffer(-1))
-            assert room, "a protocol makes room for at least a byte"
-            taken = min(count, len(room))
-            room[:taken] = data[:taken]
-            self._protocol.buffer_updated(taken)
-
-        self.world.run(receive)
-        return taken
+    def _receive(self, data: bytearray, count: int) -> None:
+        protocol = self._protocol
+        assert protocol is not None
+        room = memoryview(protocol.get_buffer(-1))
+        assert room, "a protocol makes room for at least a byte"
+        taken = self._taken = min(count, len(room))
+        room[:taken] = data if taken == len(data) else data[:taken]
+        protocol.buffer_updated(taken)
 
     def end_of_input(self) -> None:
         def hear() -> None:

@@ -120,16 +120,16 @@ class SimWorld:
         """As `call_later`, in true microseconds."""
         if not self.is_alive:
             return _NOTHING
-
-        def happen() -> None:
-            if self._held is not None and self.is_alive:
-                event.call = happen  # may still be cancelled
-                self._held.append(event)
-            else:
-                self.run(call)
-
-        event = self._schedule.later(delay_us, happen)
+        event = _Due(self, call)
+        self._schedule.plan(event, delay_us)
         return event
+
+    def holds(self, event: Event) -> bool:
+        """Whether something that is due now has to wait until the process goes on."""
+        if self._held is None or not self.is_alive:
+            return False
+        self._held.append(event)
+        return True
 
     def run(self, call: Callable[[], None]) -> None:
         """Do something as the process, if it is still there."""
@@ -157,6 +157,10 @@ class SimWorld:
 
         self.later(self._thread_us(), do)
 
+    def sync_file(self, file: object, done: Callable[[OSError | None], None]) -> bool:
+        """All disks here are synced by threads."""
+        return False
+
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 
@@ -178,3 +182,19 @@ class SimWorld:
         if drawn < 0.98:
             return self._threads.randrange(800, 8_000)
         return self._threads.randrange(8_000, 120_000)
+
+
+class _Due(Event):
+    """What a process planned. While it is held it may still be cancelled."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: SimWorld, call: Callable[[], None]) -> None:
+        self.call = call
+        self._world = world
+
+    def happen(self) -> None:
+        call = self.call
+        if call is not None and not self._world.holds(self):
+            self.call = None
+            self._world.run(call)

@@ -605,7 +605,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         for each, log in directory.logs.items()
         if each in points and log.recovery_point.offset < points[each].offset
     ]
-    if clean or not (lowered or any(report.has_lost for report in directory.reports.values())):
+    if not (lowered or any(report.has_lost for report in directory.reports.values())):
         directory.former = former
     else:
         directory._boot.remove()

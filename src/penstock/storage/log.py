@@ -33,7 +33,7 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.durable import DurableLog, Points
 from penstock.storage.epochs import EpochStart, LeaderEpochs
-from penstock.storage.errors import OffsetOutOfRange, StorageError
+from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
@@ -443,9 +443,39 @@ class Log(DurableLog):
         segment = self.segments[keep]
         try:
             spot = segment.find(offset)
-            position, end = (
-                (segment.size, offset) if spot is None else (spot.position, min(offset, spot.base_offset))
-            )
+        except CorruptLog as error:
+            self.met_damage(error)
+            raise
+        except OSError as error:
+            raise StorageError(f"cannot truncate {self.directory}: {error.strerror or error}") from error
+        if spot is None:
+            return self._cut_at(keep, segment.size, offset)
+        return self._cut_at(keep, spot.position, min(offset, spot.base_offset))
+
+    def cut_damage(self) -> Offset:
+        """Drop everything from the first batch on that is not what was written, and return the new log end. For a
+        replica that has the rest from others."""
+        self._mend()
+        damaged = self._damaged
+        for keep, segment in enumerate(self.segments):
+            if segment is damaged or (damaged is None and segment.damaged):
+                damaged = None
+                try:
+                    position, end = segment.sound_part()
+                except OSError as error:
+                    raise StorageError(
+                        f"cannot read {segment.ref.path}: {error.strerror or error}"
+                    ) from error
+                if position < segment.size:
+                    self._cut_at(keep, position, end)
+                    break
+        self._damaged = None
+        return self.log_end
+
+    def _cut_at(self, keep: int, position: int, end: Offset) -> Offset:
+        """Have the log end within a segment."""
+        segment = self.segments[keep]
+        try:
             fresh = self._shortened(segment, position, end)
             producers = self._producers_in(self.segments, keep, position)
             producers.end_offset = end
@@ -470,6 +500,9 @@ class Log(DurableLog):
             created_ms=segment.created_ms,
         )
         fresh.flushed_bytes = min(segment.flushed_bytes, position)
+        fresh.checked_from = min(segment.checked_from, position)
+        if segment.checked_to <= position:
+            fresh.checked_to, fresh.checked_offset = segment.checked_to, segment.checked_offset
         fresh.resume(below=end)
         fresh.txn_index.take(segment.txn_index, below=end)  # which may be newer than its file
         fresh.next_offset = end

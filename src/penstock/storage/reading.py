@@ -5,6 +5,7 @@ file is not where it was, it takes the current list and tries again: the writer 
 before it touched anything.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -14,9 +15,12 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
 from penstock.storage.producers import Producers
 from penstock.storage.scan import scan_batches
+from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList, TimestampOffset
 from penstock.storage.snapshots import load_snapshot
 from penstock.vfs import Vfs
+
+logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS_MAX = 100
 """A reader loses only to a writer that deletes or swaps at that very moment: twice is rare, 100 times a fault."""
@@ -39,6 +43,10 @@ class LogReader:
         """First offset that readers may see. Only grows, but for a truncation below it."""
         self.log_end: Offset = segments.active.next_offset
         """First offset not written yet."""
+        self.found_damage: Callable[[], None] = lambda: None
+        """Called when it is known for the first time that something is not what was written."""
+        self._damaged: Segment | None = None
+        """The first segment that was found to be damaged, and perhaps others after it."""
 
     def read(
         self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
@@ -102,13 +110,34 @@ class LogReader:
                 return attempt(segments)
             except (SegmentGone, FileNotFoundError):
                 continue
-            except CorruptLog:
+            except CorruptLog as error:
                 if self.segments is segments:
+                    is_news = not self.is_damaged
+                    self.met_damage(error)
+                    if is_news:
+                        logger.error("%s; nobody is given what is damaged", error)
+                        self.found_damage()
                     raise
             except OSError as error:
                 if self.segments is segments:
                     raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
         raise StorageError(f"{self.directory}: its files are not where they should be")
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something in it is known not to be what was written."""
+        return self._damaged is not None and not self._damaged.gone
+
+    def met_damage(self, error: CorruptLog) -> None:
+        """Keep in mind where something was found; of several places, the first."""
+        if not self.is_damaged:
+            self._damaged = None
+        for segment in self.segments:
+            if segment is self._damaged:
+                break
+            if segment.ref.path == error.path:
+                self._damaged = segment
+                break
 
     @property
     def size_bytes(self) -> int:

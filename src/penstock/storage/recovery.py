@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
@@ -32,7 +33,7 @@ from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log
 from penstock.storage.names import SegmentFile
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
-from penstock.storage.scan import next_sound, scan_batches
+from penstock.storage.scan import BATCH_BYTES_MAX, next_sound, scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots_above
@@ -159,6 +160,8 @@ def open_log(
         unsynced=opening.unsynced,
         snapshots=opening.snapshots,
     )
+    for error in opening.report.damage:
+        log.met_damage(error)
     return log, opening.report
 
 
@@ -241,7 +244,7 @@ class _Opening:
 
     def _segment(self, base_offset: Offset, size: int) -> Segment:
         interval = self.settings.index_interval_bytes
-        return Segment(
+        segment = Segment(
             self.files,
             self.directory,
             base_offset,
@@ -249,6 +252,8 @@ class _Opening:
             size=size,
             created_ms=self.now_ms,
         )
+        segment.checked_from = size
+        return segment
 
     def _empty_of(self, segment: Segment) -> set[str]:
         return {kind for base_offset, kind in self.empty if base_offset == segment.base_offset}
@@ -427,6 +432,7 @@ class _Opening:
         is_readable = segment.resume(below=offset, empty=self._empty_of(segment))
         if is_certain:
             if segment.next_offset > offset:
+                self.report.has_lost = True
                 self.report.say(
                     f"{segment.ref.path} has offsets up to {segment.next_offset - 1} before position {position}, "
                     f"expected less than {offset}"
@@ -496,6 +502,7 @@ class _Opening:
         """Check one segment from a position on; False if its end was torn and is cut off now."""
         segment = self.segments[index]
         size, file = segment.size, segment.file()
+        segment.checked_from = position
         while position < size:
             try:
                 for at, batch in scan_batches(file, position, size):
@@ -600,9 +607,19 @@ class _Opening:
 
 
 def _is_cut_short(file: File, position: int, end: int) -> bool:
-    """Whether what lies at the end is the beginning of a batch, as a write leaves it that was not finished."""
+    """Whether what lies at the end is the beginning of a batch, as a write leaves it that was not finished; and not a
+    whole one whose length has changed, which no CRC covers."""
     length = file.pread(4, position + LENGTH_AT)
-    return len(length) < 4 or LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) > end - position
+    if len(length) == 4 and LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) <= end - position:
+        return False
+    there = bytearray(file.pread(min(end - position, BATCH_BYTES_MAX), position))
+    if len(there) < HEADER_BYTES:
+        return True
+    there[LENGTH_AT : LENGTH_AT + 4] = (len(there) - LOG_OVERHEAD).to_bytes(4, "big")
+    try:
+        return not RecordBatch.parse(memoryview(there)).crc_valid()
+    except KafkaError:
+        return True
 
 
 def _fits(point: RecoveryPoint, segment: Segment) -> bool:

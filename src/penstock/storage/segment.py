@@ -15,14 +15,17 @@ checkpoint.
 
 from collections.abc import Container, Iterable
 
+from penstock.base.errors import KafkaError
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.base.settings import LogSettings
+from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
+from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
 from penstock.storage.aborted import TxnIndex
 from penstock.storage.errors import CorruptLog
 from penstock.storage.indexes import OffsetIndex, TimeEntry, TimeIndex
 from penstock.storage.openfiles import FileRef, OpenFiles
-from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot, walk_headers
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot, scan_batches, walk_headers
 from penstock.vfs import File
 
 NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
@@ -36,6 +39,9 @@ class Segment:
         "_indexed_to",
         "_largest",
         "base_offset",
+        "checked_from",
+        "checked_offset",
+        "checked_to",
         "created_ms",
         "damaged",
         "directory",
@@ -81,7 +87,13 @@ class Segment:
         self.interval_bytes = interval_bytes
         """`index.interval.bytes`, which moves while the segment is the active one."""
         self.damaged: dict[int, str] = {}
-        """Positions of batches that recovery found corrupt with sound ones behind them, and what was wrong."""
+        """Positions of batches that were found corrupt, with sound ones behind them, and what was wrong."""
+        self.checked_from = 0
+        """From this position on everything was written in this life, or looked at by recovery."""
+        self.checked_to = 0
+        """Up to here it was looked at since (`check`). What lies between the two is as a former life left it."""
+        self.checked_offset = base_offset
+        """The offset behind the last batch before `checked_to`."""
         self.gone = False
         self._indexed_to = 0
         """Position of the batch that has the last index entry, or 0."""
@@ -107,9 +119,13 @@ class Segment:
         try:
             self.file().sync()
         except OSError:
-            if not self.gone:
-                self._files.sync_failed()
+            self.sync_failed()
             raise
+
+    def sync_failed(self) -> None:
+        """Have it known that its records could not be synced; on any thread."""
+        if not self.gone:
+            self._files.sync_failed()
 
     # -- appending (active segment, writer only) ------------------------------------------------------
 
@@ -402,6 +418,65 @@ class Segment:
         except FileNotFoundError:
             self.rebuild_indexes()
             return max(self.index.size_bytes(), self.time_index.size_bytes())
+
+    # -- checking --------------------------------------------------------------------------------------
+
+    def check(self, position: int, data: bytes, end: Offset) -> int:
+        """How many bytes of what was read at a position are sound batches; the last may be cut short.
+
+        No CRC covers a batch's offset, but its neighbours do: it begins where the one before ends, or later, and ends
+        where the next one begins, at the latest. `end` is what follows the segment.
+        """
+        is_next = position == self.checked_to
+        expected = self.checked_offset if is_next else self.base_offset
+        view, at = memoryview(data), 0
+        while len(data) - at >= HEADER_BYTES:
+            size = LOG_OVERHEAD + int.from_bytes(
+                view[at + LENGTH_AT : at + LENGTH_AT + 4], "big", signed=True
+            )
+            if size > max(LOG_OVERHEAD, len(data) - at):
+                break
+            problem = self._problem_of(view, at, expected, self._follows(view, position, at + size, end))
+            if problem:
+                self.damaged[position + at] = problem
+                return at
+            expected = RecordBatch.parse(view, at).next_offset
+            at += size
+            if is_next:
+                self.checked_to, self.checked_offset = position + at, expected
+        return len(data)
+
+    def _follows(self, view: memoryview, position: int, at: int, end: Offset) -> Offset:
+        """The offset of what comes behind a batch."""
+        if at + 8 <= len(view):
+            return int.from_bytes(view[at : at + 8], "big", signed=True)
+        if position + at + HEADER_BYTES <= self.size:
+            return int.from_bytes(self.file().pread(8, position + at), "big", signed=True)
+        return end
+
+    def _problem_of(self, view: memoryview, at: int, expected: Offset, follows: Offset) -> str:
+        try:
+            batch = RecordBatch.parse(view, at)
+        except KafkaError as error:
+            return str(error)
+        if not batch.crc_valid():
+            return "the CRC does not fit the batch"
+        # Where the next one is damaged itself it says nothing about this one: that comes out when it is read.
+        if batch.base_offset < expected or expected <= follows < batch.next_offset:
+            return f"offsets {batch.base_offset} to {batch.last_offset}, expected {expected} and less than {follows}"
+        return ""
+
+    def sound_part(self) -> tuple[int, Offset]:
+        """How far the file has nothing but sound batches, each behind the one before: position and offset."""
+        position, offset = 0, self.base_offset
+        try:
+            for at, batch in scan_batches(self.file(), 0, self.size):
+                if batch.base_offset < offset or not batch.crc_valid() or at in self.damaged:
+                    break
+                position, offset = at + batch.size, batch.next_offset
+        except CorruptLog:
+            pass  # here it ends
+        return position, offset
 
     # -- rebuilding ------------------------------------------------------------------------------------
 

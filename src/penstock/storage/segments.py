@@ -16,6 +16,9 @@ from penstock.storage.errors import CorruptLog, SegmentGone
 from penstock.storage.scan import Spot
 from penstock.storage.segment import Segment
 
+LOOK_BACK_BYTES = 1 << 20
+"""How much is looked at for the sake of a gap before what was asked for; compacted logs have many."""
+
 
 class TimestampOffset(NamedTuple):
     """A record found by time."""
@@ -80,6 +83,9 @@ class SegmentList(Sequence[Segment]):
             return b""
         segment, spot = found
         if spot.last_offset >= visible:
+            if segment.checked_to <= spot.position < segment.checked_from:
+                # It may be one that was to be seen, under an offset that is none of its own.
+                self._sound(segment, spot, offset, segment.file().pread(spot.size, spot.position))
             segment_end = self.end_of(self.index_of(segment.base_offset))
             if spot.last_offset >= segment_end:
                 raise CorruptLog(
@@ -110,7 +116,28 @@ class SegmentList(Sequence[Segment]):
             end = min([end, *(position for position in segment.damaged if position > spot.position)])
         data = segment.file().pread(min(bytes_max, end - spot.position), spot.position)
         _check(segment)
+        checked_to, checked_from = segment.checked_to, segment.checked_from
+        if (
+            checked_to < checked_from
+            and spot.position < checked_from
+            and spot.position + len(data) > checked_to
+        ):
+            data = self._sound(segment, spot, offset, data)
         return data
+
+    def _sound(self, segment: Segment, spot: Spot, offset: Offset, data: bytes) -> bytes:
+        """What was read, up to the first batch that is not what was once written there. What a former life left is
+        looked at the first time that it is read: nobody knows what the disk did to it meanwhile."""
+        end = self.end_of(self.index_of(segment.base_offset))
+        start, before = segment.checked_to, spot.position - segment.checked_to
+        if offset < spot.base_offset and 0 < before <= LOOK_BACK_BYTES:
+            # The batch that was asked for may be there, under an offset that is none of its own.
+            segment.check(start, segment.file().pread(before, start), end)
+            _raise_damage(segment, start, spot.position)
+        sound = segment.check(spot.position, data, end)
+        if not sound:
+            _raise_damage(segment, spot.position, spot.position + 1)
+        return data[:sound]
 
     def find_timestamp(self, timestamp: TimestampMs, start: Offset) -> TimestampOffset | None:
         """The first record at or after a time, at or after a start offset."""
@@ -186,6 +213,12 @@ def _first_record(
         if record.timestamp >= timestamp and record.offset >= start:
             return TimestampOffset(record.timestamp, record.offset, batch.leader_epoch)
     return None
+
+
+def _raise_damage(segment: Segment, start: int, end: int) -> None:
+    for position in sorted(segment.damaged):
+        if start <= position < end:
+            raise CorruptLog(segment.ref.path, position, segment.damaged[position])
 
 
 def _check(segment: Segment) -> None:

@@ -1,0 +1,68 @@
+"""What happens to a disk while its machine is down: bits of it change, or all of it is gone.
+
+A disk gives back what was written to it, or it fails; now and then it does neither. Which file is hit is a matter of
+chance among kinds first (`Target`), so that the few small ones are hit as often as the many large ones.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from fnmatch import fnmatchcase
+from random import Random
+
+from penstock.sim.disk_check import DATA
+from penstock.storage.directory import METADATA_TOPIC
+from penstock.vfs import MemoryDisk
+
+FLIPS_MAX = 3
+"""Bits that change together: a sector goes bad, not a bit."""
+SPAN_BYTES = 64
+"""How near to each other they are."""
+
+
+class Target(Enum):
+    """A kind of files that may be hit, as shell patterns below the data directory."""
+
+    RECORDS = "*/logs/*/*.log"
+    INDEXES = "*/logs/*/*index"
+    PRODUCERS = "*/logs/*/*.snapshot"
+    METADATA = f"*/logs/{METADATA_TOPIC}-0/*.log"
+    SNAPSHOTS = f"*/logs/{METADATA_TOPIC}-0/*.checkpoint"
+
+
+PARTITIONS = (Target.RECORDS, Target.RECORDS, Target.INDEXES, Target.PRODUCERS)
+"""Of what a broker has; records as often as all the rest."""
+QUORUM = (Target.METADATA, Target.SNAPSHOTS)
+"""Of what a voter has."""
+
+
+def flip_bits(disk: MemoryDisk, targets: tuple[Target, ...], rng: Random) -> str | None:
+    """Change some bits of a file for good; what was done, or None where there is no such file."""
+    target = rng.choice(targets)
+    paths = [path for path in _files(disk, DATA) if _fits(path, target)]
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    file = disk.open(path, write=True)
+    start = rng.randrange(file.size())
+    end = min(start + SPAN_BYTES, file.size())
+    for position in (rng.randrange(start, end) for _ in range(rng.randint(1, FLIPS_MAX))):
+        (byte,) = file.pread(1, position)
+        file.pwrite([bytes([byte ^ (1 << rng.randrange(8))])], position)
+    file.sync()
+    file.close()
+    return f"bits of {path} flip at {start}"
+
+
+def _fits(path: str, target: Target) -> bool:
+    is_metadata = f"/{METADATA_TOPIC}-0/" in path
+    return fnmatchcase(path, target.value) and is_metadata == (target in QUORUM)
+
+
+def _files(disk: MemoryDisk, directory: str) -> Iterator[str]:
+    """All files that have something in them."""
+    for entry in disk.list_dir(directory):
+        path = f"{directory}/{entry.name}"
+        if entry.is_dir:
+            yield from _files(disk, path)
+        elif entry.size:
+            yield path

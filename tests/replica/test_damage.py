@@ -1,0 +1,159 @@
+"""A replica whose disk changed what it holds: it leads no more, and copies that again once nobody counts on it."""
+
+from typing import Any
+
+import pytest
+from tests.replica.fake_leader import LEADER, topic_id
+from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created, moved
+
+from penstock.base.errors import ErrorCode
+from penstock.base.later import Later
+from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
+from penstock.metadata.controller.requests import Result as Decided
+from penstock.metadata.schema import PartitionChangeRecord
+from penstock.storage import StorageError
+from penstock.vfs import MemoryDisk
+
+SEGMENT = "/data/logs/orders-0/00000000000000000000.log"
+HEADER_BYTES = 61
+
+
+def isr(*members: int, leader: int = OTHER) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=0, topic_id=topic_id("orders"), isr=members, leader=leader)
+
+
+def spoil(disk: MemoryDisk, position: int) -> None:
+    file = disk.open(SEGMENT, write=True)
+    (byte,) = file.pread(1, position)
+    file.pwrite([bytes([byte ^ 1])], position)
+    file.close()
+
+
+def restarted(*members: int, leader: int = OTHER) -> Broker:
+    """A broker that copied some batches and stopped, and of whose second batch a bit flipped; it is back now, in
+    a cluster where these are in sync."""
+    before = Broker()
+    led = before.leader.lead()
+    for number in range(5):
+        before.leader.write(led, 2, fill=number)
+    before.replay(*created(OTHER, replicas=(OTHER, ME, THIRD)))
+    before.world.advance(20)
+    assert before.copied
+    size = before.held().log.size_bytes // 5
+    before.directory.close()
+    spoil(before.disk, size + HEADER_BYTES + 9)
+    led.epoch = 1
+    broker = Broker(before.disk, before.leader)
+    broker.replay(*created(OTHER, replicas=(OTHER, ME, THIRD)), isr(*members, leader=leader))
+    return broker
+
+
+def read_through(broker: Broker) -> None:
+    log = broker.held().log
+    log.read(0, 1 << 20)
+    with pytest.raises(StorageError, match="the CRC does not fit the batch"):
+        log.read(2, 1 << 20)
+
+
+def test_a_damaged_replica_that_nobody_counts_on_is_cut_off_and_copied_again() -> None:
+    broker = restarted(OTHER, THIRD)
+    read_through(broker)
+    partition = broker.held()
+    partition.high_watermark = 10
+    broker.leader.partitions[topic_id("orders"), 0].epoch = 2
+    broker.replay(isr(OTHER, THIRD))
+    assert partition.log.log_end == 2
+    assert partition.is_behind
+    assert partition.high_watermark == 10
+    broker.world.advance(100)
+    assert broker.copied
+    assert not partition.is_behind
+    assert not partition.log.is_damaged
+
+
+@pytest.mark.parametrize("eligible", [False, True])
+def test_a_damaged_replica_that_is_counted_on_keeps_what_it_has(eligible: bool) -> None:
+    """What lies behind the damage may be the last copy of it."""
+    broker = restarted(OTHER, ME)
+    read_through(broker)
+    change = isr(OTHER, ME)
+    if eligible:
+        change = PartitionChangeRecord(
+            version=2,
+            partition_id=0,
+            topic_id=topic_id("orders"),
+            isr=(OTHER,),
+            eligible_leader_replicas=(ME,),
+            leader=OTHER,
+        )
+    broker.replay(change)
+    assert broker.held().log.log_end == 10
+
+
+def test_a_damaged_replica_without_a_leader_keeps_what_it_has() -> None:
+    broker = restarted(THIRD)
+    read_through(broker)
+    broker.replay(isr(THIRD, leader=-1))
+    assert broker.held().log.log_end == 10
+
+
+class Deciding:
+    """A controller that keeps what it is asked, and answers it."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.code = code
+        self.asked: list[AlterPartition] = []
+
+    def submit(self, request: AlterPartition) -> Later[Any]:
+        self.asked.append(request)
+        answer: Later[Any] = Later()
+        answer.answer(
+            tuple(IsrChanged(each.topic_id, each.partition, Decided(self.code)) for each in request.changes)
+        )
+        return answer
+
+
+def leading(controller: Deciding) -> Broker:
+    broker = restarted(OTHER, ME)
+    assert broker.replicas.isr_changes is not None
+    broker.replicas.isr_changes._controller = controller
+    broker.replay(moved(ME))
+    assert broker.held().is_leader
+    return broker
+
+
+def test_a_leader_that_finds_damage_asks_for_another_one() -> None:
+    controller = Deciding(ErrorCode.NEW_LEADER_ELECTED)
+    broker = leading(controller)
+    read_through(broker)
+    broker.world.advance(10)
+    (request,) = controller.asked
+    (change,) = request.changes
+    assert [member.broker_id for member in change.isr] == [LEADER]
+    assert change.recovery_state == DAMAGED
+
+
+def test_a_leader_that_must_go_on_asks_again_after_a_while() -> None:
+    controller = Deciding(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+    broker = leading(controller)
+    read_through(broker)
+    broker.world.advance(10)
+    assert len(controller.asked) == 1
+    broker.world.advance(40_000)
+    assert len(controller.asked) > 1
+    assert broker.held().is_leader
+
+
+def test_a_replica_that_is_cut_off_at_its_very_beginning_still_knows_what_is_committed() -> None:
+    """A log without leader epochs goes back to its high watermark when it begins to follow: which is not there."""
+    broker = restarted(OTHER, THIRD)
+    spoil(broker.disk, HEADER_BYTES + 9)
+    partition = broker.held()
+    with pytest.raises(StorageError, match="the CRC does not fit the batch"):
+        partition.log.read(0, 1 << 20)
+    partition.high_watermark = 10
+    broker.leader.partitions[topic_id("orders"), 0].epoch = 2
+    broker.replay(isr(OTHER, THIRD))
+    assert (partition.log.log_end, partition.high_watermark) == (0, 10)
+    broker.world.advance(100)
+    assert broker.copied

@@ -1,0 +1,147 @@
+"""Disks that flip bits or are gone, and nodes that take no notice: each fault is caught by a rule that it breaks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.sim.test_planted_cluster import BUSY, PARTED, _fence_and_keep, complaint
+
+from penstock.metadata.controller import brokers
+from penstock.replica.partition import Partition
+from penstock.replica.replicas import Replicas
+from penstock.sim.cluster_plan import Harm, PowerCuts
+from penstock.sim.disk_check import DATA, are_records_sound
+from penstock.sim.run import Simulation
+from penstock.sim.scenario import Scenario
+from penstock.sim.spoiling import PARTITIONS, QUORUM, Target, flip_bits
+from penstock.storage.segment import Segment
+from penstock.vfs import MemoryDisk, make_dirs_durably
+
+FLIPPED = replace(
+    BUSY,
+    crash_us_mean=4_000_000,
+    cluster=replace(
+        BUSY.cluster,
+        power_cuts=PowerCuts.SOME,
+        cut_us_mean=0,
+        down_us=(10_000, 500_000),
+        harm=Harm.FLIPS,
+        harm_us_mean=1_500_000,
+    ),
+)
+"""Bits flip all the time, of one disk after the other."""
+
+WIPED = replace(FLIPPED, cluster=replace(FLIPPED.cluster, harm=Harm.WIPES))
+
+
+def told_by(scenario: Scenario) -> str:
+    return "\n".join(Simulation(scenario).run().trace)
+
+
+def test_nodes_bear_flipped_bits_and_say_what_they_found() -> None:
+    told = "".join(told_by(replace(FLIPPED, seed=seed)) for seed in range(6))
+    assert ".log flip at" in told
+    assert "is damaged here: another replica is to lead it" in told
+    assert "was damaged: it is cut off at" in told
+
+
+def test_nodes_bear_empty_disks() -> None:
+    assert "gets an empty disk" in told_by(WIPED)
+
+
+def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was on disk is given out as it is."""
+    monkeypatch.setattr(Segment, "check", lambda _, __, data, ___: len(data))
+    assert complaint(FLIPPED) in ("CorruptBatch", *PARTED)
+
+
+def test_a_damaged_leader_that_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "hand_over", lambda _: None)
+    assert complaint(FLIPPED) == "Progress"
+
+
+def test_a_damaged_replica_that_is_cut_off_while_others_count_on_it_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cuts off what it has vouched for, and leads with what is left."""
+
+    def cut_off(partition: Partition) -> None:
+        partition.log.cut_damage()
+        partition.high_watermark = min(partition.high_watermark, partition.log.log_end)
+
+    monkeypatch.setattr(Partition, "hand_over", cut_off)
+    monkeypatch.setattr(Replicas, "_is_spare", lambda *_: True)
+    assert complaint(FLIPPED) in PARTED
+
+
+def test_a_node_with_an_empty_disk_that_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
+    monkeypatch.setattr(brokers, "_fenced", _fence_and_keep)
+    assert complaint(WIPED) in PARTED
+
+
+# -- what flips ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    """With a file of each kind, and others."""
+    disk = MemoryDisk()
+    for path in (
+        "logs/orders-0/00000000000000000000.log",
+        "logs/orders-0/00000000000000000000.index",
+        "logs/orders-0/00000000000000000000.timeindex",
+        "logs/orders-0/00000000000000000009.snapshot",
+        "logs/__cluster_metadata-0/00000000000000000000.log",
+        "logs/__cluster_metadata-0/00000000000000000007-0000000001.checkpoint",
+        "logs/__cluster_metadata-0/quorum-state",
+        "meta/broker.id",
+    ):
+        directory = f"{DATA}/{path}".rpartition("/")[0]
+        make_dirs_durably(disk, directory)
+        file = disk.open(f"{DATA}/{path}", write=True, create=True)
+        file.pwrite([bytes(100)], 0)
+        file.sync()
+        disk.sync_dir(directory)
+    return disk
+
+
+@pytest.mark.parametrize(
+    ("targets", "names"),
+    [
+        (PARTITIONS, (".log", ".index", ".timeindex", ".snapshot")),
+        (QUORUM, (".log", ".checkpoint")),
+        ((Target.RECORDS,), ("orders-0/00000000000000000000.log",)),
+    ],
+)
+def test_bits_flip_in_the_files_that_are_meant_and_for_good(
+    disk: MemoryDisk, targets: tuple[Target, ...], names: tuple[str, ...]
+) -> None:
+    rng = Random(3)
+    hit = {flip_bits(disk, targets, rng) for _ in range(60)}
+    for name in names:
+        assert any(name in (each or "") for each in hit), name
+    is_quorum = targets is QUORUM
+    assert all(("__cluster_metadata" in (each or "")) == is_quorum for each in hit)
+    clone = disk.crash_clone(rng)
+    file = clone.open(f"{DATA}/logs/{'__cluster_metadata' if is_quorum else 'orders'}-0/{'0' * 20}.log")
+    assert any(file.pread(100, 0))
+
+
+def test_where_there_is_no_such_file_nothing_flips() -> None:
+    disk = MemoryDisk()
+    disk.make_dirs(DATA)
+    assert flip_bits(disk, PARTITIONS, Random(1)) is None
+
+
+def test_the_same_chance_flips_the_same_bits(disk: MemoryDisk) -> None:
+    def flipped(make: Callable[[], MemoryDisk]) -> list[str | None]:
+        rng, copy = Random(9), make()
+        return [flip_bits(copy, PARTITIONS, rng) for _ in range(5)]
+
+    assert flipped(disk.kill_clone) == flipped(disk.kill_clone)
+
+
+def test_records_that_were_changed_are_not_sound(disk: MemoryDisk) -> None:
+    assert not are_records_sound(disk)  # zeros are no batches
