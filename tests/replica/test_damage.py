@@ -6,7 +6,7 @@ import pytest
 from tests.replica.fake_leader import LEADER, topic_id
 from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created, moved
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import Later
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
 from penstock.metadata.controller.requests import Result as Decided
@@ -49,10 +49,11 @@ def restarted(*members: int, leader: int = OTHER) -> Broker:
 
 
 def read_through(broker: Broker) -> None:
-    log = broker.held().log
-    log.read(0, 1 << 20)
-    with pytest.raises(StorageError, match="the CRC does not fit the batch"):
-        log.read(2, 1 << 20)
+    partition = broker.held()
+    partition.read(0, 1 << 20)
+    for _ in range(3):
+        with pytest.raises(StorageError, match="the CRC does not fit the batch"):
+            partition.read(2, 1 << 20)
 
 
 def test_a_damaged_replica_that_nobody_counts_on_is_cut_off_and_copied_again() -> None:
@@ -131,6 +132,16 @@ def test_a_leader_that_finds_damage_asks_for_another_one() -> None:
     (change,) = request.changes
     assert [member.broker_id for member in change.isr] == [LEADER]
     assert change.recovery_state == DAMAGED
+
+
+def test_a_leader_without_others_says_that_its_records_are_corrupt() -> None:
+    """Who is told of trouble with a disk comes again, and again: there is nobody else to ask."""
+    broker = restarted(OTHER, ME)
+    broker.replay(moved(ME), isr(ME, leader=ME))
+    with pytest.raises(KafkaError, match="the CRC does not fit the batch") as caught:
+        broker.held().read(2, 1 << 20)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert broker.held().read(0, 1 << 20)
 
 
 def test_a_leader_that_must_go_on_asks_again_after_a_while() -> None:

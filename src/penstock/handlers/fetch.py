@@ -221,7 +221,7 @@ class OneFetch:
             ):
                 return FetchResult(number, 0, high, stable, start, b"", [] if committed_only else None)
             size = min(asked.partition_bytes_max, left)
-            records = partition.log.read(offset, max(size, 0), visible=visible, whole_first=must_give)
+            records = partition.read(offset, max(size, 0), visible=visible, whole_first=must_give)
             aborted = None
             if committed_only:
                 aborted = [

@@ -171,7 +171,7 @@ class FollowerFetch:
         records: Buffer = b""
         if offset < log.log_end and (left > 0 or must_give) and not self._holds_back(followed, partition):
             size = max(min(asked.partition_bytes_max, left), 0)
-            records = log.read(offset, size, whole_first=must_give)
+            records = partition.read(offset, size, whole_first=must_give)
         high_watermark = partition.high_watermark
         stable = partition.last_stable if log.producers.ongoing else high_watermark
         return FetchResult(number, 0, high_watermark, stable, log.log_start, records)
@@ -199,7 +199,8 @@ class FollowerFetch:
                 total += len(result.records)
             elif (
                 self._tells_high_watermarks
-                and self.kept.id != NO_SESSION  # else nobody knows what it was told last, and all would be news
+                and self.kept.id
+                != NO_SESSION  # else nobody knows what it was told last, and all would be news
                 and result.high_watermark != followed.high_watermark
             ):
                 return True

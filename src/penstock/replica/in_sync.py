@@ -83,7 +83,7 @@ class Follower:
 class InSync:
     """Of one partition, while it is led here and has other replicas."""
 
-    __slots__ = ("committed", "followers", "maximal", "node_id", "wish")
+    __slots__ = ("committed", "followers", "is_handing_over", "maximal", "node_id", "wish")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -96,10 +96,13 @@ class InSync:
         explain. There is one at most."""
         self.maximal: frozenset[int] = frozenset()
         """All that may be in sync."""
+        self.is_handing_over = False
+        """Damage was found in what the leader has: another replica is to lead."""
 
     def place(self, placed: Placed, now_ms: int, *, is_new_epoch: bool) -> None:
         """Take over what the metadata log says. In a new epoch nothing is known of followers but who is in sync, and
         these have their time to show up."""
+        self.is_handing_over &= not is_new_epoch
         for broker_id in placed.replicas:
             if broker_id == self.node_id:
                 continue
@@ -129,6 +132,11 @@ class InSync:
             for each in isr
             if each == self.node_id or each in self.followers
         )
+
+    @property
+    def others_in_sync(self) -> tuple[int, ...]:
+        """The ISR without this node."""
+        return tuple(each for each in self.committed if each != self.node_id)
 
     # -- what follows from it --------------------------------------------------------------------------
 

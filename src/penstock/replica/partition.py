@@ -19,7 +19,7 @@ from penstock.replica.data_path import NOBODY, DataPath, LowWatermarkReached
 from penstock.replica.in_sync import InSync, Seen
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
-from penstock.storage import StorageError
+from penstock.storage import CorruptLog, StorageError
 
 __all__ = [
     "ALL_IN_SYNC",
@@ -152,9 +152,23 @@ class Partition(DataPath):
 
     # -- damage ----------------------------------------------------------------------------------------
 
+    def read(
+        self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
+    ) -> bytes:
+        """As the log gives it. Who is the first to meet damage has another replica lead, and is told to come again;
+        where there is no other, it is told that the records are corrupt."""
+        try:
+            return self.log.read(offset, bytes_max, visible=visible, whole_first=whole_first)
+        except CorruptLog as error:
+            self.damage_found()
+            if not self.is_leader or (self.followers is not None and self.followers.others_in_sync):
+                raise
+            raise KafkaError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+
     def damage_found(self) -> None:
         """Something in the log is not what was written: whoever leads it should be somebody else."""
-        if self.is_leader and self.followers is not None:
+        if self.followers is not None and not self.followers.is_handing_over:
+            self.followers.is_handing_over = True
             self._world.call_soon(self.hand_over)
 
     def hand_over(self) -> None:
@@ -166,8 +180,7 @@ class Partition(DataPath):
             self._world.call_later(HAND_OVER_RETRY_MS, self.hand_over)
             return
         logger.error("%s is damaged here: another replica is to lead it", self.name)
-        others = tuple(each for each in followers.committed if each != followers.node_id)
-        changes.propose(self, others, DAMAGED)
+        changes.propose(self, followers.others_in_sync, DAMAGED)
 
     def mend(self) -> None:
         """Cut the log off where it is damaged: the leader has the rest, and nobody counts on what is here. The high

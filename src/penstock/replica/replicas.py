@@ -267,7 +267,6 @@ class Replicas:
                 self.isr_changes,
                 self.directory.high_watermarks.get(name, log.log_start),
             )
-            log.found_damage = partition.damage_found
             self.partitions[name] = partition
             if cost == CREATION_COST:
                 self._created[partition] = None

@@ -43,8 +43,6 @@ class LogReader:
         """First offset that readers may see. Only grows, but for a truncation below it."""
         self.log_end: Offset = segments.active.next_offset
         """First offset not written yet."""
-        self.found_damage: Callable[[], None] = lambda: None
-        """Called when it is known for the first time that something is not what was written."""
         self._damaged: Segment | None = None
         """The first segment that was found to be damaged, and perhaps others after it."""
 
@@ -116,7 +114,6 @@ class LogReader:
                     self.met_damage(error)
                     if is_news:
                         logger.error("%s; nobody is given what is damaged", error)
-                        self.found_damage()
                     raise
             except OSError as error:
                 if self.segments is segments:

@@ -108,12 +108,12 @@ class SegmentList(Sequence[Segment]):
         if segment.damaged:
             # A batch that is not found may be one whose offset is damaged: then this is the one behind it.
             suspects = [
-                each for each in segment.damaged if each <= spot.position and offset < spot.base_offset
+                each for each in tuple(segment.damaged) if each <= spot.position and offset < spot.base_offset
             ]
             for position in (spot.position, *suspects[-1:]):
                 if position in segment.damaged:
                     raise CorruptLog(segment.ref.path, position, segment.damaged[position])
-            end = min([end, *(position for position in segment.damaged if position > spot.position)])
+            end = min([end, *(position for position in tuple(segment.damaged) if position > spot.position)])
         data = segment.file().pread(min(bytes_max, end - spot.position), spot.position)
         _check(segment)
         checked_to, checked_from = segment.checked_to, segment.checked_from

@@ -203,7 +203,11 @@ class RangeFetcher:
         if code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt_tries += 1
             if self._corrupt_tries >= CORRUPT_TRIES:
-                raise CorruptRecords(*self.partition, self._position, "the broker finds it corrupt itself")
+                raise CorruptRecords(
+                    *self.partition,
+                    self._position,
+                    "the broker itself says that its CRC does not fit, or that it is corrupt otherwise",
+                )
         if code not in RETRIABLE:
             raise problem
         hint = None if result is None else result.current_leader
