@@ -111,9 +111,10 @@ PARTED = (
 """What can be broken when replicas are not the same."""
 
 
-def complaint(scenario: Scenario = BUSY) -> str:
-    """The rule that the first seed that fails says is broken; empty if none does."""
-    for seed in range(SEEDS_MAX):
+def complaint(scenario: Scenario = BUSY, first: int = 0) -> str:
+    """The rule that the first seed that fails says is broken; empty if none does. `first` is where a search is known
+    to be short."""
+    for seed in range(first, first + SEEDS_MAX):
         try:
             Simulation(replace(scenario, seed=seed)).run()
         except Failure as failure:
@@ -153,7 +154,7 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
         then([])
 
     monkeypatch.setattr(FollowerSyncs, "written", at_once)
-    assert complaint(SYNCED) in PARTED
+    assert complaint(SYNCED, first=9) in PARTED
 
 
 def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

