@@ -138,7 +138,8 @@ class ActiveController:
 
     def advanced(self, high_watermark: Offset) -> None:
         """All below is committed, and this node's image has it."""
-        self._acted_on = self._committed = high_watermark
+        self._acted_on = high_watermark
+        self._committed = max(self._committed, high_watermark)  # which may have gone on meanwhile
         self._release()
 
     def _release(self) -> None:
