@@ -31,8 +31,8 @@ QUICK_CHECKPOINTS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-WARM_ROUNDS = 2
-"""That do not count: Java compiles what it sees often."""
+WARM_ROUNDS = 4
+"""That do not count: Java compiles what it sees often, and the connector takes four until its figures stand still."""
 BATCH_RECORDS = 10
 BATCHES, BATCHES_WARM = 30, 10
 
