@@ -36,7 +36,10 @@ def harm(path: Path, how: str, data: bytes, position: int) -> None:
         path.write_bytes(whole[:position])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings.default.max_examples // 2,  # each is seven commands
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(harms=st.lists(st.tuples(st.integers(0, 10**6), damage), min_size=1, max_size=3))
 def test_garbage_in_any_file_gives_no_traceback(
     written: Path,
