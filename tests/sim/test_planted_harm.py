@@ -133,6 +133,7 @@ def test_where_there_is_no_such_file_nothing_flips() -> None:
     disk = MemoryDisk()
     disk.make_dirs(DATA)
     assert flip_bits(disk, PARTITIONS, Random(1)) is None
+    assert flip_bits(MemoryDisk(), PARTITIONS, Random(1)) is None
 
 
 def test_the_same_chance_flips_the_same_bits(disk: MemoryDisk) -> None:

@@ -59,8 +59,8 @@ def _fits(path: str, target: Target) -> bool:
 
 
 def _files(disk: MemoryDisk, directory: str) -> Iterator[str]:
-    """All files that have something in them."""
-    for entry in disk.list_dir(directory):
+    """All files that have something in them; none on a disk that is new."""
+    for entry in disk.list_dir(directory) if disk.stat(directory) else ():
         path = f"{directory}/{entry.name}"
         if entry.is_dir:
             yield from _files(disk, path)
