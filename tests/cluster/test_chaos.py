@@ -149,7 +149,7 @@ class Storm:
         wait_until(
             lambda: all(
                 len(partition.isrs) == 3
-                for topic in self.driver.admin.list_topics(timeout=SECONDS_MAX).topics.values()
+                for topic in self.driver.described().values()
                 for partition in topic.partitions.values()
             )
         )

@@ -35,8 +35,7 @@ class Seen:
         found: dict[int, Any] = {}
 
         def is_known() -> bool:
-            told = self.driver.admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
-            found.update(told.partitions)
+            found.update(self.driver.described(topic)[topic].partitions)
             return bool(found)
 
         wait_until(is_known)
@@ -64,7 +63,7 @@ class Seen:
 
     def is_whole(self) -> bool:
         """Whether every replica of every partition is in sync."""
-        topics = self.driver.admin.list_topics(timeout=SECONDS_MAX).topics.values()
+        topics = self.driver.described().values()
         return all(set(p.isrs) == set(p.replicas) for topic in topics for p in topic.partitions.values())
 
     def producer(self, **settings: Any) -> Producer:

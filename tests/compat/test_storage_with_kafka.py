@@ -41,7 +41,8 @@ from penstock.records import BatchOptions, Codec, RecordBatch, build_batch, end_
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import check_directory
-from penstock.storage.directory import DirectoryRefused, LogDirectory
+from penstock.storage.directory import LogDirectory
+from penstock.storage.errors import DirectoryRefused
 from penstock.storage.log import Appended, Log
 from penstock.storage.producers import Producer
 from penstock.storage.rules import Origin

@@ -619,7 +619,8 @@ def test_followers_come_and_go_with_the_assignment() -> None:
 # -- low watermark -------------------------------------------------------------------------------------
 
 
-def test_the_low_watermark_is_where_all_replicas_that_are_alive_begin() -> None:
+def one_follower_has_deleted() -> tuple[Led, list[object]]:
+    """Records are deleted below 4, here and at one of two followers; and what who waits for the other has heard."""
     led = Led()
     led.written(5)
     for each in (2, 3):
@@ -628,20 +629,18 @@ def test_the_low_watermark_is_where_all_replicas_that_are_alive_begin() -> None:
     led.partition.delete_records(4)
     led.partition.when_low(4, reached.append)
     led.fetch(2, log_start=4)
+    return led, reached
+
+
+def test_the_low_watermark_is_where_all_replicas_that_are_alive_begin() -> None:
+    led, reached = one_follower_has_deleted()
     assert (led.partition.low_watermark, reached) == (0, [])
     led.fetch(3, log_start=4)
     assert (led.partition.low_watermark, reached) == (4, [None])
 
 
 def test_a_replica_that_is_dead_is_not_waited_for() -> None:
-    led = Led()
-    led.written(5)
-    for each in (2, 3):
-        led.fetch(each)
-    reached: list[object] = []
-    led.partition.delete_records(4)
-    led.partition.when_low(4, reached.append)
-    led.fetch(2, log_start=4)
+    led, reached = one_follower_has_deleted()
     led.broker(3, fenced=True)
     led.lead(isr=(1, 2))
     assert reached == [None]

@@ -30,7 +30,8 @@ from penstock.storage.check import (
     read_marks,
 )
 from penstock.storage.compaction import compact
-from penstock.storage.directory import layout_of, open_directory
+from penstock.storage.directory import open_directory
+from penstock.storage.layout import layout_of
 from penstock.vfs import RealDisk
 
 

@@ -22,8 +22,9 @@ from penstock.base.settings import LogSettings
 from penstock.records import build_batch
 from penstock.storage import checkpoints as ck
 from penstock.storage.checkpoints import MetaProperties, decode_offsets, encode_offsets
-from penstock.storage.directory import DirectoryRefused, LogDirectory, layout_of, open_directory
-from penstock.storage.errors import StorageError
+from penstock.storage.directory import LogDirectory, open_directory
+from penstock.storage.errors import DirectoryRefused, StorageError
+from penstock.storage.layout import layout_of
 from penstock.vfs import FaultyDisk, MemoryDisk
 
 OTHER = TopicPartition("orders", 1)

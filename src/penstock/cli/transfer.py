@@ -85,7 +85,7 @@ def export_command(
     as_json: JsonOption = False,
 ) -> None:
     """Write topics as MiniKafka or Kafka-JR would have."""
-    from penstock.storage.directory import layout_of  # noqa: PLC0415
+    from penstock.storage.layout import layout_of  # noqa: PLC0415
     from penstock.storage.legacy import FORMATS, LegacyError, export_directory  # noqa: PLC0415
     from penstock.vfs import RealDisk  # noqa: PLC0415
 

@@ -237,8 +237,3 @@ class Context:
             if each.name == session.listener:
                 return Endpoint(each.host, each.port)
         return None
-
-
-def is_refusal(answer: Any) -> bool:
-    """Whether a controller's answer is a refusal of the whole request."""
-    return isinstance(answer, KafkaError)

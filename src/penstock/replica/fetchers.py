@@ -72,11 +72,6 @@ class Fetchers:
         """All that is followed now."""
         return [each for fetcher in self._fetchers.values() for each in fetcher.following.values()]
 
-    @property
-    def lag_max(self) -> int:
-        """How far the partition that is furthest behind is behind its leader's high watermark."""
-        return max((each.lag for each in self.everyone()), default=0)
-
     def follow(self, partition: Partition, *, is_throttled: bool = False) -> None:
         """Copy a partition from the leader that it has now. What is copied from that leader, in the same epoch, goes
         on as it is."""

@@ -34,8 +34,8 @@ from penstock.server.promise_file import QUORUM_STATE
 from penstock.server.quorum_records import QuorumHistory, facts_in
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint
-from penstock.storage.directory import METADATA_TOPIC
 from penstock.storage.errors import StorageError
+from penstock.storage.layout import METADATA_TOPIC
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.recovery import create_log, open_log

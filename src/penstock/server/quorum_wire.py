@@ -45,7 +45,7 @@ from penstock.raft.messages import (
     VoteReply,
 )
 from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey
-from penstock.storage.directory import METADATA_TOPIC
+from penstock.storage.layout import METADATA_TOPIC
 from penstock.wire import Api, FetchPartition, FetchRequest, FetchTopic, MalformedResponse
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD, NO_EPOCH
 from penstock.wire.fetch_client import fetch_body, read_fetch_response

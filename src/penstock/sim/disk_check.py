@@ -8,8 +8,8 @@ from penstock.sim.cluster_history import ReplicaRead
 from penstock.sim.history import Audited
 from penstock.sim.violation import Violation
 from penstock.storage.check import Tally, check_directory
-from penstock.storage.directory import layout_of
 from penstock.storage.findings import read_through
+from penstock.storage.layout import layout_of
 from penstock.vfs import MemoryDisk
 
 DATA = "/data"

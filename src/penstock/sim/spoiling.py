@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from random import Random
 
 from penstock.sim.disk_check import DATA
-from penstock.storage.directory import METADATA_TOPIC
+from penstock.storage.layout import METADATA_TOPIC
 from penstock.vfs import MemoryDisk
 
 FLIPS_MAX = 3

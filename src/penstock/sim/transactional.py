@@ -173,7 +173,6 @@ class Worker(ClassicMember):
             tick_us=plan.tick_us,
         )
         super().__init__(member_plan, stage)
-        self.worker_plan = plan
         terms = Terms(plan.transactional_id, plan.target, plan.is_version_2, plan.timeout_ms, plan.survives)
         self.transactor = Transactor(self, terms, self._ended)
         self._read: list[tuple[int, Seen]] = []

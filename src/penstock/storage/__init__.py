@@ -1,8 +1,9 @@
 """The log on disk: Kafka's own files, crash-safe.
 
-    directory     a node's data directory: all partitions, checkpoints, the lock
-    log           one partition: append, read, flush, truncate            <- start here
-    syncing       what a log has to sync, for any thread
+    directory, layout      a node's data directory: all partitions, checkpoints, the lock; where they lie
+    log           one partition: append, truncate                         <- start here
+    reading, durable       the parts of a log that read it, and that know what is on disk for certain
+    rules, syncing         what a log asks of a batch; what it has to sync, for any thread
     recovery      opening a partition after a clean stop, or a crash
     segments      the immutable list of segments that readers hold
     segment       a stretch of log in a file, with its indexes
@@ -18,8 +19,8 @@
 Nothing here reads a clock, draws a random number or starts a thread: time, chance and the disk come in.
 """
 
-from penstock.storage.directory import DirectoryRefused, LogDirectory, open_directory
-from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from penstock.storage.directory import LogDirectory, open_directory
+from penstock.storage.errors import CorruptLog, DirectoryRefused, OffsetOutOfRange, StorageError
 from penstock.storage.log import Appended, Log
 from penstock.storage.rules import Origin
 

@@ -1,10 +1,4 @@
-"""A data directory: all partitions of a node, and the small files that tie them together.
-
-    DIR/meta/   broker.id, checkpoint.json, boot, lock, ... ours
-    DIR/logs/   a Kafka log directory in every detail       meta.properties, checkpoints, partitions
-
-A directory that has `meta.properties` at its top is a Kafka log directory itself: then `logs/` is that
-directory, and ours stands beside it as `<name>.meta`.
+"""A data directory: all partitions of a node, and the small files that tie them together. `layout` has where they lie.
 
 Kafka's files win where both say something: its clean-shutdown file decides whether the stop was clean, and
 of two recovery points the lower counts, because whoever lowered one had a reason. What a killed process left is
@@ -12,7 +6,7 @@ recovered like any unclean stop; but it may be known to have lost nothing (`boot
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
@@ -24,12 +18,13 @@ from penstock.storage.boot import BootFile, Former
 from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
-from penstock.storage.errors import BadCheckpoint, StorageError
+from penstock.storage.errors import BadCheckpoint, DirectoryRefused, StorageError
+from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
-from penstock.vfs import Draft, Entry, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
+from penstock.vfs import Draft, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
     from random import Random
@@ -37,48 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_BROKER_EPOCH = -1
-
-METADATA_TOPIC = "__cluster_metadata"
-"""The controllers' log lies in the same directory, but is theirs to open."""
-
-
-class DirectoryRefused(StorageError):
-    """The data directory cannot be used; the message says why."""
-
-
-class Layout(NamedTuple):
-    logs: str
-    meta: str
-
-    @property
-    def idempotency(self) -> str:
-        """Idempotency keys that were saved; there from the first one on."""
-        return f"{self.meta}/idempotency"
-
-
-def is_log(entry: Entry) -> bool:
-    """Whether it is a segment's file of records."""
-    parsed = names.parse_segment_file(entry.name)
-    return parsed is not None and parsed.kind == names.LOG
-
-
-def is_log_directory(entries: Sequence[Entry]) -> bool:
-    """Whether a directory that has these is a log directory as Kafka knows it: partitions, and files about them."""
-    files = {entry.name for entry in entries if not entry.is_dir}
-    if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
-        return True
-    return any(entry.is_dir and names.parse_partition_dir(entry.name) for entry in entries)
-
-
-def layout_of(vfs: Vfs, path: str) -> Layout:
-    """Where logs and our own files lie under a data directory."""
-    path = path.rstrip("/") or "/"
-    if path.rpartition("/")[2] in (".", ".."):
-        # Our files would be made inside the directory, or beside the wrong one.
-        raise DirectoryRefused(f"{path}: give the directory by its own name")
-    if vfs.stat(f"{path}/{ck.META_PROPERTIES}") is not None:
-        return Layout(path, f"{path}.meta")
-    return Layout(f"{path}/logs", f"{path}/meta")
 
 
 class DirectoryRemoval(NamedTuple):

@@ -27,6 +27,10 @@ class OffsetOutOfRange(KafkaError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class DirectoryRefused(StorageError):
+    """The data directory cannot be used; the message says why."""
+
+
 class BadCheckpoint(Exception):
     """A checkpoint, snapshot or index that cannot be what we wrote; it is rebuilt, never trusted."""
 

@@ -21,8 +21,12 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     ResourceType,
+    TopicMetadata,
 )
 from tests.compat.clients.driver import CODECS, SECONDS_MAX, Fetching, Got, Record, Refused, Sending
+
+ASK_AGAIN_S = 15.0
+"""After how long a question about topics is asked again."""
 
 TIMESTAMP_TYPES = {1: 0, 2: 1}
 """librdkafka counts from 1: 0 is a record without a time."""
@@ -187,11 +191,22 @@ class ConfluentDriver:
     def delete_topic(self, topic: str) -> None:
         self.settle(self.admin.delete_topics([topic]))
 
+    def described(self, topic: str | None = None) -> dict[str, TopicMetadata]:
+        """All topics, or one, by name, as any broker tells. librdkafka leaves a question on the queue of the broker
+        that it chose, also where that one has just died, so one that stays without an answer is asked again."""
+        for _ in range(int(SECONDS_MAX / ASK_AGAIN_S) - 1):
+            try:
+                return dict(self.admin.list_topics(topic, timeout=ASK_AGAIN_S).topics)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+        return dict(self.admin.list_topics(topic, timeout=ASK_AGAIN_S).topics)
+
     def topics(self) -> set[str]:
-        return set(self.admin.list_topics(timeout=SECONDS_MAX).topics)
+        return set(self.described())
 
     def partition_count(self, topic: str) -> int:
-        found = self.admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
+        found = self.described(topic)[topic]
         if found.error is not None:
             raise refused(found.error)
         return len(found.partitions)

@@ -12,8 +12,8 @@ from penstock.spark.errors import BadOption
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint
-from penstock.storage.directory import is_log, is_log_directory
 from penstock.storage.errors import BadCheckpoint
+from penstock.storage.layout import is_log, is_log_directory
 from penstock.storage.marks import read_marks
 from penstock.vfs import Vfs, read_file
 

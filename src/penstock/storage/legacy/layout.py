@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.storage.directory import METADATA_TOPIC
+from penstock.storage.layout import METADATA_TOPIC
 from penstock.vfs import Vfs
 
 from .codec import OFFSET_MAX, Codec
