@@ -71,7 +71,6 @@ class Session:
     """One client's connection, as handlers see it."""
 
     __slots__ = (
-        "client_software",
         "commits",
         "end",
         "fetch",
@@ -100,7 +99,6 @@ class Session:
         self.peer = peer
         self.listener = listener
         self.principal = ANONYMOUS
-        self.client_software = ""
         self.end = end
         """Close the connection, for a reason."""
         self.gone: Callable[[], None] | None = None

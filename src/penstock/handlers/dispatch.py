@@ -130,7 +130,7 @@ class Dispatcher:
         elif key == _FETCH:
             meter, reply = self._fetch, self._answer_fetch(self.context, session, frame, header)
         elif key == _API_VERSIONS:
-            meter, reply = self._metrics.api(key), [self._api_versions(session, frame, header)]
+            meter, reply = self._metrics.api(key), [self._api_versions(frame, header)]
         else:
             return self._handle(session, frame, header)
         return self._counted(meter, reply)
@@ -172,11 +172,11 @@ class Dispatcher:
         answer.then(lambda response: later.answer(frame_of(response)))
         return self._counted(meter, later)
 
-    def _api_versions(self, session: Session, frame: memoryview, header: RequestHeader) -> bytes:
+    def _api_versions(self, frame: memoryview, header: RequestHeader) -> bytes:
         """ApiVersions 0 to 4; an unknown version is answered with error 35, in the form of version 0."""
         version = header.api_version
         known = version in self._ranges[Api.API_VERSIONS]
-        if known and not self._remember_software(session, frame, header):
+        if known and not self._has_good_name(frame, header):
             self._metrics.api(_API_VERSIONS).fail(ErrorCode.INVALID_REQUEST)
             body = api_versions_error(self._ranges, version, ErrorCode.INVALID_REQUEST)
         else:
@@ -190,16 +190,13 @@ class Dispatcher:
         return response_frame(Api.API_VERSIONS, version if known else 0, header.correlation_id, body)
 
     @staticmethod
-    def _remember_software(session: Session, frame: memoryview, header: RequestHeader) -> bool:
-        """Note what the client says that it is; False if it is no name."""
+    def _has_good_name(frame: memoryview, header: RequestHeader) -> bool:
+        """Whether what the client says that it is, is a name."""
         message = read_request(Api.API_VERSIONS, header.api_version, frame[header.body_at :])
         if header.api_version < 3:
             return True
         name, version = str(message.client_software_name), str(message.client_software_version)
-        if not _SOFTWARE_NAME.fullmatch(name) or not _SOFTWARE_NAME.fullmatch(version):
-            return False
-        session.client_software = f"{name} {version}"
-        return True
+        return bool(_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version))
 
     def _find(self, header: RequestHeader) -> tuple[Api, Handler]:
         try:
