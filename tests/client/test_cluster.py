@@ -59,6 +59,18 @@ def test_a_cluster_that_answered_once_is_waited_for() -> None:
     assert 3000 < fake.clock.time_ms <= 5000
 
 
+def test_who_is_patient_waits_for_servers_that_never_answered_yet() -> None:
+    fake, _ = make()
+    settings = ClientSettings(api_timeout_ms=5000)
+    cluster = Cluster(fake.addresses, settings, network=fake, clock=fake.clock, is_patient=True)
+    fake.brokers[1].is_up = False
+    with pytest.raises(Unreachable):
+        cluster.refresh(None)
+    assert 3000 < fake.clock.time_ms <= 5000
+    fake.brokers[1].is_up = True
+    assert list(cluster.refresh(None).topics) == ["orders"]
+
+
 def test_a_broken_connection_is_made_again() -> None:
     fake, cluster = make()
     fake.faults += [on(Api.METADATA, "before"), on(Api.METADATA, "after")]
@@ -92,6 +104,22 @@ def test_a_broker_that_is_not_there_is_told_with_those_that_are() -> None:
     _, cluster = make(2)
     with pytest.raises(BrokerRefused, match="there is no broker 7, the cluster has 1, 2"):
         cluster.ask_node(7, through_kio(Api.METADATA, lambda make: make.MetadataRequest()))
+
+
+def test_a_controller_that_leaves_under_a_question_is_not_the_end_of_it() -> None:
+    """The others name it for a while when it has died; the fake's do so for ever."""
+    fake, cluster = make(3)
+    request = through_kio(
+        Api.METADATA,
+        lambda make: make.MetadataRequest(
+            topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        ),
+    )
+    cluster.refresh([])
+    fake.brokers[1].is_up = False
+    cluster.close()
+    reply = cluster.ask_controller(request, lambda _: ErrorCode.NONE)
+    assert [each.node_id for each in reply.brokers] == [2, 3]
 
 
 def test_old_metadata_is_asked_for_again() -> None:

@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Kind, find_coordinator
-from penstock.client.errors import BrokerRefused, NotServed
+from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
 from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets, known_offsets
 from penstock.client.groups import delete_group, describe_group, find_group, list_groups
 from penstock.client.transactions import (
@@ -161,6 +161,45 @@ def test_groups_are_gathered_from_every_broker() -> None:
         ("g-2", "classic", 2),
         ("g-3", "classic", 1),
     ]
+
+
+def test_a_broker_that_leaves_while_all_are_asked_has_handed_over_what_it_had() -> None:
+    """What it coordinated may have gone to one that has answered already, so that one is asked again."""
+    fake = FakeCluster(brokers=3)
+    owners = {"g-1": 1, "g-2": 2, "g-3": 3}
+
+    def answer(request: Any, module: Any, node_id: int) -> Any:
+        if node_id == 2:
+            fake.brokers[2].is_up = False
+            owners["g-2"] = 1
+            raise ConnectionLost("it dies")
+        groups = tuple(
+            module.ListedGroup(
+                group_id=name, protocol_type="consumer", group_state="Stable", group_type="Classic"
+            )
+            for name, owner in owners.items()
+            if owner == node_id
+        )
+        return module.ListGroupsResponse(throttle_time=NO_TIME, error_code=ErrorCode.NONE, groups=groups)
+
+    serve(fake, Api.LIST_GROUPS, answer)
+    with client(fake) as cluster:
+        found = list_groups(cluster)
+    assert [(each.group_id, each.coordinator) for each in found] == [("g-1", 1), ("g-2", 1), ("g-3", 3)]
+
+
+def test_brokers_that_keep_leaving_are_told_when_the_time_is_over() -> None:
+    fake = FakeCluster(brokers=2)
+
+    def answer(request: Any, module: Any, node_id: int) -> Any:
+        fake.brokers[node_id].is_up = False
+        fake.brokers[3 - node_id].is_up = True
+        raise ConnectionLost("it dies")
+
+    serve(fake, Api.LIST_GROUPS, answer)
+    with client(fake) as cluster, pytest.raises(BrokerRefused, match="there is no broker"):
+        list_groups(cluster)
+    assert fake.clock.now_ms() > 50_000
 
 
 # -- brokers of older versions ----------------------------------------------------------------------------

@@ -68,7 +68,10 @@ class Cluster:
         network: Network | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        is_patient: bool = False,
     ) -> None:
+        """Servers of which none answers the first time are told at once, as mistyped ones should be; by who
+        is patient they are waited for, as those that have answered once are by everybody."""
         self.settings = settings or ClientSettings()
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
@@ -77,7 +80,7 @@ class Cluster:
         """What Metadata told last; its topics are those that were asked for so far."""
         self._servers = list(servers)
         self._links: dict[Address, Link] = {}
-        self._has_answered = False
+        self._has_answered = is_patient
         self._told_at: dict[str, float] = {}
 
     def __enter__(self) -> "Cluster":
@@ -164,15 +167,21 @@ class Cluster:
         while True:
             controller = self.info.controller_id
             is_known = controller in self.info.brokers
-            reply = (
-                self.ask_node(controller, request, backoff.left_ms)
-                if is_known
-                else self.ask_any(request, backoff.left_ms)
-            )
-            code = code_of(reply)
-            if code not in RETRIABLE or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return reply
-            backoff.pause(refused(request.api.label, code))
+            try:
+                reply = (
+                    self.ask_node(controller, request, backoff.left_ms)
+                    if is_known
+                    else self.ask_any(request, backoff.left_ms)
+                )
+            except (
+                BrokerRefused
+            ) as error:  # it has left the cluster, and another is the controller, or soon will be
+                backoff.pause(error)
+            else:
+                code = code_of(reply)
+                if code not in RETRIABLE or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return reply
+                backoff.pause(refused(request.api.label, code))
             self.refresh([], timeout_ms=backoff.left_ms)
 
     def _share(self, backoff: Backoff) -> float:

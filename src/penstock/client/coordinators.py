@@ -15,7 +15,7 @@ from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .cluster import Backoff, Cluster
-from .errors import NETWORK_ERRORS, RETRIABLE, no_partition, refused
+from .errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, no_partition, refused
 
 T = TypeVar("T")
 
@@ -92,22 +92,42 @@ def ask_coordinator(
 def ask_brokers(
     cluster: Cluster, request: Request[T], code_of: Callable[[T], int], what: str
 ) -> list[Answer[T]]:
-    """Ask every broker; all of them answer, or it is an error."""
+    """Ask every broker; all of them answer, or it is an error.
+
+    What a broker coordinated goes to others when it leaves the cluster, and these may have answered before they got
+    it: so where one leaves meanwhile, all that are left are asked again.
+    """
     backoff = cluster.backoff()
-    cluster.refresh([], timeout_ms=backoff.left_ms)
-    answers = []
-    for node_id in sorted(cluster.info.brokers):
-        while True:
-            reply = cluster.ask_node(node_id, request, backoff.left_ms)
-            code = code_of(reply)
-            if not code:
-                answers.append(Answer(node_id, reply))
-                break
-            problem = refused(f"{what} of broker {node_id}", code)
-            if code not in AGAIN:
-                raise problem
-            backoff.pause(problem)
-    return answers
+    while True:
+        cluster.refresh([], timeout_ms=backoff.left_ms)
+        node_ids = sorted(cluster.info.brokers)
+        try:
+            return [
+                Answer(each, _ask_broker(cluster, each, request, code_of, what, backoff)) for each in node_ids
+            ]
+        except BrokerRefused as error:
+            if error.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
+            backoff.pause(error)
+
+
+def _ask_broker(
+    cluster: Cluster,
+    node_id: int,
+    request: Request[T],
+    code_of: Callable[[T], int],
+    what: str,
+    backoff: Backoff,
+) -> T:
+    while True:
+        reply = cluster.ask_node(node_id, request, backoff.left_ms)
+        code = code_of(reply)
+        if not code:
+            return reply
+        problem = refused(f"{what} of broker {node_id}", code)
+        if code not in AGAIN:
+            raise problem
+        backoff.pause(problem)
 
 
 def ask_leader(

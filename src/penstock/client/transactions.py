@@ -50,7 +50,7 @@ class Transaction(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     started_ms: TimestampMs | None
-    """None where none is open."""
+    """Of the one that is open, or else the last one; None where there was none."""
     partitions: tuple[TopicPartition, ...]
     """Those that have no marker yet."""
     coordinator: int = -1

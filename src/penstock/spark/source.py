@@ -8,6 +8,8 @@ There is no `pushFilters`, on purpose: Spark keeps a reader with its filters for
 returns wrong rows for the next one. Options narrow what is read; a schema narrows what is decoded.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,6 +26,16 @@ from penstock.spark.schema import default_schema, wanted_columns
 
 NAME = "penstock"
 PATH = "path"
+PATHS = "paths"
+"""What Spark makes of load() with a list."""
+PROVIDER = "provider"
+"""Among the options where Spark asks for the columns of a new table of its catalog; of the table that comes of it a
+Python source is given no option at all."""
+
+_NO_TABLE = (
+    "a topic cannot be a table of Spark's catalog, because Spark keeps such a table's options from a Python source: "
+    "use CREATE TEMPORARY VIEW ... USING penstock OPTIONS (...)"
+)
 
 
 class DefaultSource(DataSource):
@@ -35,6 +47,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Also where mistaken options are first told: at load(), not when the query runs."""
+        _check_place(self.options)
         if PATH in self.options:
             from penstock.spark.scanning.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
 
@@ -43,6 +56,7 @@ class DefaultSource(DataSource):
         return default_schema(with_headers=read_options(self.options).with_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        _check_place(self.options)
         if PATH in self.options:
             from penstock.spark.scanning.scan import scan_reader  # noqa: PLC0415
 
@@ -56,6 +70,7 @@ class DefaultSource(DataSource):
         from penstock.spark.reading.stream import StreamReader  # noqa: PLC0415
 
         try:
+            _check_place(self.options)
             if PATH in self.options:
                 raise BadOption(
                     "option path is for spark.read: a stream reads topics from a broker, with subscribe"
@@ -67,6 +82,7 @@ class DefaultSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        _check_place(self.options)
         from penstock.spark.writing.sink import writer  # noqa: PLC0415
 
         return writer(schema, self.options, overwrite)
@@ -75,3 +91,15 @@ class DefaultSource(DataSource):
         from penstock.spark.writing.sink import stream_writer  # noqa: PLC0415
 
         return stream_writer(schema, self.options, overwrite)
+
+
+def _check_place(options: Mapping[str, str]) -> None:
+    """Refuse what Spark can be asked for, and does not hand over to a Python source."""
+    if PATHS in options:
+        raise BadOption("load() is given several paths, expected one directory: read each, and union them")
+    if not options:
+        raise BadOption(
+            f"no option is given, expected kafka.bootstrap.servers or path, and what to read; {_NO_TABLE}"
+        )
+    if PROVIDER in options:
+        raise BadOption(_NO_TABLE)

@@ -17,6 +17,8 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 _KAFKA = "kafka."
 _SECURITY = ("security.", "sasl.", "ssl.")
+_PLAIN = ("kafka.security.protocol", "PLAINTEXT")
+"""The one setting of security that asks for what is there."""
 _UNITS_MS = {
     "": 1,
     "ms": 1,
@@ -42,10 +44,12 @@ class Names(NamedTuple):
     unknown: str
     """How to say that there is no such option: up to its name."""
 
-    def check(self, options: Collection[str]) -> None:
+    def check(self, options: Mapping[str, str]) -> None:
         """Every option is known and can be had."""
-        for name in options:
+        for name, value in options.items():
             key = name.lower()
+            if (key, value.strip().upper()) == _PLAIN:
+                continue
             setting = key.removeprefix(_KAFKA)
             if key in self.own or (
                 key.startswith(_KAFKA) and (setting in self.taken or setting in self.idle)

@@ -101,6 +101,11 @@ def test_times_as_spark_writes_them(text: str, expected: int) -> None:
     assert options(maxTriggerDelay=text).trigger_delay_ms_max == expected
 
 
+def test_who_asks_for_plain_connections_gets_them() -> None:
+    """What is there now needs no saying, but jobs say it."""
+    assert read_options({**TOPIC, "kafka.security.protocol": "PLAINTEXT"}) == read_options(TOPIC)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -132,6 +132,32 @@ def test_mistakes_are_one_clear_sentence(
         load(spark, topics, topic, schema, **options).count()
 
 
+def test_in_sql_a_topic_is_a_temporary_view_and_not_a_table(
+    spark: "SparkSession", topics: Topics, topic: str
+) -> None:
+    """Of a catalog's table Spark hands a Python source no options, so that is said, and what to do instead."""
+    topics.broker.create_topic(topic)
+    topics.produce(topic, numbers(3))
+    options = f"('kafka.bootstrap.servers' '{topics.broker.bootstrap}', subscribe '{topic}')"
+    spark.sql(f"CREATE TEMPORARY VIEW plain USING penstock OPTIONS {options}")
+    assert spark.sql("SELECT count(*), max(offset) FROM plain").first() == (3, 2)
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE kept USING penstock OPTIONS {options}")
+    spark.sql(f"CREATE TABLE kept (value binary) USING penstock OPTIONS {options}")
+    try:
+        for query in ("SELECT * FROM kept", "INSERT INTO kept SELECT cast('a' AS binary)"):
+            with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+                spark.sql(query).collect()
+    finally:
+        spark.sql("DROP TABLE kept")
+        spark.sql("DROP VIEW plain")
+
+
+def test_several_directories_at_once_are_refused_in_a_sentence(spark: "SparkSession") -> None:
+    with pytest.raises(Exception, match=r"load\(\) is given several paths, expected one directory"):
+        spark.read.format("penstock").load(["/one", "/two"])
+
+
 def test_a_loss_reaches_the_user_whole(spark: "SparkSession", topics: Topics, topic: str) -> None:
     topics.broker.create_topic(topic)
     topics.produce(topic, numbers(10))

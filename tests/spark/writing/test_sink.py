@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from tests.spark.sinks import committed, everything, values
 
 from penstock.base.ids import TopicPartition
@@ -14,6 +15,8 @@ from penstock.client.cluster import Cluster
 from penstock.client.offsets import LATEST, list_offsets
 from penstock.client.partitioner import partition_of_key
 from penstock.client.settings import parse_servers
+from penstock.spark.errors import BadOption
+from penstock.spark.writing.changed_rows import changed_rows
 from penstock.testing import Broker
 
 if TYPE_CHECKING:
@@ -187,3 +190,57 @@ def test_a_stream_is_written_once_through_stops_and_starts(
         query.awaitTermination(60)
         found = sorted(map(int, values(committed(spark_broker, topic))))
         assert found == list(range(batch * 100 + 100))
+
+
+def test_a_job_whose_servers_do_not_answer_fails_before_it_begins(spark: "SparkSession") -> None:
+    writer = spark.sql("select 'a' value").write.format("penstock").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", "127.0.0.1:1").option("topic", "t")
+    with pytest.raises(AnalysisException, match=r"cannot reach 127\.0\.0\.1:1: connection refused"):
+        writer.save()
+
+
+def test_rows_that_change_are_written_once_through_stops_and_starts(
+    spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Output mode update: of each batch, the groups that it changed. A batch that is replayed adds nothing."""
+    spark_broker.create_topic(topic, 2)
+    lines, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    lines.mkdir()
+    options = {"kafka.bootstrap.servers": spark_broker.bootstrap, "topic": topic}
+
+    def run() -> None:
+        numbers = spark.readStream.schema("n int").json(str(lines))
+        counts = (
+            numbers.groupBy("n").count().selectExpr("cast(n as string) key", "cast(count as string) value")
+        )
+        query = (
+            counts.writeStream.outputMode("update")
+            .foreachBatch(changed_rows(spark, options))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+
+    def written() -> list[tuple[str, str]]:
+        found = committed(spark_broker, topic).values()
+        return sorted(
+            (str(each.key, "utf8"), str(each.value, "utf8")) for records in found for each in records
+        )
+
+    (lines / "0.json").write_text('{"n": 1}\n{"n": 2}\n{"n": 2}\n')
+    run()
+    assert written() == [("1", "1"), ("2", "2")]
+    (lines / "1.json").write_text('{"n": 2}\n{"n": 3}\n')
+    run()
+    after = [("1", "1"), ("2", "2"), ("2", "3"), ("3", "1")]
+    assert written() == after
+    for each in (checkpoint / "commits").glob("*1*"):
+        each.unlink()  # as a driver leaves it that dies when its batch is written, and before Spark has noted that
+    run()
+    assert written() == after
+
+
+def test_options_of_rows_that_change_are_checked_before_anything_runs(spark: "SparkSession") -> None:
+    with pytest.raises(BadOption, match="the sink has no option topci, did you mean topic"):
+        changed_rows(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "topci": "t"})

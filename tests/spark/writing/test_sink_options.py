@@ -46,6 +46,10 @@ def test_options_have_the_names_of_sparks_kafka_sink() -> None:
     )
 
 
+def test_who_asks_for_plain_connections_gets_them() -> None:
+    assert read_sink_options(SERVERS | {"kafka.security.protocol": "plaintext"}) == read_sink_options(SERVERS)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

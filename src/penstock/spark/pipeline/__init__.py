@@ -6,11 +6,11 @@
     graph     what a query reads                 fit       whether a checkpoint belongs to the file as it is now
     load      YAML and Python files              state     the runner's lock and its status, for other processes
     declare   a pipeline in Python               progress  what Spark tells of a query, as numbers for people
-    errors    sentences                          topics    rows that change, into topics
-    ship      what executors need                run       all flows in one session: started, watched, stopped
-    values    what several parts have            lag       how far the flows are behind, asked of the brokers
-    ddl       schemas, without Spark             checkpoint  where a flow is, by its files
-    options   for the Spark source and sink      brokers   whether they are there, before Spark is started
+    errors    sentences                          run       all flows in one session: started, watched, stopped
+    ship      what executors need                lag       how far the flows are behind, asked of the brokers
+    values    what several parts have            checkpoint  where a flow is, by its files
+    ddl       schemas, without Spark             brokers   whether they are there, before Spark is started
+    options   for the Spark source and sink
 
 A file is checked without Spark, then analysed by Spark, then run. Everything that a run leaves behind is under the
 pipeline's checkpoint directory.

@@ -191,7 +191,7 @@ class Builder:
     ) -> "DataStreamWriter":
         options = sink_options(sink, self._servers)
         if flow.mode == "update":
-            from .topics import changed_rows  # noqa: PLC0415
+            from penstock.spark.writing.changed_rows import changed_rows  # noqa: PLC0415
 
             return writer.foreachBatch(gate(changed_rows(self._spark, options)))
         return writer.format("penstock").options(**options)

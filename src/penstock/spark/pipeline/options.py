@@ -70,9 +70,9 @@ def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
 
 
 def _wrong_names(options: Mapping[str, str], known: Names) -> Iterator[tuple[str, str]]:
-    for name in options:
+    for name, value in options.items():
         try:
-            known.check([name])
+            known.check({name: value})
         except BadOption as bad:
             yield name, str(bad)
 

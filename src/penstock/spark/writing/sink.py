@@ -37,12 +37,16 @@ RUN_ID = "spark.jobGroup.id"
 
 
 def writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "JobWriter":
-    """For df.write. Mistakes in options or columns are told here, before anything runs."""
+    """For df.write. Mistakes in options or columns are told here, before anything runs, and so are servers of which
+    none answers."""
     if overwrite:
         raise BadOption(
             "mode overwrite is not for topics, expected mode append: records are added, never replaced"
         )
-    return JobWriter(_checked(schema, options), uuid.uuid4().hex)
+    read = _checked(schema, options)
+    with Cluster(read.servers, read.client) as cluster:
+        cluster.refresh([])
+    return JobWriter(read, uuid.uuid4().hex)
 
 
 def stream_writer(
@@ -62,7 +66,9 @@ def _checked(schema: StructType, options: Mapping[str, str]) -> SinkOptions:
 
 
 def _connect(options: SinkOptions) -> Cluster:
-    return Cluster(options.servers, options.client)
+    """Each task and each commit begins here, at any time of a job or a query: brokers that are away just then are
+    waited for, as long as `kafka.max.block.ms` says."""
+    return Cluster(options.servers, options.client, is_patient=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 Spark does not let a Python sink be written to in mode update, though for a topic it is the plainest of all: a changed
 row is one more record. So these batches go through a function (foreachBatch) that writes each as a job of its own.
 The jobs run inside the streaming query and carry its id and the batch's number, as the tasks of a streaming sink do:
-the same steps make each batch appear once (`penstock.spark.writing.micro_batch`).
+the same steps make each batch appear once (`micro_batch`).
+
+    counts.writeStream.outputMode("update").foreachBatch(changed_rows(spark, options))
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
 from penstock.spark.writing.sink import JobLikeStreamWriter, StreamMessage, StreamWriter, stream_writer
+from penstock.spark.writing.sink_options import read_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +57,8 @@ def _batch(messages: Sequence[WriterCommitMessage | None]) -> int | None:
 
 
 def changed_rows(spark: "SparkSession", options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":
-    """A function for foreachBatch that writes each batch to a topic."""
+    """A function for foreachBatch that writes each batch to a topic. Its options are those of the sink."""
+    read_sink_options(options)
     spark.dataSource.register(ChangedRows)
 
     def write(batch: "DataFrame", batch_id: int) -> None:  # noqa: ARG001  # the tasks know it
