@@ -189,7 +189,9 @@ def transacting(shell: Shell) -> None:
     assert open_one["state"] == "Ongoing"
     assert open_one["startTimeMs"] > 0
     assert open_one["partitions"] == [{"topic": "ledger", "partition": 1}]
-    assert "partitions without a marker: ledger:1" in shell("transactions", "describe", "tour-1")
+    told = shell("transactions", "describe", "tour-1")
+    assert "partitions without a marker: ledger:1" in told
+    assert "open since 2" in told
     assert shell.json("transactions", "list", "--older", "24h")["transactions"] == []
     assert shell("transactions", "list", "--pattern", "tour-.*").count("tour-1") == 1
     assert shell("transactions", "list", "--pattern", "tour-2") == "No transactions.\n"
@@ -217,6 +219,7 @@ def transacting(shell: Shell) -> None:
         again.abort_transaction(WAIT_S)
     assert shell.lines("consume", "ledger", "--isolation", "committed") == []
 
+    _ended(shell)
     for arguments, sentence in (
         (("describe", "nobody"), "transactional id nobody: there is no such transactional id"),
         (("abort", "nobody"), "there is no such transactional id"),
@@ -227,6 +230,22 @@ def transacting(shell: Shell) -> None:
         outcome = shell.try_("transactions", *arguments)
         assert (outcome.code, outcome.out) == (2, ""), outcome
         assert sentence in outcome.err
+
+
+def _ended(shell: Shell) -> None:
+    """One that is done with is not told as open."""
+    producer = Producer({"bootstrap.servers": shell.server, "transactional.id": "tour-3"})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("ledger", b"done", partition=0)
+    producer.commit_transaction(WAIT_S)
+    for _ in range(1000):  # the commit is answered when it is decided; its markers follow
+        told = shell("transactions", "describe", "tour-3")
+        if "tour-3: CompleteCommit" in told:
+            break
+    assert "tour-3: CompleteCommit" in told
+    assert "open since" not in told
+    assert "the last one began 2" in told
 
 
 def hanging(shell: Shell) -> None:

@@ -104,11 +104,19 @@ def test_a_name_does_nothing_to_a_terminal(shell: Shell) -> None:
     [
         (("groups", "reset-offsets", "g"), "expected one of --to, --shift-by and --from-file"),
         (("groups", "reset-offsets", "g", "--to", "1", "--shift-by", "1"), "expected one of --to"),
-        (("groups", "reset-offsets", "g", "--to", "soon", "--topic", "t"), "'soon' is no place in a log"),
+        (
+            ("groups", "reset-offsets", "g", "--to", "soon", "--topic", "t"),
+            "no place in a log, expected earliest, latest, current",
+        ),
         (("groups", "reset-offsets", "g", "--to", "1", "--topic", "t:x"), "'t:x' names no partitions"),
         (("groups", "reset-offsets", "g", "--from-file", "f", "--topic", "t"), "names its partitions itself"),
         (("groups", "reset-offsets", "g", "--from-file", "no.csv"), "no.csv: No such file or directory"),
         (("groups", "reset-offsets", "g", "--to", "1", "--export", "--json"), "two ways to print"),
+        (("groups", "list", "--state", "Stabel"), "'Stabel' is no state of a group, expected one of Empty, "),
+        (
+            ("groups", "list", "--type", "new"),
+            "'new' is no type of a group, expected one of classic, consumer",
+        ),
         (("groups", "delete", "a", "b", "--topic", "t"), "--topic goes with one group, 2 were named"),
         (("transactions", "describe"), "expected either transactional ids or --partition"),
         (("transactions", "describe", "a", "--partition", "t:0"), "expected either transactional ids"),

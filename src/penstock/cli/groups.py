@@ -24,7 +24,23 @@ COORDINATOR_MS_MAX = 10_000
 read its partition is not there however long one waits."""
 
 
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""Kafka's words, of Kafka's groups too that are not served here. A broker would find no group for any other."""
+
+
 def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
+    _check_words(states, STATES, "state")
+    _check_words(types, TYPES, "type")
     with connected(server) as cluster:
         found = client.list_groups(cluster, tuple(states), tuple(types))
         worst = _say_what_is_missing(cluster)
@@ -49,6 +65,13 @@ def show_list(server: str, *, states: list[str], types: list[str], as_json: bool
             [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
         )
     return worst
+
+
+def _check_words(said: list[str], known: tuple[str, ...], what: str) -> None:
+    """Brokers do not mind the case, either."""
+    for word in said:
+        if word.lower() not in {each.lower() for each in known}:
+            raise Refused(f"{word!r} is no {what} of a group, expected one of {', '.join(known)}")
 
 
 def _say_what_is_missing(cluster: Cluster) -> int:

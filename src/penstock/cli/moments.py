@@ -26,7 +26,8 @@ class Place(NamedTuple):
     time_ms: int | None = None
 
 
-def parse_place(text: str, now_ms: int) -> Place:
+def parse_place(text: str, now_ms: int, words: str = "beginning, end") -> Place:
+    """The place; `words` are the names that the command's help has for places, should this be none."""
     if text in ("beginning", "earliest", "end", "latest"):
         return Place(edge="beginning" if text in ("beginning", "earliest") else "end")
     if re.fullmatch(r"-?\d+", text) and abs(int(text)) <= INT64_MAX:
@@ -34,7 +35,7 @@ def parse_place(text: str, now_ms: int) -> Place:
     time_ms = parse_time(text, now_ms)
     if time_ms is None:
         raise Refused(
-            f"{text!r} is no place in a log, expected beginning, end, an offset, a time (2026-01-01T10:00:00Z, "
+            f"{text!r} is no place in a log, expected {words}, an offset, a time (2026-01-01T10:00:00Z, "
             "@MILLISECONDS) or so long ago (-1h)"
         )
     return Place(time_ms=time_ms)

@@ -120,7 +120,7 @@ def _asked(
     if target.to == CURRENT:
         ends = _at(cluster, [each for each in partitions if each not in committed], LATEST)
         return {each: committed[each].offset if each in committed else ends[each] for each in partitions}
-    place = parse_place(target.to, cluster.clock.wall_ms())
+    place = parse_place(target.to, cluster.clock.wall_ms(), f"earliest, latest, {CURRENT}")
     return _placed(cluster, place, partitions)
 
 

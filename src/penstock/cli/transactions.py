@@ -137,7 +137,8 @@ def _print(transaction: client.Transaction, now_ms: int) -> None:
     print(f"{producer}, timeout {transaction.timeout_ms / 1000:g} s, coordinator {transaction.coordinator}")
     if transaction.started_ms is not None:
         age_s = max(0, now_ms - transaction.started_ms) / 1000
-        print(f"open since {show_time(transaction.started_ms)}, {age_s:.1f} s ago")
+        begun = "the last one began" if transaction.state in client.IDLE else "open since"
+        print(f"{begun} {show_time(transaction.started_ms)}, {age_s:.1f} s ago")
     if transaction.partitions:
         print(f"partitions without a marker: {show_partitions(transaction.partitions)}")
 

@@ -96,6 +96,24 @@ def test_a_partition_is_granted_only_after_its_owner_gave_it_up() -> None:
     assert described(desk).state == "Stable"
 
 
+def test_a_member_is_described_with_what_it_has_not_given_up_yet() -> None:
+    """As Kafka 4.3 tells it: who asks who reads a partition is told who does."""
+    desk = Desk()
+    one, two = Consumer(desk, "one"), Consumer(desk, "two")
+    one.join()
+    two.join()
+    one.clings = True
+    one.beat()
+    first, second = described(desk).members
+    assert [each.partitions for each in first.assignment] == [(0, 1, 2, 3)]
+    assert [len(each.partitions) for each in first.target] == [2]
+    assert (second.assignment, [len(each.partitions) for each in second.target]) == ((), [2])
+    one.clings = False
+    settle(one, two)
+    first, second = described(desk).members
+    assert (first.assignment, second.assignment) == (first.target, second.target)
+
+
 def test_a_member_that_does_not_give_up_in_time_is_out() -> None:
     desk = Desk()
     one, two = Consumer(desk, "one", rebalance_timeout_ms=20_000), Consumer(desk, "two")

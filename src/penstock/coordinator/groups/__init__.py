@@ -20,7 +20,7 @@ shard              what the parts share               sessions         the time 
 
 from .coordinator import GroupCoordinator
 from .outcome import Change, Outcome, Producer
-from .requests import refusal, write_error
+from .requests import refusal, write_error, write_refusal
 from .settings import GroupSettings, Topic, Topics
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "Topics",
     "refusal",
     "write_error",
+    "write_refusal",
 ]

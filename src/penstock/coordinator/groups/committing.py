@@ -105,7 +105,7 @@ class Committing:
             )
             records.append(_new(OffsetRecord, (group, topic, partition, committed)))
         reply = PartitionsReply(ErrorCode.NONE, tuple(results))
-        return Outcome(reply, _new(Change, (tuple(records), None, True, None, producer)))
+        return Outcome(reply, _new(Change, (tuple(records), None, True, None, producer, None)))
 
     def fetch(self, request: OffsetFetch) -> Outcome[OffsetFetchReply]:
         """A group that is not there has committed nothing, which is no error."""

@@ -11,7 +11,8 @@ It decides and writes nothing. Whoever drives it appends what it wants written a
     send(outcome.reply)                                 # if it is a Later, when it is answered
 
 An outcome without records waits for what was written before it, too: it was decided on that. So nobody is told
-what could still be lost, and reads need no state of their own.
+what could still be lost, and reads need no state of their own. Who is not to wait so long is told to come again, and
+`overdue` says so here: others may wait for the same.
 
 State moves when its records are appended, not when they are committed, so that the next decision sees it. There is
 nothing to take back: if the append is refused, nothing has moved (`settled` with the error, and the reply is
@@ -139,6 +140,12 @@ class GroupCoordinator:
         if self._is_active and outcome.change.settled is not None:
             self._shard.now_ms = now_ms
             outcome.change.settled(code)
+
+    def overdue(self, outcome: Outcome[Any], code: ErrorCode, now_ms: int) -> None:
+        """The outcome's records are appended, and it takes long to commit them. What was decided stands."""
+        if self._is_active and outcome.change.overdue is not None:
+            self._shard.now_ms = now_ms
+            outcome.change.overdue(code)
 
     def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         if not group_id:

@@ -29,6 +29,8 @@ class Change(NamedTuple):
     """What to do when the records are appended, in place of replaying them."""
     producer: Producer | None = None
     """The records are part of this producer's transaction."""
+    overdue: Callable[[ErrorCode], None] | None = None
+    """Called once, before `settled`, where that takes long, for those who wait for what another has asked for."""
 
 
 NOTHING = Change()

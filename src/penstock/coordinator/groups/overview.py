@@ -52,7 +52,7 @@ def _described(shard: Shard, group_id: str) -> DescribedGroup:
             member.client_id,
             member.client_host,
             member.metadata(group.protocol or "") if is_stable else b"",
-            member.assignment if is_stable else b"",
+            member.assignment,  # during a rebalance too: it has that until the next one is known
         )
         for member in group.members.values()
     )
@@ -76,7 +76,7 @@ def _described_consumer(shard: Shard, group_id: str) -> DescribedConsumerGroup:
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
-        return DescribedConsumerGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message, DEAD)
+        return DescribedConsumerGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
     members = tuple(_described_member(shard, group, member) for member in group.members.values())
     assignor = group.preferred_assignor(group.members.values()) or shard.settings.consumer_assignors[0]
     return DescribedConsumerGroup(
@@ -93,11 +93,19 @@ def _described_member(shard: Shard, group: ConsumerGroup, member: ConsumerMember
         member.client_id,
         member.client_host,
         member.names,
-        member.regex,
-        _named(shard, member.assigned),
+        member.regex or "",
+        _named(shard, _held(member)),
         _named(shard, group.target_of(member)),
         member.is_classic,
     )
+
+
+def _held(member: ConsumerMember) -> dict[Uuid, list[int]]:
+    """What the member may still read: what it has not given up yet is its own as well."""
+    held = {topic_id: [*partitions] for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.revoking.items():
+        held[topic_id] = sorted({*held.get(topic_id, ()), *partitions})
+    return held
 
 
 def _named(shard: Shard, partitions: Mapping[Uuid, Iterable[int]]) -> tuple[DescribedTopicPartitions, ...]:

@@ -399,3 +399,12 @@ _WRITE_ERRORS = {
 def write_error(code: ErrorCode) -> ErrorCode:
     """What a member is told when the records of its request could not be written: what it does next, as in Kafka."""
     return _WRITE_ERRORS.get(code, code)
+
+
+def write_refusal(request: Request, code: ErrorCode) -> Any:
+    """The reply to a request whose records, or those that it was decided on, could not be written, or not in time."""
+    told = write_error(code)
+    if told is ErrorCode.COORDINATOR_NOT_AVAILABLE and isinstance(request, OffsetFetch):
+        # Consumers before 3.9 would not ask again. Kafka does the same.
+        told = ErrorCode.NOT_COORDINATOR
+    return refusal(request, told)

@@ -216,7 +216,8 @@ class Rounds:
             self._propagate(group, write_error(code))
             self.prepare(group)
 
-        return Change((group.record(assignments),), settled, replays=False)
+        # Where it takes long to write, those who wait are told so, and another round begins, as if it had failed.
+        return Change((group.record(assignments),), settled, replays=False, overdue=settled)
 
     def _propagate(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
