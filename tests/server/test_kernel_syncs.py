@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from penstock.server import kernel_syncs
-from penstock.server.kernel_syncs import AT_ONCE_MAX, KernelSyncs
+from penstock.server.kernel_syncs import AT_ONCE_MAX, LATE_S, PAUSE_S_MAX, PAUSE_S_MIN, KernelSyncs
 from penstock.server.world import LoopWorld
 from penstock.vfs import RealDisk
 
@@ -23,10 +23,24 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
+class Clock:
+    """Stands still, unless a test moves it."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @pytest.fixture
-def syncs(loop: asyncio.AbstractEventLoop) -> Iterator[KernelSyncs]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def syncs(loop: asyncio.AbstractEventLoop, clock: Clock) -> Iterator[KernelSyncs]:
     try:
-        made = KernelSyncs(loop)
+        made = KernelSyncs(loop, clock=clock)
     except OSError as error:
         pytest.skip(f"this system has none: {error}")
     yield made
@@ -88,6 +102,48 @@ def test_what_is_too_much_at_once_is_refused_and_the_rest_is_done(
     loop.run_forever()
     assert told.errors == [None] * AT_ONCE_MAX
     assert syncs.sync(descriptor, Told(loop))
+
+
+def test_a_worker_that_does_not_come_is_not_asked_again_for_a_while(
+    loop: asyncio.AbstractEventLoop, syncs: KernelSyncs, descriptor: int, clock: Clock
+) -> None:
+    """Where a processor is never idle its worker may wait for seconds: threads go where there is room."""
+    told = Told(loop)
+    assert syncs.sync(descriptor, told)
+    clock.now_s += LATE_S / 2
+    fine = Told(loop)
+    assert syncs.sync(descriptor, fine)
+    clock.now_s += LATE_S
+    assert not syncs.sync(descriptor, Told(loop)), "the first is late"
+    while not (told.errors and fine.errors):
+        loop.run_forever()
+    assert (told.errors, fine.errors) == ([None], [None]), "late is not lost"
+    clock.now_s += PAUSE_S_MIN / 2
+    assert not syncs.sync(descriptor, Told(loop))
+    clock.now_s += PAUSE_S_MIN / 2
+    assert syncs.sync(descriptor, Told(loop))
+
+
+def test_the_pauses_grow_while_each_is_followed_by_another_late_one(
+    loop: asyncio.AbstractEventLoop, syncs: KernelSyncs, descriptor: int, clock: Clock
+) -> None:
+    def late() -> float:
+        """How long the pause is after one that is told late."""
+        told = Told(loop)
+        assert syncs.sync(descriptor, told)
+        clock.now_s += 2 * LATE_S
+        loop.run_forever()
+        began_s = clock.now_s
+        while not syncs.sync(descriptor, again := Told(loop)):
+            clock.now_s += 1.0
+        loop.run_forever()
+        assert (told.errors, again.errors) == ([None], [None])
+        return round(clock.now_s - began_s)
+
+    assert [late() for _ in range(4)] == [PAUSE_S_MIN, 2 * PAUSE_S_MIN, 4 * PAUSE_S_MIN, 8 * PAUSE_S_MIN]
+    assert max(late() for _ in range(6)) == PAUSE_S_MAX
+    clock.now_s += 2 * PAUSE_S_MAX
+    assert late() == PAUSE_S_MIN, "it was good for long"
 
 
 def test_a_file_may_be_closed_while_it_is_synced(

@@ -12,6 +12,10 @@ end.
 
 Not everybody lets a process do this (another system, another processor, a sandbox), and a kernel that is given too
 much at once refuses. Then the answer is no, and a thread does it.
+
+The kernel's worker belongs to the processor that the question was asked on. Where that one is never idle, some
+schedulers let the worker wait for seconds, and with it all who wait for the sync; a thread is moved to where there is
+room. So a sync that takes too long (`LATE_S`) sends the next ones to threads, for a while.
 """
 
 import asyncio
@@ -20,6 +24,7 @@ import logging
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -31,6 +36,14 @@ Done = Callable[[OSError | None], None]
 AT_ONCE_MAX: Final = 64
 """Syncs that the kernel is given at once; what comes above goes to threads. Of 65,536 for all of a machine's processes
 (`fs.aio-max-nr`)."""
+
+LATE_S: Final = 0.05
+"""No disk that is worth it takes so long, and one that does gains nothing by being asked in this way."""
+
+PAUSE_S_MIN: Final = 5.0
+PAUSE_S_MAX: Final = 600.0
+"""How long threads sync after one that was late, and twice as long each time: what was in the worker's way is mostly
+there for longer, and to find out costs somebody a wait."""
 
 _FDSYNC: Final = 3
 _TELLS_EVENTFD: Final = 1
@@ -82,7 +95,7 @@ class _Answer(ctypes.Structure):
 class KernelSyncs:
     """Everything here is called on the loop's thread. Raises `OSError` where the kernel does not do it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         calls = _CALLS.get(platform.machine())
         if sys.platform != "linux" or calls is None or sys.byteorder != "little":
             raise OSError("no asynchronous syncs are known for this system")
@@ -92,8 +105,14 @@ class KernelSyncs:
         )
         self._destroy = _call(calls.destroy, ctypes.c_ulong)
         self._loop = loop
-        self._waiting: dict[int, Done] = {}
+        self._clock = clock
+        self._waiting: dict[int, tuple[float, Done]] = {}
+        """Since when, and who; the first has waited longest."""
         self._last = 0
+        self._pause_s = PAUSE_S_MIN / 2
+        """The last pause, or half of the first."""
+        self._resumes_s = 0.0
+        """When the kernel is asked again."""
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         made = ctypes.c_ulong(0)
         if _call(calls.setup, ctypes.c_uint, ctypes.c_void_p)(AT_ONCE_MAX, ctypes.addressof(made)):
@@ -110,7 +129,10 @@ class KernelSyncs:
 
     def sync(self, descriptor: int, done: Done) -> bool:
         """Have a file's contents and size made durable; False where it cannot be asked for. `done` comes later."""
-        if len(self._waiting) >= AT_ONCE_MAX:
+        waiting, now_s = self._waiting, self._clock()
+        if now_s < self._resumes_s or len(waiting) >= AT_ONCE_MAX:
+            return False
+        if waiting and self._is_late(next(iter(waiting.values()))[0], now_s):
             return False
         self._last = number = self._last + 1
         question = self._question
@@ -118,7 +140,22 @@ class KernelSyncs:
         question.descriptor = descriptor
         if self._submit(self._context, 1, self._questions_at) != 1:
             return False  # a thread finds out what is wrong with the file
-        self._waiting[number] = done
+        waiting[number] = (now_s, done)
+        return True
+
+    def _is_late(self, since_s: float, now_s: float) -> bool:
+        """Whether one that was asked for then is; if so, there is a pause."""
+        if now_s - since_s <= LATE_S:
+            return False
+        if now_s >= self._resumes_s:
+            has_been_good = now_s - self._resumes_s > PAUSE_S_MAX
+            self._pause_s = PAUSE_S_MIN if has_been_good else min(2 * self._pause_s, PAUSE_S_MAX)
+            self._resumes_s = now_s + self._pause_s
+            logger.info(
+                "a sync by the kernel took more than %d ms: threads do it for %d s",
+                LATE_S * 1000,
+                self._pause_s,
+            )
         return True
 
     def _told(self) -> None:
@@ -128,10 +165,13 @@ class KernelSyncs:
             return
         count = self._getevents(self._context, 0, AT_ONCE_MAX, self._answers_at, None)
         ended = [(each.data, each.result) for each in self._answers[: max(0, count)]]
+        now_s = self._clock()
         for number, result in ended:
             error = None if result >= 0 else OSError(-result, os.strerror(-result))
+            since_s, done = self._waiting.pop(number)
+            self._is_late(since_s, now_s)
             try:
-                self._waiting.pop(number)(error)
+                done(error)
             except Exception:  # the others have been synced all the same
                 logger.exception("what a sync was for could not be done")
 
