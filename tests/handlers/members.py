@@ -203,7 +203,8 @@ class Member:
         return int(code.value)
 
     def commit(self, offset: int, **said: Any) -> int:
-        fields = {"generation": self.generation, "member_id": self.id, "version": 9, **said}
+        identity = {"generation": self.generation, "member_id": self.id, "instance": self.instance}
+        fields = {**identity, "version": 9, **said}
         [topic] = commit(self.client, self.group, offset, **fields).topics
         return int(topic.partitions[0].error_code.value)
 
@@ -236,6 +237,7 @@ def commit(
     partition: int = 0,
     generation: int = -1,
     member_id: str = "",
+    instance: str | None = None,
     metadata: str | None = None,
     version: int = 9,
     retention_ms: int = -1,
@@ -249,6 +251,7 @@ def commit(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
+        group_instance_id=instance,
         retention_time=timedelta(milliseconds=retention_ms),
         topics=[{**named, "partitions": [row]}],
     )

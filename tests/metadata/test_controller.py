@@ -503,6 +503,27 @@ def test_a_silent_broker_is_fenced_when_its_session_ends(world: World) -> None:
     check_invariants(world.image)
 
 
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_broker_that_was_fenced_is_taken_back_once_it_has_read_of_it(
+    world: World, fails_over: bool
+) -> None:
+    """Until then it goes on as the leader that it was, and clients that come by believe it."""
+    known = world.image.offset
+    world.now_ms += TIMEOUT_MS - 1
+    world.beat(2)
+    world.beat(3)
+    world.tick(1)
+    fenced_at = world.image.offset
+    assert world.broker(1).fenced
+    if fails_over:
+        world.fail_over()
+    for offset in (known, fenced_at - 1):
+        assert world.beat(1, metadata_offset=offset).is_fenced
+    world.create("meanwhile", (2, 3))
+    assert not world.beat(1, metadata_offset=fenced_at).is_fenced, "what came after it came back can wait"
+    assert world.broker(1).is_active
+
+
 def test_a_new_controller_gives_everyone_the_time_of_a_session(world: World) -> None:
     world.now_ms += TIMEOUT_MS * 3
     world.fail_over()

@@ -11,6 +11,7 @@ from penstock.base.later import Later
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
 from penstock.metadata.controller.requests import Result as Decided
 from penstock.metadata.schema import PartitionChangeRecord
+from penstock.records import iter_batches
 from penstock.storage import StorageError
 from penstock.vfs import MemoryDisk
 
@@ -29,19 +30,21 @@ def spoil(disk: MemoryDisk, position: int) -> None:
     file.close()
 
 
-def restarted(*members: int, leader: int = OTHER) -> Broker:
-    """A broker that copied some batches and stopped, and of whose second batch a bit flipped; it is back now, in
-    a cluster where these are in sync."""
+def restarted(
+    *members: int, leader: int = OTHER, number: int = 1, position: int = HEADER_BYTES + 9
+) -> Broker:
+    """A broker that copied some batches and stopped, and of one of which, the second, a bit flipped; it is back now,
+    in a cluster where these are in sync."""
     before = Broker()
     led = before.leader.lead()
-    for number in range(5):
-        before.leader.write(led, 2, fill=number)
+    for each in range(5):
+        before.leader.write(led, 2, fill=each)
     before.replay(*created(OTHER, replicas=(OTHER, ME, THIRD)))
     before.world.advance(20)
     assert before.copied
     size = before.held().log.size_bytes // 5
     before.directory.close()
-    spoil(before.disk, size + HEADER_BYTES + 9)
+    spoil(before.disk, number * size + position)
     led.epoch = 1
     broker = Broker(before.disk, before.leader)
     broker.replay(*created(OTHER, replicas=(OTHER, ME, THIRD)), isr(*members, leader=leader))
@@ -168,3 +171,51 @@ def test_a_replica_that_is_cut_off_at_its_very_beginning_still_knows_what_is_com
     assert (partition.log.log_end, partition.high_watermark) == (0, 10)
     broker.world.advance(100)
     assert broker.copied
+
+
+EPOCH_AT = 12
+"""Where a batch has its leader epoch, which no CRC covers: this is the byte that counts most."""
+
+
+def test_a_leader_does_not_give_away_a_batch_of_an_epoch_that_has_not_been() -> None:
+    """No follower would take it, nor anything behind it."""
+    controller = Deciding(ErrorCode.NEW_LEADER_ELECTED)
+    broker = restarted(OTHER, ME, position=EPOCH_AT)
+    assert broker.replicas.isr_changes is not None
+    broker.replicas.isr_changes._controller = controller
+    broker.replay(moved(ME))
+    partition = broker.held()
+    partition.read(0, 1 << 20)
+    with pytest.raises(StorageError, match="leader epoch 16777216, expected 0 to 0"):
+        partition.read(2, 1 << 20)
+    broker.world.advance(10)
+    assert controller.asked[0].changes[0].recovery_state == DAMAGED
+
+
+def test_a_replica_whose_last_batch_is_of_an_epoch_that_has_not_been_copies_it_again() -> None:
+    """Its leader knows nothing of such an epoch, and could not say where the two logs part."""
+    broker = restarted(OTHER, THIRD, number=4, position=EPOCH_AT)
+    partition = broker.held()
+    assert partition.log.log_end == 8
+    broker.world.advance(100)
+    assert broker.copied
+    assert not partition.log.is_damaged
+    assert [each.epoch for each in partition.log.epochs.entries] == [0]
+
+
+def test_a_replica_that_is_counted_on_keeps_a_batch_of_an_epoch_that_has_not_been() -> None:
+    broker = restarted(OTHER, ME, number=4, position=EPOCH_AT)
+    assert broker.held().log.is_damaged
+    assert broker.held().log.log_end == 10
+
+
+def test_a_log_that_nobody_else_has_is_read_whatever_its_epochs() -> None:
+    """It may have come from elsewhere, and the cluster that it is in now may count epochs anew."""
+    broker = restarted(OTHER, ME, position=EPOCH_AT)
+    broker.directory.close()
+    alone = Broker(broker.disk)
+    alone.replay(*created(ME, replicas=(ME,)))
+    partition = alone.held()
+    data = partition.read(0, 1 << 20)
+    assert [each.base_offset for each in iter_batches(bytearray(data))] == [0, 2, 4, 6, 8]
+    assert not partition.log.is_damaged

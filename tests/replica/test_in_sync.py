@@ -41,6 +41,24 @@ class Reader:
         self.heard.append("moved")
 
 
+# -- who leads -----------------------------------------------------------------------------------------
+
+
+def test_a_leader_may_be_deposed_while_it_is_out_of_touch_with_the_controller() -> None:
+    led = Led()
+    assert not led.partition.may_be_deposed
+    led.changes.is_in_touch = lambda: False
+    assert led.partition.may_be_deposed
+    led.partition.follow(2, 4, GONE)
+    assert not led.partition.may_be_deposed, "it knows"
+
+
+def test_the_only_replica_of_a_partition_cannot_be_deposed() -> None:
+    led = Led((1,))
+    led.changes.is_in_touch = lambda: False
+    assert not led.partition.may_be_deposed
+
+
 # -- the high watermark --------------------------------------------------------------------------------
 
 

@@ -362,3 +362,57 @@ def test_a_broker_that_stops_neither_leads_nor_follows() -> None:
     assert len(broker.leader.asked) == asked
     assert broker.replicas.held("orders", 0) is None
     assert broker.replicas.led("mine", 0) is None
+
+
+# -- logs that do not say whose they are --------------------------------------------------------------------
+
+
+def nameless(records: int = 5) -> MemoryDisk:
+    """A disk with a log of which a power cut took what it said of its topic."""
+    broker = Broker()
+    broker.replay(*created(ME))
+    append(broker.held().log, 0, records)
+    broker.directory.high_watermarks[ORDERS] = records
+    path = f"{broker.held().log.directory}/partition.metadata"
+    broker.directory.close()
+    broker.disk.remove(path)
+    return broker.disk
+
+
+def changed(**what: object) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=0, topic_id=topic_id("orders"), **what)  # type: ignore[arg-type]
+
+
+def test_a_log_that_does_not_say_whose_it_is_is_copied_anew_where_nobody_counts_on_it() -> None:
+    """It may be of a topic of the same name that was deleted: its records must not be in this one."""
+    broker = Broker(nameless())
+    led = broker.leader.lead()
+    broker.leader.write(led, 2, fill=9)
+    broker.replay(*created(OTHER), changed(isr=(OTHER,)))
+    assert broker.held().high_watermark == 0
+    broker.world.advance(10)
+    assert broker.copied
+    assert broker.held().log.topic_id == topic_id("orders")
+
+
+def test_it_is_kept_while_it_is_counted_on_and_no_longer() -> None:
+    """In sync before its unclean stop is known; then not."""
+    broker = Broker(nameless())
+    led = broker.leader.lead()
+    broker.replay(*created(OTHER))
+    before = broker.held()
+    assert before.log.log_end == 5
+    broker.leader.write(led, 7, fill=9)
+    broker.replay(changed(isr=(OTHER,)))
+    assert broker.held() is not before
+    broker.world.advance(600)
+    assert broker.copied
+    assert broker.held().log.topic_id == topic_id("orders")
+
+
+def test_who_leads_with_it_keeps_it() -> None:
+    broker = Broker(nameless())
+    broker.replay(*created(ME))
+    assert broker.held().log.log_end == 5
+    assert broker.held().log.topic_id == topic_id("orders")
+    assert broker.disk.stat(f"{broker.held().log.directory}/partition.metadata")

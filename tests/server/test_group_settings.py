@@ -68,6 +68,17 @@ def test_commits_in_quick_succession_share_a_sync() -> None:
         assert (scene.node.world.now_ms() - began_ms >= 5) is waits
 
 
+@shows("offsets.commit.timeout.ms")
+def test_a_commit_is_waited_for_as_long_as_it_should_be() -> None:
+    for settings, wait_ms in (({}, 5000), ({"offsets.commit.timeout.ms": "700"}, 700)):
+        scene = Groups(settings)
+        scene.advance(100)
+        scene.node.world.beside_ms = 20_000
+        began_ms = scene.node.world.now_ms()
+        assert scene.commit() == 15  # COORDINATOR_NOT_AVAILABLE
+        assert scene.node.world.now_ms() - began_ms == pytest.approx(wait_ms, abs=2)
+
+
 @shows("group.max.size")
 def test_a_classic_group_has_no_more_members_than_it_may() -> None:
     for settings, code in (({}, 0), ({"group.max.size": "1"}, 81)):  # GROUP_MAX_SIZE_REACHED

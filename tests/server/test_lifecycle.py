@@ -18,6 +18,7 @@ REGISTRATION = RegisterBroker(1, "cluster", bytes(16), (), (), ())
 FENCED, UNFENCED = HeartbeatReply(True, True, False), HeartbeatReply(True, False, False)
 LET_GO = HeartbeatReply(True, True, True)
 INTERVAL_MS = 2000
+SESSION_MS = 9000
 
 
 def refusal(code: ErrorCode) -> KafkaError:
@@ -49,7 +50,7 @@ class Controller:
 
 
 class Scene:
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers: Any, session_ms: int = SESSION_MS) -> None:
         self.world = StillWorld()
         self.controller = Controller(self.world)
         self.controller.answers = list(answers)
@@ -63,7 +64,7 @@ class Scene:
             metadata_offset=lambda: 40,
             failed=self.failures.append,
             registration_timeout_ms=60_000,
-            session_timeout_ms=9000,
+            session_timeout_ms=session_ms,
         )
         self.lifecycle.join(REGISTRATION, self._unfenced)
 
@@ -260,3 +261,78 @@ def test_a_broker_that_is_not_registered_may_go_at_once(answers: tuple[Any, ...]
     scene = Scene(*answers)
     scene.leave()
     assert scene.gone == 1
+
+
+# -- in touch --------------------------------------------------------------------------------------------
+
+
+LEASE_MS = SESSION_MS // 2
+
+
+def test_a_broker_is_in_touch_from_when_it_is_unfenced_and_while_it_is_answered() -> None:
+    scene = Scene(7, FENCED, UNFENCED, *[UNFENCED] * 5)
+    assert not scene.lifecycle.is_in_touch
+    scene.world.advance(RETRY_MS)
+    assert scene.lifecycle.is_in_touch
+    for _ in range(5):
+        scene.world.advance(INTERVAL_MS)
+        assert scene.lifecycle.is_in_touch
+
+
+def test_a_lease_begins_when_the_heartbeat_was_sent_and_not_when_it_was_answered() -> None:
+    """The controller counts from when it heard it, which was between the two."""
+    scene = Scene(7, UNFENCED)
+    scene.world.advance(INTERVAL_MS)
+    [late] = scene.controller.waiting
+    scene.world.advance(INTERVAL_MS - 1)
+    late.answer(UNFENCED)
+    scene.world.advance(LEASE_MS - INTERVAL_MS)
+    assert scene.lifecycle.is_in_touch
+    scene.world.advance(1)
+    assert not scene.lifecycle.is_in_touch
+
+
+def test_heartbeats_that_are_refused_or_not_answered_do_not_prolong_it() -> None:
+    scene = Scene(7, UNFENCED, refusal(ErrorCode.NOT_CONTROLLER))
+    scene.world.advance(LEASE_MS - 1)
+    assert scene.lifecycle.is_in_touch
+    scene.world.advance(1)
+    assert not scene.lifecycle.is_in_touch
+
+
+def test_after_a_silence_the_second_answer_counts() -> None:
+    """The first may be of a controller in this very process, which stood still with it and is deposed as well."""
+    scene = Scene(7, UNFENCED)
+    scene.world.advance(3 * INTERVAL_MS)
+    scene.controller.answers = [UNFENCED]
+    scene.world.advance(INTERVAL_MS)
+    assert not scene.controller.answers
+    assert not scene.lifecycle.is_in_touch
+    for old in scene.controller.waiting[::-1]:
+        old.answer(UNFENCED)
+    assert not scene.lifecycle.is_in_touch, "those were sent in the silence"
+    scene.controller.answers = [UNFENCED]
+    scene.world.advance(INTERVAL_MS)
+    assert scene.lifecycle.is_in_touch
+
+
+def test_a_broker_that_is_told_that_it_is_fenced_is_out_of_touch_until_it_is_taken_back() -> None:
+    scene = Scene(7, UNFENCED, FENCED, FENCED, UNFENCED)
+    scene.world.advance(INTERVAL_MS)
+    assert not scene.lifecycle.is_in_touch
+    scene.world.advance(RETRY_MS)
+    assert not scene.lifecycle.is_in_touch
+    scene.world.advance(RETRY_MS)
+    assert scene.lifecycle.is_in_touch
+
+
+def test_a_broker_that_is_not_known_any_more_is_out_of_touch() -> None:
+    scene = Scene(7, UNFENCED, refusal(ErrorCode.STALE_BROKER_EPOCH))
+    scene.world.advance(INTERVAL_MS)
+    assert not scene.lifecycle.is_in_touch
+
+
+def test_a_lease_outlasts_a_late_heartbeat_however_short_the_session_is() -> None:
+    scene = Scene(7, *[UNFENCED] * 3, session_ms=INTERVAL_MS)
+    scene.world.advance(2 * INTERVAL_MS - 1)
+    assert scene.lifecycle.is_in_touch

@@ -1,9 +1,9 @@
 """The `.log` is the truth: everything beside it may be lost or spoilt, and the log reads the same.
 
-Out of reach without a scan, and not asked for here: a `.txnindex` that was cut between two entries (each
-entry stands alone, and nothing else counts aborts), a `.snapshot` without its `.sequences` (that is what
-Kafka leaves: the last batch of each producer is known, not the four before), and a log start whose file is
-lost (records hidden by DeleteRecords are seen again).
+Out of reach without a scan, and not asked for here: a `.txnindex` that was cut between two entries, where
+`checkpoint.json` is lost as well (each entry stands alone, and nothing else counts aborts), a `.snapshot`
+without its `.sequences` (that is what Kafka leaves: the last batch of each producer is known, not the four
+before), and a log start whose file is lost (records hidden by DeleteRecords are seen again).
 """
 
 import logging
@@ -113,11 +113,11 @@ SPOILT = {
 }
 
 
-def is_out_of_reach(path: str, data: bytes, spoilt: bytes | None) -> bool:
-    """See the top: what nothing but a scan could notice."""
+def is_out_of_reach(path: str, data: bytes, spoilt: bytes | None, *, is_alone: bool = True) -> bool:
+    """See the top: what nothing but a scan could notice. `is_alone`: all other files are as they were."""
     if path.endswith(names.SEQUENCES):
         return spoilt is None
-    if path.endswith(names.TXN_INDEX):
+    if path.endswith(names.TXN_INDEX) and not is_alone:
         whole_entries = spoilt is not None and len(spoilt) % TXN_ENTRY_BYTES == 0
         return whole_entries and (len(spoilt) < len(data) or spoilt[: len(data)] != data)
     # A digit for a digit: still a checkpoint, of something else.
@@ -185,7 +185,7 @@ def test_any_number_of_files_may_be_spoilt_at_once(seed: int, clean: bool, chanc
         older = [before[path] for before in earlier if path in before]
         if older and chance.random() < 0.2:
             spoilt = chance.choice(older)
-        if not is_out_of_reach(path, files[path], spoilt):
+        if not is_out_of_reach(path, files[path], spoilt, is_alone=False):
             spoil(disk, path, spoilt)
     directory = open_small(disk)
     check_log(directory.logs[P], whole)
@@ -227,3 +227,36 @@ def test_a_lost_transaction_index_of_the_active_segment_is_found_again_while_it_
     directory.close()
     log = open_small(disk).logs[P]
     assert [each.first_offset for each in log.aborted(0, log.log_end)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
+def test_a_bit_of_a_transaction_index_that_flips_shows_nobody_what_was_aborted(clean: bool) -> None:
+    """Its format has no checksum: each field of each entry is a bit that says something else."""
+    built, whole, _ = build(5, clean=clean)
+    tried = 0
+    for path, data in files_of(built).items():
+        for at in range(7, len(data) if path.endswith(names.TXN_INDEX) else 0, 5):
+            disk = built.kill_clone()
+            put(disk, path, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            check_log(open_small(disk).logs[P], whole)
+            tried += 1
+    assert tried > 20
+
+
+def test_a_transaction_index_that_kafka_wrote_is_known_from_its_first_reading_on() -> None:
+    disk = MemoryDisk()
+    directory = open_small(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    for sequence in range(2):
+        append(log, make_batch(1, producer=(10, 0, sequence), transactional=True))
+        append(log, bytearray(end_txn_marker(10, 0, False, 0, NOW_MS)), marker=True)
+    log.roll(NOW_MS)
+    path = log.segments[0].txn_index.ref.path
+    directory.close()
+    disk.remove("/data/meta/checkpoint.json")
+    directory = open_small(disk)
+    assert directory.logs[P].txn_sums == {}
+    expected = directory.logs[P].aborted(0, 4)
+    directory.close()
+    put(disk, path, expected[0].encode())
+    assert open_small(disk).logs[P].aborted(0, 4) == expected

@@ -144,6 +144,49 @@ def test_damage_that_opening_finds_is_known_to_the_log_and_ends_the_trust_in_the
     assert directory.former_broker_epoch == -1
 
 
+def test_a_batch_that_seems_to_lie_behind_the_recovery_point_is_damaged_as_soon_as_opening_meets_it(
+    disk: MemoryDisk,
+) -> None:
+    """No CRC covers the offset of a batch."""
+    positions = written(disk)
+    flip(disk, positions[BATCHES - 1] + 6, 0x08)
+    directory = opened(disk)
+    log = directory.logs[P]
+    assert log.is_damaged
+    assert log.log_end == 13
+    assert directory.former_broker_epoch == -1
+    assert log.cut_damage() == 12
+    assert not log.is_damaged
+    assert len(read_all(log)) == BATCHES - 1
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill -9"])
+@pytest.mark.parametrize(("number", "epoch"), [(4, 0), (4, 3), (4, 9), (4, -5), (BATCHES - 1, 9), (0, 4)])
+def test_a_batch_in_a_leader_epoch_that_is_not_its_own_is_given_to_nobody_where_others_have_it(
+    disk: MemoryDisk, number: int, epoch: int, is_clean: bool
+) -> None:
+    """No CRC covers the leader epoch. It never falls, and nobody has led in a later one than the last."""
+    directory = opened(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    ends = [0]
+    for each in range(BATCHES):
+        ends.append(ends[-1] + len(append(log, make_batch(1, fill=each), leader_epoch=1 + each // 5)))
+    if is_clean:
+        directory.close()
+    else:
+        disk = disk.kill_clone()
+    file = disk.open(FIRST, write=True)
+    file.pwrite([epoch.to_bytes(4, "big", signed=True)], ends[number] + LENGTH_AT + 4)
+    as_it_is = opened(disk.kill_clone()).logs[P]
+    assert len(read_all(as_it_is)) == BATCHES
+    log = opened(disk).logs[P]
+    log.limit_epochs(5)
+    with pytest.raises(CorruptLog, match=f"leader epoch {epoch}"):
+        read_all(log)
+    assert log.cut_damage() == number
+    assert len(read_all(log)) == number
+
+
 @pytest.mark.parametrize("mask", [0x10, 0x01, 0x80])
 def test_a_last_batch_whose_length_has_changed_is_not_taken_for_one_that_a_kill_cut_short(
     disk: MemoryDisk, mask: int

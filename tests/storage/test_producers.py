@@ -8,6 +8,7 @@ from penstock.records import RecordBatch, end_txn_marker, patch
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.producers import (
     BATCHES_KEPT,
+    IN_FLIGHT_MAX,
     SEQUENCE_MAX,
     OutOfOrderSequence,
     Producers,
@@ -59,14 +60,28 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert Producers().check(batch(500)) is None
 
 
-def test_a_retry_of_any_of_the_last_five_batches_is_recognised() -> None:
-    producers = after(*(batch(n, offset=10 * n) for n in range(7)))
-    for n in range(7 - BATCHES_KEPT, 7):
+def test_a_retry_of_any_of_the_batches_that_are_kept_is_recognised() -> None:
+    count = BATCHES_KEPT + 2
+    producers = after(*(batch(n, offset=10 * n) for n in range(count)))
+    for n in range(2, count):
         kept = producers.check(batch(n))
         assert kept is not None
         assert (kept.first_offset, kept.last_offset) == (10 * n, 10 * n)
     with pytest.raises(OutOfOrderSequence):
         producers.check(batch(1))
+
+
+def test_the_oldest_batch_without_an_answer_is_recognised_whatever_was_in_flight_behind_it() -> None:
+    """It times out, and the four behind it do not; it is sent again with four new ones, and the connection breaks."""
+    producers = after(*(batch(n, offset=n) for n in range(IN_FLIGHT_MAX)))
+    assert producers.check(batch(0)) is not None
+    for n in range(IN_FLIGHT_MAX, 2 * IN_FLIGHT_MAX - 1):
+        assert producers.check(batch(n)) is None
+        producers.apply(batch(n, offset=n))
+    for n in (0, *range(IN_FLIGHT_MAX, 2 * IN_FLIGHT_MAX - 1)):
+        kept = producers.check(batch(n))
+        assert kept is not None
+        assert kept.first_offset == n
 
 
 def test_a_batch_that_only_overlaps_is_no_retry() -> None:

@@ -11,6 +11,7 @@ Versions 4 to 18.
 - Incremental sessions: `fetch_sessions`.
 - Who says of which epoch its last batch was is told where its log and this one part (KIP-595), and gets
   OFFSET_OUT_OF_RANGE for an epoch that this log does not know.
+- A leader that may be deposed says NOT_LEADER_OR_FOLLOWER of an offset that it does not have (`replica.hearsay`).
 - Consumers of version 11 on may read from a follower, up to the high watermark that it knows; the leader sends those
   there whose rack it stands in, if `replica.selector.class` says so (KIP-392).
 - Followers, which say their replica id, get everything up to the log end: `follower_fetch`.
@@ -38,6 +39,7 @@ from penstock.handlers.nearest import THE_LEADER, nearest, selects_by_rack
 from penstock.handlers.parting import parted
 from penstock.records.counting import records_in
 from penstock.replica import Partition
+from penstock.replica.hearsay import as_leader
 from penstock.wire import (
     AbortedTransaction,
     Buffer,
@@ -230,7 +232,9 @@ class OneFetch:
                 ]
             return FetchResult(number, 0, high, stable, start, records, aborted)
         except KafkaError as error:
-            return FetchResult(number, error.code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
+            led = context.replicas.led(topic, number)
+            code = error.code if led is None else as_leader(led, error).code
+            return FetchResult(number, code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
 
     def _admit(self, partition: Partition, asked: FetchPartition) -> None:
         if not self.context.authorize(self.session, _READ, _TOPIC, partition.topic):

@@ -5,8 +5,9 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
 - A partition's records are one batch of format 2. It is judged by its header, CRC and sequence, not decoded.
 - acks 0 gets no reply; an error closes its connection, the only way to tell. acks 1 is answered when the batch is
   in the file, acks all when it is committed and, where this is the only replica in sync, synced (`replica.partition`).
-- A retry of one of an idempotent producer's last five batches is answered with the offset of the first copy. What
+- A retry of one of an idempotent producer's last nine batches is answered with the offset of the first copy. What
   comes behind a batch that was refused is out of order, also where the log knows nothing of its producer (`missed`).
+- A leader that may be deposed says NOT_LEADER_OR_FOLLOWER where it would refuse for good (`replica.hearsay`).
 - A batch that is not synced within the request's timeout is answered REQUEST_TIMED_OUT, and may be there nevertheless.
 - Internal topics belong to the coordinators: INVALID_TOPIC_EXCEPTION.
 - A transactional batch is written if its coordinator knows of it (`taking_part`). The first one of a transaction may
@@ -43,6 +44,7 @@ from penstock.handlers.taking_part import (
     may_write,
 )
 from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.replica.hearsay import as_leader
 from penstock.wire import (
     ProducePrefix,
     ProduceRequest,
@@ -136,8 +138,8 @@ def _produce_one(
     try:
         partition = _admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
-        _miss(session, topic, number, records, error)
-        return _refuse(context, version, correlation_id, request, topic, number, error)
+        told = _told(context, session, topic, number, records, error)
+        return _refuse(context, version, correlation_id, request, topic, number, told)
     if (
         not request.topics and session.prefix is not None
     ):  # it is what the connection remembers, without records
@@ -173,8 +175,8 @@ def _write_one(
             session.missed.check(topic, partition, records)
         appended = partition.stage(records, acks, now_ms)
     except KafkaError as error:
-        _miss(session, topic, partition.number, records, error)
-        return _refuse(context, version, correlation_id, request, topic, partition.number, error)
+        told = _told(context, session, topic, partition.number, records, error)
+        return _refuse(context, version, correlation_id, request, topic, partition.number, told)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
         reply = bytearray(
@@ -237,8 +239,8 @@ def _write_in_transaction(
             _check_fate(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
-            _miss(session, topic, number, records, error)
-            return _refuse(context, version, correlation_id, request, topic, number, error)
+            told = _told(context, session, topic, number, records, error)
+            return _refuse(context, version, correlation_id, request, topic, number, told)
         return _write_one(
             context, session, version, correlation_id, request, topic, partition, records, may=True
         )
@@ -254,13 +256,11 @@ def _write_in_transaction(
                 session.missed.check(topic, partition, kept)
             appended = partition.stage(kept, acks, now_ms)
         except KafkaError as error:
-            _miss(session, topic, number, kept, error)
+            told = _told(context, session, topic, number, kept, error)
             if acks == 0:
-                session.end(str(error))
+                session.end(str(told))
             else:
-                reply.answer(
-                    [refusal(context.metrics.produce, version, correlation_id, topic, number, error)]
-                )
+                reply.answer([refusal(context.metrics.produce, version, correlation_id, topic, number, told)])
             return
         if acks == 0:
             partition.wait(Unanswered(session, appended))
@@ -282,13 +282,22 @@ def _check_fate(partition: Partition, fates: Fates) -> None:
         raise error
 
 
-def _miss(
-    session: Session, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
-) -> None:
-    """Remember what was refused and will come again."""
+def _told(
+    context: Context,
+    session: Session,
+    topic: TopicKey,
+    number: int,
+    records: memoryview | None,
+    error: KafkaError,
+) -> KafkaError:
+    """What the producer is told of a batch that is refused; one that will come again is remembered."""
+    partition = context.replicas.led(topic, number)
+    if partition is not None:
+        error = as_leader(partition, error)
     if session.missed is None:
         session.missed = Missed()
     session.missed.refused(topic, number, records, error)
+    return error
 
 
 def _refuse(
@@ -335,8 +344,8 @@ def _produce_many(
             except KafkaError as error:
                 if acks == 0:
                     raise
-                _miss(session, topic, number, records, error)
-                refused.append((place, failed(whole.meter, number, error)))
+                told = _told(context, session, topic, number, records, error)
+                refused.append((place, failed(whole.meter, number, told)))
                 continue
             if acks == 0:
                 partition.wait(Unanswered(session, appended))
@@ -374,11 +383,12 @@ def _write_many_in_transaction(
     acks = request.acks
 
     def refuse(each: _Transactional, error: KafkaError) -> None:
-        _miss(session, each.topic, each.partition.number, each.records, error)
+        number = each.partition.number
+        told = _told(context, session, each.topic, number, each.records, error)
         if acks == 0:
-            session.end(str(error))
+            session.end(str(told))
         else:
-            whole.settled(each.place, failed(whole.meter, each.partition.number, error))
+            whole.settled(each.place, failed(whole.meter, number, told))
 
     try:
         claim = claim_of(

@@ -4,6 +4,7 @@ data_path      a batch in a replica: staged, written, committed, synced; who wai
 partition      one replica: who leads it, who follows it
 in_sync        its followers, as their leader knows them
 isr_changes    what leaders ask of the controller
+hearsay        what a leader that may be deposed does not say
 fetchers       what is led elsewhere, copied from there: a `fetcher` for each leader, its `fetch_session`
 following      one partition of it: what is asked for, appended, cut off
 throttle       how fast, while partitions are moved

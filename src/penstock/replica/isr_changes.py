@@ -79,9 +79,12 @@ class IsrChanges:
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
         lag_ms_max: int,
+        is_in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`lag_ms_max` is `replica.lag.time.max.ms`."""
+        """`lag_ms_max` is `replica.lag.time.max.ms`; `is_in_touch` says whether the controller is known to count
+        on this node, so that nobody else can have been given what it leads."""
         self.lag_ms_max = lag_ms_max
+        self.is_in_touch = is_in_touch
         self.shrinks = self.expands = 0
         """ISRs that became smaller, or larger, while they were led here."""
         self.failures = 0

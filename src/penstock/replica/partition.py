@@ -55,6 +55,13 @@ class Partition(DataPath):
 
     # -- who leads -------------------------------------------------------------------------------------
 
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether another replica may lead it by now, and this node has not heard of it: it was cut off, or stood
+        still. A partition with a single replica can be led by nobody else."""
+        changes = self._changes
+        return self.followers is not None and changes is not None and not changes.is_in_touch()
+
     def lead(self, placed: Placed, min_in_sync: int) -> None:
         """Lead from now on, or go on leading with other replicas. `placed` is the partition in the cluster's image,
         and this node its leader."""
@@ -63,6 +70,8 @@ class Partition(DataPath):
         if is_new_epoch:
             self.is_leader = True
             self.leader_id, self.leader_epoch = placed.leader, placed.leader_epoch
+            if len(placed.replicas) > 1:
+                self.log.limit_epochs(placed.leader_epoch)
             self.log.begin_epoch(placed.leader_epoch)
             self.high_watermark = min(self.high_watermark, self.log.log_end)
             self.epoch_start = self.log.log_end
@@ -106,6 +115,8 @@ class Partition(DataPath):
             self._let_go(why)
         self.is_leader = False
         self.leader_id, self.leader_epoch, self.partition_epoch = leader_id, leader_epoch, partition_epoch
+        if leader_id != NOBODY:
+            self.log.limit_epochs(leader_epoch)
 
     def step_down(self, why: KafkaError) -> None:
         """Lead no more: the partition is gone from here, or the node stops."""

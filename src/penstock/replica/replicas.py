@@ -75,9 +75,11 @@ class Replicas:
         neighbours: Neighbours | None = None,
         controller: ControllerPort | None = None,
         broker_epoch: Callable[[], int] = lambda: -1,
+        is_in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
         """`write_later` has something called at the end of the turn, before replies are sent. `neighbours` are there
-        where the node may have some, and `controller` decides on ISRs; `broker_epoch` is of this life of the node."""
+        where the node may have some, and `controller` decides on ISRs; `broker_epoch` is of this life of the node, and
+        `is_in_touch` says whether the controller is known to count on it."""
         self.directory = directory
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lane = SyncLane(world)
@@ -99,7 +101,7 @@ class Replicas:
         if controller is not None:
             lag_ms_max = self._number("replica.lag.time.max.ms")
             self.isr_changes = IsrChanges(
-                world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max
+                world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max, is_in_touch
             )
         if neighbours is not None:
             self.fetchers = Fetchers(
@@ -246,16 +248,17 @@ class Replicas:
         if self._node_id not in placed.replicas:
             return self._drop(name)
         partition = self.partitions.get(name)
+        if partition is not None and not self._is_of(partition.log, topic, placed):
+            self._give_up(partition)
+            partition = None
         cost = 1
         if partition is None:
             log = self.directory.logs.get(name)
-            if log is None or log.topic_id not in (None, topic.id):
+            if log is None or not self._is_of(log, topic, placed):
                 log = self._create(name, topic)
                 cost = CREATION_COST
                 if log is None:
                     return cost
-            elif log.topic_id is None:
-                self._mend_id(name, topic)
             log.configure(rules.settings(topic.name))
             partition = Partition(
                 log,
@@ -273,6 +276,8 @@ class Replicas:
         if placed.leader == self._node_id:
             if self.fetchers is not None:
                 self.fetchers.forget(partition)
+            if partition.log.topic_id is None:
+                self._mend_id(name, topic)
             partition.lead(placed, rules.min_in_sync(topic.name))
         else:
             self._lead_no_more(partition)
@@ -283,6 +288,18 @@ class Replicas:
         if partition not in self._created:
             self._serve(partition, rules)
         return cost
+
+    def _is_of(self, log: Log, topic: Topic, placed: Placed) -> bool:
+        """Whether a log is this topic's. One that does not say whose it is may be of a topic that was deleted, and
+        created again: it is taken for this one's as long as somebody counts on it, and copied anew if nobody does."""
+        return log.topic_id == topic.id or (log.topic_id is None and not self._is_spare(placed))
+
+    def _give_up(self, partition: Partition) -> None:
+        del self.partitions[partition.name]
+        self._forget(partition)
+        partition.step_down(
+            KafkaError(f"{partition.name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        )
 
     def _is_spare(self, placed: Placed) -> bool:
         """Whether nobody counts on the replica here: another leads, and it is neither in sync nor eligible."""
@@ -306,10 +323,13 @@ class Replicas:
             self.fetchers.follow(partition, is_throttled=is_throttled)
 
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
-        """A new log, in place of one that belonged to a topic of the same name; None if the disk fails."""
+        """A new log, in place of one that belongs, or may belong, to another topic of the same name; None if the disk
+        fails."""
         try:
             if name in self.directory.logs:
-                logger.warning("%s on disk is of a topic that was deleted, and goes", name)
+                is_known = self.directory.logs[name].topic_id is not None
+                whose = "is of a topic that was deleted" if is_known else "does not say of which topic it is"
+                logger.warning("%s on disk %s, and goes", name, whose)
                 self._remove(name)
             return self.directory.create(name, now_ms=self._world.now_ms(), topic_id=topic.id, sync=False)
         except StorageError as error:
@@ -317,7 +337,8 @@ class Replicas:
             return None
 
     def _mend_id(self, name: TopicPartition, topic: Topic) -> None:
-        """A power cut may take what a new partition's directory says of its topic, and nothing else."""
+        """A power cut may take what a new partition's directory says of its topic, and nothing else. Who leads with
+        that log makes it this topic's."""
         try:
             self.directory.set_topic_id(name, topic.id)
         except StorageError as error:

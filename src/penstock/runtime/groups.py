@@ -2,8 +2,9 @@
 
     handle --> coordinator decides --> records appended --> state moves --> (committed) --> the reply leaves
 
-A decision that needs no records is told when everything that it was decided on is committed. Where a write fails after
-the state has moved, the state in memory is thrown away and read anew.
+A decision that needs no records is told when everything that it was decided on is committed. Where that takes longer
+than `offsets.commit.timeout.ms`, who waits is told to ask again; the write goes on, and the state stands. Where a
+write fails after the state has moved, the state in memory is thrown away and read anew.
 
 Most of what comes are commits, and those that come in the log's gap are not written before its end. So they are held
 till then, and decided one after the other, which takes half as long as to come back to each of them. The outcome is
@@ -18,7 +19,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.later import Later
 from penstock.base.world import World
-from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
+from penstock.coordinator.groups import GroupCoordinator, Outcome, refusal, write_error, write_refusal
 from penstock.coordinator.groups.offsets import CommittedOffset, OffsetRecord
 from penstock.coordinator.groups.requests import (
     ForgetPartitions,
@@ -32,6 +33,8 @@ from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
+from penstock.replica.hearsay import is_hearsay
+from penstock.runtime.group_settings import group_settings
 from penstock.runtime.image_topics import ImageTopics
 from penstock.runtime.shard import Shard
 from penstock.runtime.shard_log import KeyValue, ShardLog
@@ -122,9 +125,18 @@ class GroupShard(Shard):
             self.log.end_gap(now_ms)
             return later
         self.decide_held()
-        self._carry_out(self.coordinator.handle(request, now_ms), later, request)
+        self._carry_out(
+            self._as_coordinator(request, self.coordinator.handle(request, now_ms)), later, request
+        )
         self.set_timer()
         return later
+
+    def _as_coordinator(self, request: Request, outcome: Outcome[Any]) -> Outcome[Any]:
+        """What was decided, unless it is a refusal that only the coordinator may give, and that may be another now."""
+        reply = outcome.reply
+        if outcome.records or isinstance(reply, Later) or not is_hearsay(self.log.partition, reply.code):
+            return outcome
+        return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def decide_held(self) -> None:
         """Decide the commits that came in the log's gap, each as of when it came."""
@@ -140,10 +152,11 @@ class GroupShard(Shard):
         offset = self.log.next_offset
         for request, came_ms, later in held:
             outcome = self.coordinator.handle(request, came_ms)
-            decided.append((outcome, later, request))
             made = outcome.records
             if not made:
+                decided.append((self._as_coordinator(request, outcome), later, request))
                 continue
+            decided.append((outcome, later, request))
             for each in made:
                 record = each.encoded()
                 records.append(record)
@@ -167,17 +180,23 @@ class GroupShard(Shard):
                 for outcome, later, _ in decided:
                     later.answer(outcome.reply)
                 return
-            code = write_error(error.code)
-            for _, later, request in decided:
-                later.answer(refusal(request, code))
+            refuse(error.code)
             if records:
                 self.lost(error)
 
+        def refuse(code: ErrorCode) -> None:
+            for _, later, request in decided:
+                later.answer(write_refusal(request, code))
+            decided.clear()
+
+        def overdue() -> None:
+            refuse(ErrorCode.REQUEST_TIMED_OUT)
+
         if not records:
-            self.log.after(settled)
+            self.log.after(settled, overdue)
             return
         try:
-            self.log.append(records, settled)
+            self.log.append(records, settled, overdue)
         except KafkaError as error:
             settled(error)
 
@@ -203,28 +222,35 @@ class GroupShard(Shard):
                     self.set_timer()
                 _pass_on(outcome.reply, later)
                 return
-            code = write_error(error.code)
-            self.coordinator.settled(outcome, code, self._world.now_ms())
-            if later is not None and request is not None and not later.is_answered:
-                later.answer(refusal(request, code))
+            self.coordinator.settled(outcome, write_error(error.code), self._world.now_ms())
+            refuse(error.code)
             if outcome.records:
                 self.lost(error)
 
+        def refuse(code: ErrorCode) -> None:
+            if later is not None and request is not None and not later.is_answered:
+                later.answer(write_refusal(request, code))
+
+        def overdue() -> None:
+            code = ErrorCode.REQUEST_TIMED_OUT
+            self.coordinator.overdue(outcome, write_error(code), self._world.now_ms())
+            self.set_timer()
+            refuse(code)
+
         if not outcome.records:
-            self.log.after(settled)
+            self.log.after(settled, overdue)
             return
         producer = outcome.change.producer
         try:
             base_offset = self.log.append(
                 [each.encoded() for each in outcome.records],
                 settled,
+                overdue,
                 producer=None if producer is None else (producer.producer_id, producer.producer_epoch),
             )
         except KafkaError as error:
-            code = write_error(error.code)
-            self.coordinator.settled(outcome, code, self._world.now_ms())
-            if later is not None and request is not None:
-                later.answer(refusal(request, code))
+            self.coordinator.settled(outcome, write_error(error.code), self._world.now_ms())
+            refuse(error.code)
             return
         self.coordinator.written(outcome, base_offset)
         if not isinstance(outcome.records[0], OffsetRecord):
@@ -242,9 +268,22 @@ class GroupShard(Shard):
     def append_marker(
         self, marker: bytes, producer_id: int, commit: bool, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Write the end of a transaction to this partition: offsets that were pending are committed, or dropped."""
+        """Write the end of a transaction to this partition: offsets that were pending are committed, or dropped. Where
+        that takes long, `done` is told so, and not what becomes of it."""
+        is_told = False
+
+        def tell(error: KafkaError | None) -> None:
+            nonlocal is_told
+            if not is_told:
+                is_told = True
+                done(error)
+
+        def overdue() -> None:
+            name = self.log.partition.name
+            tell(KafkaError(f"{name} could not be replicated in time", ErrorCode.REQUEST_TIMED_OUT))
+
         if self._is_damaged:
-            self.log.append_batch(marker, done)
+            self.log.append_batch(marker, tell, overdue)
             return
         if not self._is_loaded:
             raise KafkaError(
@@ -254,9 +293,9 @@ class GroupShard(Shard):
         def settled(error: KafkaError | None) -> None:
             if error is not None:
                 self.lost(error)
-            done(error)
+            tell(error)
 
-        self.log.append_batch(marker, settled)
+        self.log.append_batch(marker, settled, overdue)
         self.coordinator.end_transaction(producer_id, commit)
 
     # -- time ------------------------------------------------------------------------------------------
@@ -292,11 +331,11 @@ class Groups:
         self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, world, replicas, self._make)
 
     def _make(self, number: int, log: ShardLog) -> GroupShard:
-        log.linger_ms = int(
-            broker_setting("group.coordinator.append.linger.ms", self._image(), self._settings) or 0
-        )
+        image = self._image()
+        log.linger_ms = int(broker_setting("group.coordinator.append.linger.ms", image, self._settings) or 0)
+        log.patience.limit_ms = int(broker_setting("offsets.commit.timeout.ms", image, self._settings) or 0)
         coordinator = GroupCoordinator(
-            group_settings(self._image(), self._settings), ImageTopics(self._image()), self._world.rng
+            group_settings(image, self._settings), ImageTopics(image), self._world.rng
         )
         return GroupShard(
             self._world, log, coordinator, lambda: self.shards.reload(number), lambda: self.listener
@@ -355,28 +394,3 @@ def _gathered(replies: Iterable[Later[ListReply]]) -> Later[ListReply]:
     for each in waiting:
         each.then(gather)
     return whole
-
-
-def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettings:
-    def number(name: str) -> int:
-        return int(broker_setting(name, image, settings) or 0)
-
-    policy = broker_setting("group.consumer.migration.policy", image, settings)
-    return GroupSettings(
-        session_timeout_ms_min=number("group.min.session.timeout.ms"),
-        session_timeout_ms_max=number("group.max.session.timeout.ms"),
-        initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
-        size_max=number("group.max.size"),
-        offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
-        offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
-        offsets_check_interval_ms=number("offsets.retention.check.interval.ms"),
-        consumer_session_timeout_ms=number("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
-        consumer_size_max=number("group.consumer.max.size"),
-        consumer_assignors=tuple(
-            each.strip()
-            for each in (broker_setting("group.consumer.assignors", image, settings) or "").split(",")
-        ),
-        upgrades=policy in ("bidirectional", "upgrade"),
-        downgrades=policy in ("bidirectional", "downgrade"),
-    )

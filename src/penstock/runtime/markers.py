@@ -21,13 +21,16 @@ from penstock.records import end_txn_marker
 from penstock.replica import ALL_IN_SYNC, Partition, Replicas
 from penstock.replica.neighbours import Neighbours
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
-from penstock.runtime.shard_log import WRITE_MS_MAX
 from penstock.storage import Appended, Origin
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request, through_kio
 
 logger = logging.getLogger(__name__)
+
+WRITE_MS_MAX: Final = 30_000
+"""How long a marker may take to be written, as long as in Kafka (`request.timeout.ms`); then it is written again. A
+partition takes a second one without harm."""
 
 RETRY_MS: Final = 100
 """After how long a partition that could not be written is tried again."""

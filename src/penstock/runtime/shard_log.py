@@ -1,7 +1,8 @@
 """One partition of an internal topic, as a coordinator uses it: read from beginning to end, then written to.
 
 Reading is done in portions, so that clients of other partitions are served in between. What is written is answered
-in its order: a reply that rests on earlier writes waits for them (`after`).
+in its order: a reply that rests on earlier writes waits for them (`after`). A write may take as long as it likes;
+those who asked for it do not wait that long (`patience`).
 
 Where writes come in quick succession, as the commits of many members do, a batch and a sync for each would cost more
 than all the rest. So there is a gap between them (`linger_ms`): what comes in it is gathered, and written as one batch
@@ -22,13 +23,11 @@ from penstock.base.ids import Offset, TimestampMs
 from penstock.base.world import Timer, World
 from penstock.records import RecordBatch, build_batch, iter_batches
 from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.runtime.patience import Done, Overdue, Patience
 from penstock.storage import Appended, Origin, StorageError
 
 PORTION_BYTES: Final = 256 * 1024
 """What is read and replayed before others get their turn: some ten milliseconds of it."""
-
-WRITE_MS_MAX: Final = 30_000
-"""How long a write may take; Kafka's `offsets.commit.timeout.ms` is shorter, but then its write goes on as well."""
 
 COMMIT_RETRY_MS: Final = 1000
 """After how long what was read and could not be synced is tried again: the disk is in trouble."""
@@ -44,7 +43,6 @@ GAPS_AFTER_VAIN: Final = 16
 may be all there are, lose a hundredth of their time by it."""
 
 KeyValue = tuple[bytes, bytes | None]
-Done = Callable[[KafkaError | None], None]
 
 
 class _Gathered:
@@ -65,12 +63,12 @@ class _Gathered:
 class _Write:
     """A `Writer`: a batch, and what waits for it."""
 
-    def __init__(
-        self, shard: "ShardLog", appended: Appended, deadline_ms: TimestampMs, calls: list[Done]
-    ) -> None:
+    acks = ALL_IN_SYNC
+    deadline_ms: TimestampMs = 2**63 - 1
+    """Never: the state in memory has moved with it, and follows what becomes of it."""
+
+    def __init__(self, shard: "ShardLog", appended: Appended, calls: list[Done]) -> None:
         self.appended = appended
-        self.acks = ALL_IN_SYNC
-        self.deadline_ms = deadline_ms
         self.calls = calls
         self._shard = shard
 
@@ -92,6 +90,8 @@ class ShardLog:
         self._world = world
         self.linger_ms = 0
         """How long after one write the next may be."""
+        self.patience = Patience(world)
+        """Of those who wait for what they appended, or for what they were decided on."""
         self._last: _Write | None = None
         """The write that was begun last and is not settled."""
         self._last_ms: TimestampMs = 0
@@ -173,8 +173,7 @@ class ShardLog:
             elif not self._is_closed:
                 done()
 
-        write = _Write(self, Appended(end - 1, end - 1), self._world.now_ms() + WRITE_MS_MAX, [settled])
-        self.partition.wait_for_written(write)
+        self.partition.wait_for_written(_Write(self, Appended(end - 1, end - 1), [settled]))
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -187,26 +186,34 @@ class ShardLog:
         return gathered.base_offset + len(gathered.records)
 
     def append(
-        self, records: Sequence[KeyValue], done: Done, *, producer: tuple[int, int] | None = None
+        self,
+        records: Sequence[KeyValue],
+        done: Done,
+        overdue: Overdue,
+        *,
+        producer: tuple[int, int] | None = None,
     ) -> Offset:
         """Append records, all of them or none; the first one's offset. `done` is told when they are committed, or that
-        they will not be. Raises where they are not even taken."""
+        they will not be; `overdue` before, where that takes too long. Raises where they are not even taken."""
         now_ms = self._world.now_ms()
         timed = [(key, value, now_ms) for key, value in records]
         if producer is not None:
             return self.append_batch(
                 build_batch(timed, producer_id=producer[0], producer_epoch=producer[1], transactional=True),
                 done,
+                overdue,
             )
         if self.begin_gathering(now_ms):
             assert self._gathered is not None
-            return self._gather(self._gathered, timed, done)
-        return self.append_batch(build_batch(timed), done)
+            return self._gather(self._gathered, timed, self.patience.limited(done, overdue))
+        return self.append_batch(build_batch(timed), done, overdue)
 
-    def append_batch(self, batch: bytes, done: Done) -> Offset:
+    def append_batch(self, batch: bytes, done: Done, overdue: Overdue) -> Offset:
         """Append a batch as it is, behind all that was appended before."""
         self._write_gathered()
-        return self._write(batch, [done])
+        offset = self._write(batch, [])
+        self.after(done, overdue)
+        return offset
 
     def _write(self, batch: bytes, calls: list[Done]) -> Offset:
         partition = self.partition
@@ -214,7 +221,7 @@ class ShardLog:
             raise self._led_elsewhere()
         now_ms = self._last_ms = self._world.now_ms()
         appended = partition.stage(memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR)
-        self._last = _Write(self, appended, now_ms + WRITE_MS_MAX, calls)
+        self._last = _Write(self, appended, calls)
         partition.wait(self._last)
         return appended.base_offset
 
@@ -277,8 +284,7 @@ class ShardLog:
         if gathered is None:
             return  # there was so much to add that it is written already
         if not gathered.records:
-            for call in gathered.calls:
-                self.after(call)
+            self._after(*gathered.calls)
             return
         try:
             self._is_crowded = 2 * gathered.asked > self.linger_ms
@@ -288,14 +294,19 @@ class ShardLog:
         except KafkaError as error:
             _tell(gathered.calls, error)
 
-    def after(self, call: Done) -> None:
+    def after(self, done: Done, overdue: Overdue) -> None:
         """Call once everything that was appended so far is committed, which may be now."""
-        if self._gathered is not None:
-            self._gathered.calls.append(call)
-        elif self._last is not None:
-            self._last.calls.append(call)
+        if self._gathered is None and self._last is None:
+            done(None)
         else:
-            call(None)
+            self._after(self.patience.limited(done, overdue))
+
+    def _after(self, *calls: Done) -> None:
+        unsettled = self._gathered or self._last
+        if unsettled is None:
+            _tell(calls, None)
+        else:
+            unsettled.calls += calls
 
     def _led_elsewhere(self) -> KafkaError:
         return KafkaError(f"{self.partition.name} is led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -4,7 +4,8 @@
                                                                                |
                                                                                +--> markers, until all are written
 
-Where a write fails and it is not known what became of it, the state in memory is thrown away and read anew: markers of
+Where a write takes long, who asked for it is told to come again, and until it is committed its id is busy. Where a
+write fails and it is not known what became of it, the state in memory is thrown away and read anew: markers of
 transactions that were decided are handed out again from there.
 """
 
@@ -39,6 +40,7 @@ from penstock.metadata import BrokerSettings, ClusterImage
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
+from penstock.replica.hearsay import is_hearsay
 from penstock.runtime.markers import MarkerWriter
 from penstock.runtime.shard import Shard
 from penstock.runtime.shard_log import ShardLog
@@ -117,26 +119,47 @@ class TransactionShard(Shard):
             self._producer_ids.take().then(lambda taken: self._decide_with(request, later, taken))
             return
         if not outcome.records:
-            later.answer(outcome.reply)
+            later.answer(self._as_coordinator(request, outcome.reply))
             self._follow_up()
             return
+
+        def answer(reply: Any) -> None:
+            if not later.is_answered:
+                later.answer(reply)
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
                 self.lost(error)
-                later.answer(refusal(request, for_failed_write(error.code)))
+                answer(refusal(request, for_failed_write(error.code)))
             elif self.coordinator.committed(outcome.token, self._world.now_ms()):
-                later.answer(outcome.reply)
+                answer(outcome.reply)
                 self._follow_up()
             else:
-                later.answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+                answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+
+        def overdue() -> None:
+            answer(refusal(request, for_failed_write(ErrorCode.REQUEST_TIMED_OUT)))
 
         try:
-            self.log.append(outcome.records, settled)
+            self.log.append(outcome.records, settled, overdue)
         except KafkaError as error:
             self.coordinator.failed(outcome.token, now_ms)
             later.answer(refusal(request, for_failed_write(error.code)))
             self._follow_up()
+
+    def _as_coordinator(self, request: Request, reply: Any) -> Any:
+        """A reply from memory, unless it is one that only the coordinator may give, and that may be another now. So is
+        that a transaction has ended: it may be the one before."""
+        codes = (
+            reply.codes.values()
+            if isinstance(reply, VerifyReply)
+            else (getattr(reply, "code", ErrorCode.NONE),)
+        )
+        partition = self.log.partition
+        is_end = isinstance(request, EndTxn) and ErrorCode.NONE in codes
+        if (is_end and partition.may_be_deposed) or any(is_hearsay(partition, code) for code in codes):
+            return refusal(request, ErrorCode.NOT_COORDINATOR)
+        return reply
 
     def _decide_with(self, request: Request, later: Later[Any], taken: ProducerId | KafkaError) -> None:
         if isinstance(taken, KafkaError):

@@ -7,6 +7,16 @@
 The controller is asked through a port, whether it is in this process or elsewhere. A heartbeat goes out at every
 interval, and sooner after a failure or while something is waited for: whether the last one was answered or not, since
 the controller hears it at once, and answers when its quorum lets it.
+
+A broker that is not heard for a session is deposed, and the last to hear of it. So by its own clock it knows for how
+long at least nobody can have been given what it leads: from when it sent a heartbeat that was answered.
+
+    sent        answered            in touch                    lease over     fenced by the controller
+    |-----------|----------------------------------------------|--------------|
+    |<--------------------- a lease -------------------------->|
+    |<----------------------------- a session ------------------------------->|
+
+Out of touch it goes on serving, but has no last word (`penstock.replica.hearsay`).
 """
 
 import logging
@@ -73,6 +83,9 @@ class Lifecycle:
         self._failed = failed
         self._registration_timeout_ms = registration_timeout_ms
         self._session_timeout_ms = session_timeout_ms
+        # Half a session, since a controller that is itself deposed may answer for some time; but no heartbeat alone
+        # may end it by being late.
+        self._lease_ns = max(session_timeout_ms // 2, 2 * heartbeat_interval_ms) * 1_000_000
         self._is_deserted = is_deserted
         self._when_registered = registered
         self._registration: RegisterBroker | None = None
@@ -87,6 +100,11 @@ class Lifecycle:
         """The last heartbeat that was answered: answers to earlier ones are old news."""
         self._answered_ns = 0
         """When the controller was last heard; while this broker leaves, not before it began to."""
+        self._back_ns = 0
+        """When the controller was heard again after a silence. Who stood still itself, beside a controller that was
+        deposed meanwhile, is answered at once: the next heartbeat shows whether it is heeded."""
+        self._vouched_ns: int | None = None
+        """When the last heartbeat was sent that was answered, and was no part of a silence."""
         self._is_missed = False
         """The controller has not answered for a session, and that was said."""
         self._is_fenced = True
@@ -95,6 +113,16 @@ class Lifecycle:
         self._when_gone: Callable[[], None] | None = None
         self.epoch = -1
         """The broker epoch: of this registration, and of no other."""
+
+    @property
+    def is_in_touch(self) -> bool:
+        """Whether nobody else can have been given what this broker leads, but by a decision of which it will hear."""
+        vouched_ns = self._vouched_ns
+        return (
+            vouched_ns is not None
+            and not self._is_fenced
+            and self._world.clock_ns() - vouched_ns < self._lease_ns
+        )
 
     def join(self, registration: RegisterBroker, unfenced: Callable[[], None]) -> None:
         """Register; `unfenced` is called once the cluster counts on this broker."""
@@ -151,7 +179,8 @@ class Lifecycle:
         )
         self._later(self._interval_ms, self._beat)
         self._beats += 1
-        self._controller.submit(heartbeat).then(partial(self._heard, self._beats, self.epoch))
+        sent_ns = self._world.clock_ns()
+        self._controller.submit(heartbeat).then(partial(self._heard, self._beats, self.epoch, sent_ns))
 
     def follow(self, image: ClusterImage, changed: Iterable[int]) -> None:
         """The image has these brokers otherwise than before. One that leaves waits until the controller knows that all
@@ -162,13 +191,12 @@ class Lifecycle:
         if any(each is not None and each.in_controlled_shutdown and not each.fenced for each in brokers):
             self._later(0, self._beat)
 
-    def _heard(self, beat: int, epoch: int, answer: Any) -> None:
+    def _heard(self, beat: int, epoch: int, sent_ns: int, answer: Any) -> None:
         if self._is_over or beat < self._answered or epoch != self.epoch:
             return
         self._answered = beat
         if isinstance(answer, HeartbeatReply):
-            self._answered_ns = self._world.clock_ns()
-            self._is_missed = False
+            self._note_answer(sent_ns)
             self._act_on(answer)
         elif answer.code is ErrorCode.STALE_BROKER_EPOCH:
             self._be_forgotten(answer)
@@ -178,6 +206,15 @@ class Lifecycle:
         else:
             self._miss(answer)
             self._later(RETRY_MS, self._beat)
+
+    def _note_answer(self, sent_ns: int) -> None:
+        now_ns = self._world.clock_ns()
+        if now_ns - self._answered_ns >= self._lease_ns:
+            self._back_ns = now_ns
+        if sent_ns > self._back_ns:
+            self._vouched_ns = sent_ns
+        self._answered_ns = now_ns
+        self._is_missed = False
 
     def _act_on(self, reply: HeartbeatReply) -> None:
         if self._when_gone is not None:

@@ -189,6 +189,7 @@ class Node:
             neighbours,
             controller,
             lambda: self._lifecycle.epoch,
+            lambda: self._lifecycle.is_in_touch,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = Groups(world, replicas, settings, lambda: self.context.image)

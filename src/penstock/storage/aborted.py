@@ -3,6 +3,10 @@
 Entries are 34 bytes, in the order of their abort markers: int16 version 0, int64 producer id, int64 first
 offset of the transaction, int64 offset of its marker, int64 last stable offset when the marker was written.
 The last bounds a search: a transaction aborted later cannot have begun before it.
+
+Kafka's format has no checksum, and an entry that is gone or changed shows aborted records to readers of committed
+ones: so what was written is remembered elsewhere (`FileSum`, in `checkpoint.json`), and a file that has something else
+in its place is as good as lost.
 """
 
 from collections.abc import Iterable
@@ -10,6 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, ProducerId
+from penstock.records.checksum import crc32c
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.openfiles import FileRef, OpenFiles
 
@@ -27,6 +32,17 @@ class AbortedTxn(NamedTuple):
         return _ENTRY.pack(0, *self)
 
 
+class FileSum(NamedTuple):
+    """What the beginning of a file is known to be."""
+
+    size: int
+    crc: int
+    """CRC-32C of so many bytes."""
+
+    def fits(self, data: bytes) -> bool:
+        return len(data) >= self.size and crc32c(data[: self.size]) == self.crc
+
+
 class TxnIndex:
     """In memory while its segment is active, in its file once sealed; the same life as the other indexes.
 
@@ -34,7 +50,7 @@ class TxnIndex:
     to be lost, and is rebuilt before anyone reads committed data past it. (Kafka leaves an empty one out.)
     """
 
-    __slots__ = ("_entries", "_files", "_is_lost", "_is_written", "ref")
+    __slots__ = ("_entries", "_files", "_is_lost", "_is_written", "ref", "sum")
 
     def __init__(self, files: OpenFiles, ref: FileRef) -> None:
         self._files = files
@@ -43,6 +59,9 @@ class TxnIndex:
         self._is_written = False
         self._is_lost = False
         """Earlier entries are not known: nothing is told or written until the log was asked (`restore`)."""
+        self.sum: FileSum | None = None
+        """Of what was last written to the file, or read from it where that was not known; None for nothing. The file
+        may have grown since."""
 
     def start(self, entries: Iterable[AbortedTxn] = ()) -> None:
         self._entries = list(entries)
@@ -54,7 +73,7 @@ class TxnIndex:
 
         With `is_empty` the file is known to be there and to hold none.
         """
-        if is_empty:
+        if is_empty and self.sum is None:
             self.start()
             self._is_written = True
         else:
@@ -79,6 +98,11 @@ class TxnIndex:
         self._is_written = False
 
     @property
+    def is_lost(self) -> bool:
+        """Whether earlier entries are not known, in its file or in memory."""
+        return self._is_lost
+
+    @property
     def is_partial(self) -> bool:
         """Whether it has later entries and not the earlier ones."""
         return self._is_lost and bool(self._entries)
@@ -93,7 +117,13 @@ class TxnIndex:
             file = self._files.open(self.ref)
         except FileNotFoundError as error:
             raise BadCheckpoint(f"{self.ref.path}: missing") from error
-        return decode_aborted(file.pread(file.size(), 0), self.ref.path)
+        data = file.pread(file.size(), 0)
+        if self.sum is not None and not self.sum.fits(data):
+            raise BadCheckpoint(f"{self.ref.path}: its first {self.sum.size} bytes are not what was written")
+        found = decode_aborted(data, self.ref.path)
+        if self.sum is None and data:
+            self.sum = FileSum(len(data), crc32c(data))
+        return found
 
     @property
     def is_saved(self) -> bool:
@@ -111,6 +141,7 @@ class TxnIndex:
             file.truncate(len(data))
         if data:
             file.pwrite([data], 0)
+        self.sum = FileSum(len(data), crc32c(data)) if data else None
         self._is_written = True
         return has_changed
 

@@ -10,7 +10,7 @@ Kafka's, in `logs/`:
     <partition>/partition.metadata      the topic's id
 
 Ours, in `meta/`: `broker.id` and `checkpoint.json`, which knows besides the recovery point the byte position
-that it lies at, so that recovery reads nothing below it.
+that it lies at, so that recovery reads nothing below it, and checksums of files that have none.
 """
 
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.base.ids import Offset, TopicPartition, uuid_from_text, uuid_text
+from penstock.storage.aborted import FileSum
 from penstock.storage.epochs import parse_checkpoint
 from penstock.storage.errors import BadCheckpoint
 
@@ -119,6 +120,8 @@ class Checkpoint(msgspec.Struct):
     """A copy of Kafka's file, should that be lost: else records that were deleted would be seen again."""
     kafka_files: tuple[int, ...] = ()
     """CRC-32C of Kafka's recovery point file, as it was and as it is to be: with any other, Kafka wrote since."""
+    txn_indexes: dict[str, dict[Offset, FileSum]] = {}
+    """By partition and segment: what its transaction index is known to be, which has no checksum itself."""
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1)

@@ -325,6 +325,7 @@ class LogDirectory:
             recovery_points={str(each): point for each, point in self._recovery_points.items()},
             log_starts={str(each): offset for each, offset in self._log_starts.items()},
             kafka_files=(self._kafka_file, crc32c(data)),
+            txn_indexes={str(each): sums for each, log in self.logs.items() if (sums := log.txn_sums)},
         )
         return checkpoint.encode(), data
 
@@ -541,6 +542,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             log_start=ours.log_starts.get(str(partition))
             if log_starts is None
             else log_starts.get(partition),
+            txn_sums=ours.txn_indexes.get(str(partition)),
         )
         directory.logs[partition] = log
         if report.notes or report.bytes_scanned:

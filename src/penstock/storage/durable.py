@@ -10,6 +10,7 @@ from typing import Protocol
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.storage import names
+from penstock.storage.aborted import FileSum
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
 from penstock.storage.epochs import EpochStart, LeaderEpochs
@@ -71,6 +72,11 @@ class DurableLog(LogReader):
         """Segment files made, and how many of their names are durable."""
         self._unsynced: list[FileRef] = list(unsynced)
         """Indexes of sealed segments and snapshots that the next checkpoint must sync."""
+        self._topic_id_ref = next(
+            (ref for ref in self._unsynced if ref.path.endswith(names.PARTITION_METADATA)), None
+        )
+        """The file that says of which topic the log is, until the first flush: a log that has lost it has lost what
+        was never flushed, and may go (`Replicas`)."""
         self._has_new_files = False
         """There are files, beside segments, whose names the next checkpoint must make durable."""
         self._epochs_saved: Sequence[EpochStart] | None = epochs_saved if is_clean else None
@@ -94,6 +100,12 @@ class DurableLog(LogReader):
         return self._has_torn_tail or self._is_suspect
 
     @property
+    def txn_sums(self) -> dict[Offset, FileSum]:
+        """By segment: what the transaction indexes are known to be, of those that have entries."""
+        known = ((segment.base_offset, segment.txn_index.sum) for segment in self.segments)
+        return {base_offset: each for base_offset, each in known if each is not None}
+
+    @property
     def is_flushed(self) -> bool:
         return (
             self.flushed >= self.log_end
@@ -113,6 +125,7 @@ class DurableLog(LogReader):
             self._names_changed,
             self.directory if self._names_synced != self._names_changed else None,
             self.vfs,
+            self._topic_id_ref,
         )
 
     def finish_flush(self, work: FlushWork, error: OSError | None = None) -> bool:
@@ -136,6 +149,7 @@ class DurableLog(LogReader):
         active = self.segments.active
         self._dirty = [each for each in self._dirty if each.flushed_bytes < each.size or each is active]
         self._names_synced = max(self._names_synced, work.names_changed)
+        self._topic_id_ref = None
         return True
 
     def flush(self) -> None:

@@ -14,6 +14,7 @@ and epochs in memory are those of the batches written; a failed write leaves no 
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -383,6 +384,21 @@ class Log(DurableLog):
         self._staged_aborts = []
         self._before_staged = []
 
+    def limit_epochs(self, epoch: LeaderEpoch) -> None:
+        """Nobody has led in a later epoch than this, and others have the log too: a batch of a later one is damaged.
+        No CRC covers the epoch, and nobody else would take such a batch."""
+        self.epoch_max = epoch
+        late = next((each for each in self.epochs.entries if each.epoch > epoch), None)
+        if late is None:
+            return
+        segment = self.segments[self.segments.index_of(late.offset)]
+        with suppress(CorruptLog, OSError):  # whoever reads it is told so
+            spot = segment.find(late.offset)
+            if spot is not None and segment.epoch_at(spot.position) > epoch:
+                problem = f"leader epoch {segment.epoch_at(spot.position)}, expected {epoch} at most"
+                segment.damaged[spot.position] = problem
+                self.met_damage(CorruptLog(segment.ref.path, spot.position, problem))
+
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Note that a leader of this epoch writes from here on; no file says so before it has written something."""
         self.epochs.assign(epoch, self.log_end)
@@ -503,6 +519,7 @@ class Log(DurableLog):
         fresh.checked_from = min(segment.checked_from, position)
         if segment.checked_to <= position:
             fresh.checked_to, fresh.checked_offset = segment.checked_to, segment.checked_offset
+            fresh.checked_epoch = segment.checked_epoch
         fresh.resume(below=end)
         fresh.txn_index.take(segment.txn_index, below=end)  # which may be newer than its file
         fresh.next_offset = end

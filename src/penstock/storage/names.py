@@ -21,7 +21,7 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEQUENCES = ".sequences"
-"""Ours, beside Kafka's `.snapshot`: the last five batches of each producer, where Kafka keeps one."""
+"""Ours, beside Kafka's `.snapshot`: the last batches of each producer, where Kafka keeps one."""
 TOMB = ".tomb"
 """Ours: this segment is being deleted."""
 

@@ -1,7 +1,7 @@
 """What a partition knows of its producers: sequences, epochs, open transactions.
 
-An idempotent producer numbers its records. The last five batches of each producer are remembered, so that a
-retry is recognised and answered with the offset it got the first time, and a gap is refused. Transactions
+An idempotent producer numbers its records. The last batches of each producer are remembered, so that a retry is
+recognised and answered with the offset it got the first time, and a gap is refused. Transactions
 that are still open hold back the last stable offset; aborted ones go to the transaction index.
 
 The state is a fold over the log: `apply` for every batch in order. Entries are immutable and replaced whole,
@@ -17,8 +17,18 @@ from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, ProducerId
 from penstock.records import ControlType, RecordBatch, parse_control
 from penstock.storage.aborted import AbortedTxn
 
-BATCHES_KEPT = 5
-"""As many as a client may have in flight (`max.in.flight.requests.per.connection` of idempotent producers)."""
+IN_FLIGHT_MAX = 5
+"""What an idempotent producer may have in flight (`max.in.flight.requests.per.connection`)."""
+
+BATCHES_KEPT = 2 * IN_FLIGHT_MAX - 1
+"""So many that the oldest batch without an answer is among them. Of five in flight the first may time out while the
+four behind it are acknowledged. It is sent again, with four new ones behind it, and the connection may break when all
+of them are written:
+
+    1 2 3 4 5        1 times out, the others are acknowledged
+    1 6 7 8 9        written, and no answer comes through: 1 is sent once more, and lies eight batches back
+
+Kafka keeps five, and tells such a producer that 1 is out of order, for which there is no remedy."""
 
 SEQUENCE_MAX = 2**31 - 1
 
@@ -104,7 +114,10 @@ class Producers:
         if producer is None:
             # Nothing is known, perhaps because all its records are gone: any sequence may start.
             return None
-        duplicate = producer.duplicate_of(batch)
+        is_next = batch.producer_epoch == producer.epoch and batch.base_sequence == _next_sequence(
+            producer.last_sequence
+        )
+        duplicate = None if is_next else producer.duplicate_of(batch)
         if duplicate is not None:
             return duplicate
         if batch.producer_epoch < producer.epoch:
@@ -117,7 +130,7 @@ class Producers:
                     f"producer {batch.producer_id} begins epoch {batch.producer_epoch} "
                     f"with sequence {batch.base_sequence}, expected 0"
                 )
-        elif batch.base_sequence != _next_sequence(producer.last_sequence):
+        elif not is_next:
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
                 f"expected {_next_sequence(producer.last_sequence)}"

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
@@ -43,6 +43,9 @@ class LogReader:
         """First offset that readers may see. Only grows, but for a truncation below it."""
         self.log_end: Offset = segments.active.next_offset
         """First offset not written yet."""
+        self.epoch_max: LeaderEpoch | None = None
+        """Nobody has led in a later epoch, as far as is known: a batch that says so is not what was written. None
+        where nobody else has the log, so that it is read as it is."""
         self._damaged: Segment | None = None
         """The first segment that was found to be damaged, and perhaps others after it."""
 
@@ -60,7 +63,9 @@ class LogReader:
             visible_now = log_end if visible is None else min(visible, log_end)
             if offset >= visible_now:
                 return b""
-            return segments.read(offset, bytes_max, visible_now, whole_first=whole_first)
+            return segments.read(
+                offset, bytes_max, visible_now, whole_first=whole_first, epoch_max=self.epoch_max
+            )
 
         return self._with_segments(attempt)
 
@@ -77,6 +82,7 @@ class LogReader:
                 bytes_max,
                 min(visible, self.log_end),
                 whole_first=True,
+                epoch_max=self.epoch_max,
             )
         )
 

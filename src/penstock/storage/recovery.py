@@ -15,7 +15,8 @@ The first thing that is not a sound batch is one of two:
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from penstock.base.errors import KafkaError
@@ -24,6 +25,7 @@ from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
+from penstock.storage.aborted import FileSum
 from penstock.storage.checkpoints import RecoveryPoint, decode_partition_metadata, encode_partition_metadata
 from penstock.storage.deletion import finish_burials
 from penstock.storage.durable import Points
@@ -33,7 +35,7 @@ from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log
 from penstock.storage.names import SegmentFile
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producers
-from penstock.storage.scan import BATCH_BYTES_MAX, next_sound, scan_batches
+from penstock.storage.scan import BATCH_BYTES_MAX, next_sound, scan_batches, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import load_snapshot, remove_snapshots_above
@@ -120,9 +122,11 @@ def open_log(
     recovery_point: RecoveryPoint,
     is_our_point: bool = True,
     log_start: Offset | None = None,
+    txn_sums: Mapping[Offset, FileSum] | None = None,
 ) -> tuple[Log, Report]:
-    """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since."""
-    opening = _Opening(directory, files, settings, Report(), is_our_point, now_ms)
+    """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since.
+    `txn_sums` has what `Log.txn_sums` was."""
+    opening = _Opening(directory, files, settings, Report(), is_our_point, now_ms, txn_sums or {})
     opening.load_segments(opening.tidy(log_start), log_start)
     first = opening.segments[0].base_offset
     start = first if log_start is None else max(log_start, first)
@@ -175,6 +179,7 @@ class _Opening:
     report: Report
     is_our_point: bool
     now_ms: TimestampMs
+    txn_sums: Mapping[Offset, FileSum]
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: Producers = field(default_factory=Producers)
@@ -253,6 +258,7 @@ class _Opening:
             created_ms=self.now_ms,
         )
         segment.checked_from = size
+        segment.txn_index.sum = self.txn_sums.get(base_offset)
         return segment
 
     def _empty_of(self, segment: Segment) -> set[str]:
@@ -331,7 +337,7 @@ class _Opening:
         elif active.size == 0:
             end = active.next_offset = max(end, active.base_offset)
         self.recovery_point = RecoveryPoint(end, active.base_offset, active.size)
-        self._load_producers(end)
+        self.producers = self._producers_near(end)
         if self.producers.end_offset < end:
             self._replay_producers(end)
         return True
@@ -357,17 +363,18 @@ class _Opening:
         except CorruptLog:
             return False
 
-    def _load_producers(self, at_most: Offset) -> None:
+    def _producers_near(self, at_most: Offset) -> Producers:
         """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
 
         One from before the first segment is no use: what came between it and the segment is gone, the end of
         a transaction that it has for open perhaps.
         """
         first = self.segments[0].base_offset
+        producers = Producers(first)
         for offset in sorted(self.snapshots, reverse=True):
-            if first <= offset <= at_most and load_snapshot(self.vfs, self.directory, offset, self.producers):
-                return
-        self.producers = Producers(first)
+            if first <= offset <= at_most and load_snapshot(self.vfs, self.directory, offset, producers):
+                break
+        return producers
 
     def _replay_producers(self, end: Offset) -> None:
         for batch in self._batches_between(self.producers.end_offset, end):
@@ -407,9 +414,7 @@ class _Opening:
             except CorruptLog as error:
                 known = ((each.path, each.position) for each in self.report.damage)
                 if (error.path, error.position) not in known:
-                    self.report.damage.append(error)
-                    self.report.has_lost = True
-                    self.report.say(str(error))
+                    self._found(error)
                 position = next_sound(file, error.position + 1, size, offset) or size
 
     # -- after a crash ---------------------------------------------------------------------------------
@@ -432,11 +437,7 @@ class _Opening:
         is_readable = segment.resume(below=offset, empty=self._empty_of(segment))
         if is_certain:
             if segment.next_offset > offset:
-                self.report.has_lost = True
-                self.report.say(
-                    f"{segment.ref.path} has offsets up to {segment.next_offset - 1} before position {position}, "
-                    f"expected less than {offset}"
-                )
+                self._find_misplaced(segment, offset)
             segment.next_offset = offset
         elif segment.next_offset < offset:
             self.report.say(
@@ -449,7 +450,7 @@ class _Opening:
             self.snapshots = {each for each in self.snapshots if each <= offset}
         self.scanned_epochs = {entry.epoch: entry.offset for entry in self.epochs.entries}
         self.epochs.truncate_end(offset)
-        self._load_producers(offset)
+        self.producers = self._producers_near(offset)
         if self.producers.end_offset < offset or not is_readable:
             self._replay_producers(offset)  # which also finds what is damaged
         segment.size = size
@@ -459,6 +460,7 @@ class _Opening:
         while True:
             self.unsynced += segment.index_refs
             intact = self._scan(index, position)
+            self._complete_txn_index(segment)
             following = self.segments[index + 1] if index + 1 < len(self.segments) else None
             if following is None or not intact:
                 return
@@ -473,6 +475,21 @@ class _Opening:
             segment.flushed_bytes = 0
             segment.next_offset = segment.base_offset  # whatever believing in it has left there
             segment.start_indexes()
+
+    def _find_misplaced(self, segment: Segment, offset: Offset) -> None:
+        """A batch before the recovery point has an offset behind it, which no CRC covers: it is damaged."""
+        with suppress(CorruptLog):  # which is found, and reported, when producers are replayed
+            for spot in walk_headers(segment.file(), 0, segment.size):
+                if spot.last_offset >= offset:
+                    problem = f"offsets {spot.base_offset} to {spot.last_offset}, expected less than {offset}"
+                    segment.damaged[spot.position] = problem
+                    self._found(CorruptLog(segment.ref.path, spot.position, problem))
+                    return
+
+    def _found(self, damage: CorruptLog) -> None:
+        self.report.damage.append(damage)
+        self.report.has_lost = True
+        self.report.say(str(damage))
 
     def _index_of(self, offset: Offset) -> int:
         return SegmentList(self.segments).index_of(offset)
@@ -502,7 +519,6 @@ class _Opening:
         """Check one segment from a position on; False if its end was torn and is cut off now."""
         segment = self.segments[index]
         size, file = segment.size, segment.file()
-        segment.checked_from = position
         while position < size:
             try:
                 for at, batch in scan_batches(file, position, size):
@@ -555,6 +571,20 @@ class _Opening:
             segment.txn_index.append(aborted)
         self.report.bytes_scanned += batch.size
 
+    def _complete_txn_index(self, segment: Segment) -> None:
+        """Find in the log what it aborts before the recovery point, where the transaction index does not say.
+
+        The file was certain up to the point, and written again since: a write that was not finished may have left
+        its end such that nothing in it is believed. One that is missing is Kafka's way to say that there is nothing
+        in it, until there is.
+        """
+        index, offset = segment.txn_index, self.recovery_point.offset
+        if not index.is_lost or not (index.is_partial or self.vfs.stat(index.ref.path)):
+            return
+        producers = self._producers_near(segment.base_offset)
+        found = [producers.apply(batch) for batch in self._batches_between(producers.end_offset, offset)]
+        index.restore(each for each in found if each and each.last_offset >= segment.base_offset)
+
     def _is_sound(self, index: int) -> bool:
         """Whether a later segment begins with a sound batch."""
         for segment in self.segments[index:]:
@@ -576,7 +606,7 @@ class _Opening:
             replace_file(self.vfs, aside, file.pread(cut, error.position))
         file.truncate(error.position)
         segment.sync()
-        segment.size = error.position
+        segment.size = segment.checked_from = error.position
         self.report.bytes_cut += cut
         kept = "; the bytes are set aside in a .cut file" if keep else ""
         self.report.say(

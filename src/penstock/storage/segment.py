@@ -14,9 +14,10 @@ checkpoint.
 """
 
 from collections.abc import Container, Iterable
+from struct import Struct
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
+from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
 from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import LENGTH_AT
@@ -30,6 +31,9 @@ from penstock.vfs import File
 
 NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
 _REBUILD_STEP_BYTES = 1 << 18
+_PLACE = Struct(">qii")
+"""What a batch begins with, and no CRC covers: base offset, length, leader epoch."""
+_ANY_EPOCH: LeaderEpoch = 2**31 - 1
 
 
 class Segment:
@@ -39,6 +43,7 @@ class Segment:
         "_indexed_to",
         "_largest",
         "base_offset",
+        "checked_epoch",
         "checked_from",
         "checked_offset",
         "checked_to",
@@ -89,11 +94,13 @@ class Segment:
         self.damaged: dict[int, str] = {}
         """Positions of batches that were found corrupt, with sound ones behind them, and what was wrong."""
         self.checked_from = 0
-        """From this position on everything was written in this life, or looked at by recovery."""
+        """From this position on everything was written in this life."""
         self.checked_to = 0
         """Up to here it was looked at since (`check`). What lies between the two is as a former life left it."""
         self.checked_offset = base_offset
         """The offset behind the last batch before `checked_to`."""
+        self.checked_epoch: LeaderEpoch = NO_LEADER_EPOCH
+        """The leader epoch of that batch."""
         self.gone = False
         self._indexed_to = 0
         """Position of the batch that has the last index entry, or 0."""
@@ -421,14 +428,16 @@ class Segment:
 
     # -- checking --------------------------------------------------------------------------------------
 
-    def check(self, position: int, data: bytes, end: Offset) -> int:
+    def check(self, position: int, data: bytes, end: Offset, epoch_max: LeaderEpoch | None = None) -> int:
         """How many bytes of what was read at a position are sound batches; the last may be cut short.
 
         No CRC covers a batch's offset, but its neighbours do: it begins where the one before ends, or later, and ends
-        where the next one begins, at the latest. `end` is what follows the segment.
+        where the next one begins, at the latest. `end` is what follows the segment. The same is true of leader epochs,
+        which never fall; they are looked at where `epoch_max` says how far they may have come.
         """
         is_next = position == self.checked_to
         expected = self.checked_offset if is_next else self.base_offset
+        epoch = self.checked_epoch if is_next else NO_LEADER_EPOCH
         view, at = memoryview(data), 0
         while len(data) - at >= HEADER_BYTES:
             size = LOG_OVERHEAD + int.from_bytes(
@@ -436,23 +445,31 @@ class Segment:
             )
             if size > max(LOG_OVERHEAD, len(data) - at):
                 break
-            problem = self._problem_of(view, at, expected, self._follows(view, position, at + size, end))
+            follows, epoch_behind = self._follows(view, position, at + size, end)
+            problem = self._problem_of(view, at, expected, follows)
+            if not problem and epoch_max is not None:
+                problem = _epoch_problem(
+                    RecordBatch.parse(view, at).leader_epoch, epoch, epoch_behind, epoch_max
+                )
             if problem:
                 self.damaged[position + at] = problem
                 return at
-            expected = RecordBatch.parse(view, at).next_offset
+            batch = RecordBatch.parse(view, at)
+            expected, epoch = batch.next_offset, batch.leader_epoch
             at += size
             if is_next:
-                self.checked_to, self.checked_offset = position + at, expected
+                self.checked_to, self.checked_offset, self.checked_epoch = position + at, expected, epoch
         return len(data)
 
-    def _follows(self, view: memoryview, position: int, at: int, end: Offset) -> Offset:
-        """The offset of what comes behind a batch."""
-        if at + 8 <= len(view):
-            return int.from_bytes(view[at : at + 8], "big", signed=True)
-        if position + at + HEADER_BYTES <= self.size:
-            return int.from_bytes(self.file().pread(8, position + at), "big", signed=True)
-        return end
+    def _follows(self, view: memoryview, position: int, at: int, end: Offset) -> tuple[Offset, LeaderEpoch]:
+        """The offset and the leader epoch of what comes behind a batch."""
+        if at + _PLACE.size <= len(view):
+            offset, _, epoch = _PLACE.unpack_from(view, at)
+        elif position + at + HEADER_BYTES <= self.size:
+            offset, _, epoch = _PLACE.unpack(self.file().pread(_PLACE.size, position + at))
+        else:
+            offset, epoch = end, _ANY_EPOCH
+        return offset, epoch
 
     def _problem_of(self, view: memoryview, at: int, expected: Offset, follows: Offset) -> str:
         try:
@@ -465,6 +482,11 @@ class Segment:
         if batch.base_offset < expected or expected <= follows < batch.next_offset:
             return f"offsets {batch.base_offset} to {batch.last_offset}, expected {expected} and less than {follows}"
         return ""
+
+    def epoch_at(self, position: int) -> LeaderEpoch:
+        """The leader epoch of the batch that begins there."""
+        _, _, epoch = _PLACE.unpack(self.file().pread(_PLACE.size, position))
+        return int(epoch)
 
     def sound_part(self) -> tuple[int, Offset]:
         """How far the file has nothing but sound batches, each behind the one before: position and offset."""
@@ -516,6 +538,14 @@ class Segment:
         """Let go of open files, after `gone` was set."""
         for ref in self.refs.values():
             self._files.forget(ref)
+
+
+def _epoch_problem(
+    epoch: LeaderEpoch, before: LeaderEpoch, behind: LeaderEpoch, epoch_max: LeaderEpoch
+) -> str:
+    # Where the next one is damaged itself it says nothing about this one.
+    most = behind if before <= behind <= epoch_max else epoch_max
+    return "" if before <= epoch <= most else f"leader epoch {epoch}, expected {before} to {most}"
 
 
 class _BadIndex(Exception):

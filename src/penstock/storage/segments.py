@@ -72,11 +72,20 @@ class SegmentList(Sequence[Segment]):
                 return segment, spot
         return None
 
-    def read(self, offset: Offset, bytes_max: int, visible: Offset, *, whole_first: bool) -> bytes:
+    def read(
+        self,
+        offset: Offset,
+        bytes_max: int,
+        visible: Offset,
+        *,
+        whole_first: bool,
+        epoch_max: LeaderEpoch | None = None,
+    ) -> bytes:
         """Batches from the one that holds offset on, from one segment, up to a visible offset.
 
         At most `bytes_max`, which may cut the last batch, as a Kafka fetch does. With `whole_first` the first
-        batch comes whole even if it alone is larger: a reader must be able to make progress.
+        batch comes whole even if it alone is larger: a reader must be able to make progress. `epoch_max` is as for
+        `Segment.check`.
         """
         found = self.find(offset)
         if found is None:
@@ -85,7 +94,8 @@ class SegmentList(Sequence[Segment]):
         if spot.last_offset >= visible:
             if segment.checked_to <= spot.position < segment.checked_from:
                 # It may be one that was to be seen, under an offset that is none of its own.
-                self._sound(segment, spot, offset, segment.file().pread(spot.size, spot.position))
+                data = segment.file().pread(spot.size, spot.position)
+                self._sound(segment, spot, offset, data, epoch_max)
             segment_end = self.end_of(self.index_of(segment.base_offset))
             if spot.last_offset >= segment_end:
                 raise CorruptLog(
@@ -122,19 +132,21 @@ class SegmentList(Sequence[Segment]):
             and spot.position < checked_from
             and spot.position + len(data) > checked_to
         ):
-            data = self._sound(segment, spot, offset, data)
+            data = self._sound(segment, spot, offset, data, epoch_max)
         return data
 
-    def _sound(self, segment: Segment, spot: Spot, offset: Offset, data: bytes) -> bytes:
+    def _sound(
+        self, segment: Segment, spot: Spot, offset: Offset, data: bytes, epoch_max: LeaderEpoch | None
+    ) -> bytes:
         """What was read, up to the first batch that is not what was once written there. What a former life left is
         looked at the first time that it is read: nobody knows what the disk did to it meanwhile."""
         end = self.end_of(self.index_of(segment.base_offset))
         start, before = segment.checked_to, spot.position - segment.checked_to
         if offset < spot.base_offset and 0 < before <= LOOK_BACK_BYTES:
             # The batch that was asked for may be there, under an offset that is none of its own.
-            segment.check(start, segment.file().pread(before, start), end)
+            segment.check(start, segment.file().pread(before, start), end, epoch_max)
             _raise_damage(segment, start, spot.position)
-        sound = segment.check(spot.position, data, end)
+        sound = segment.check(spot.position, data, end, epoch_max)
         if not sound:
             _raise_damage(segment, spot.position, spot.position + 1)
         return data[:sound]

@@ -1,7 +1,8 @@
 """Producer state on disk: what `producers` knew at an offset.
 
 Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
-beside it has all five, and the CRC of the snapshot that it goes with; where the snapshot says it all, there is none.
+beside it has all that are remembered, and the CRC of the snapshot that it goes with; where the snapshot says it all,
+there is none.
 Both carry a CRC of their own, and a pair of which one is damaged, or that does not go together, is as good as missing:
 an older one serves.
 """

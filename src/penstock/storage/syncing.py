@@ -25,6 +25,8 @@ class FlushWork(NamedTuple):
     directory: str | None
     """Set when new names must be made durable as well."""
     vfs: Vfs
+    topic_id: FileRef | None = None
+    """The file that says of which topic the log is, until it is durable: no record is before it."""
 
     def run(self) -> None:
         self.sync_files()
@@ -38,6 +40,13 @@ class FlushWork(NamedTuple):
         return self.segments[0][0]
 
     def sync_files(self) -> None:
+        if self.topic_id is not None:
+            with suppress(FileNotFoundError):  # a log that was found without it
+                file = self.vfs.open(self.topic_id.path, write=True)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
         for segment, _ in self.segments:
             try:
                 segment.sync()

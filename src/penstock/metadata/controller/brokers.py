@@ -32,7 +32,9 @@ from .scene import Scene
 class _Session:
     epoch: int
     heard_ms: TimestampMs
-    metadata_offset: Offset = -1
+    metadata_offset: Offset
+    came_at: Offset
+    """Where the metadata log ended when it began: what was decided of the broker while it was not heard lies below."""
     is_cut: bool = False
     """The connection of its heartbeats broke, and none has come since."""
 
@@ -56,8 +58,19 @@ class Sessions:
     _leaving: dict[int, Offset] = field(default_factory=dict)
     """Brokers in controlled shutdown, and the offset of the record that says so."""
 
-    def heard(self, broker_id: int, epoch: int, now_ms: TimestampMs, metadata_offset: Offset) -> None:
-        self._open[broker_id] = _Session(epoch, now_ms, metadata_offset)
+    def heard(
+        self, broker_id: int, epoch: int, now_ms: TimestampMs, metadata_offset: Offset, end: Offset
+    ) -> None:
+        """A broker that has read the metadata log up to an offset lives; the log itself ends at another."""
+        held = self._open.get(broker_id)
+        came_at = end if held is None or held.epoch != epoch else held.came_at
+        self._open[broker_id] = _Session(epoch, now_ms, metadata_offset, came_at)
+
+    def has_caught_up(self, broker: Broker) -> bool:
+        """Whether it has read all that was decided of it before it came, or came back: its own registration, or that
+        it was fenced and leads nothing any more."""
+        session = self._open[broker.id]
+        return session.metadata_offset >= max(broker.epoch, session.came_at)
 
     def close(self, broker_id: int) -> None:
         self._open.pop(broker_id, None)
@@ -137,7 +150,7 @@ def register_broker(
     records.append(broker_record(broker, image.metadata_version))
     if not same:
         sessions.close(broker.id)
-    sessions.heard(broker.id, broker.epoch, now_ms, -1)
+    sessions.heard(broker.id, broker.epoch, now_ms, -1, max(broker.epoch, image.offset))
     return Outcome(broker.epoch, tuple(records))
 
 
@@ -218,7 +231,7 @@ def heartbeat(
     scene: Scene, sessions: Sessions, request: BrokerHeartbeat, now_ms: TimestampMs
 ) -> Outcome[HeartbeatReply]:
     broker = scene.broker(request.broker_id, request.broker_epoch)
-    sessions.heard(broker.id, broker.epoch, now_ms, request.metadata_offset)
+    sessions.heard(broker.id, broker.epoch, now_ms, request.metadata_offset, scene.image.offset)
     held, state = _state(broker), _next_state(scene, sessions, broker, request)
     records: list[s.AnyRecord] = []
     if state is not held:
@@ -255,9 +268,8 @@ def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
     if held is State.FENCED:
         if request.want_shutdown:
             return State.SHUTDOWN_NOW
-        caught_up = request.metadata_offset >= broker.epoch
         # One that was let go stays out: only another registration brings it back.
-        back = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        back = sessions.has_caught_up(broker) and not request.want_fence and not broker.in_controlled_shutdown
         return State.UNFENCED if back else State.FENCED
     if held is State.UNFENCED:
         if request.want_fence:
