@@ -38,6 +38,14 @@ def test_a_cluster_is_played_unless_one_node_is_meant(penstock: Command) -> None
     assert "process 4 of node-4 starts" in outcome.out
 
 
+def test_a_cluster_may_be_given_more_to_bear(penstock: Command) -> None:  # noqa: F811
+    arguments = ("--seed", "5", "--minutes", "0.05", "--with", "renewals", "--with", "bad-sectors", "--trace")
+    outcome = penstock("sim", "run", *arguments)
+    assert outcome.code == 0
+    assert "renewer of renewed-0 has renewed-0 in life 1" in outcome.out
+    assert "rereader of topic-0" in outcome.out
+
+
 def test_a_failure_names_the_rule_and_how_to_see_it_again(
     penstock: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -59,6 +67,8 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
             ("--steps", "9", "--nodes", "3"),
             "--steps is for one node, expected neither --minutes",
         ),
+        (("--with", "luck"), "--with is 'luck', expected one of renewals, bad-sectors, apart"),
+        (("--with", "renewals", "--steps", "9"), "--with is for clusters, expected neither --steps"),
         (("--minutes", "1", "--nodes", "1"), "--minutes is for clusters, expected --steps beside --nodes 1"),
     ],
 )

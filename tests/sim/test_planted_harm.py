@@ -8,10 +8,11 @@ import pytest
 from tests.sim.test_planted_cluster import BUSY, PARTED, _fence_and_keep, complaint
 
 from penstock.metadata.controller import brokers
+from penstock.records import RecordBatch, build_batch
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
 from penstock.sim.cluster_plan import Harm, PowerCuts
-from penstock.sim.disk_check import DATA, are_records_sound
+from penstock.sim.disk_check import DATA, are_records_sound, read_records
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario
 from penstock.sim.spoiling import PARTITIONS, QUORUM, Target, flip_bits
@@ -52,7 +53,7 @@ def test_nodes_bear_empty_disks() -> None:
 
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was on disk is given out as it is."""
-    monkeypatch.setattr(Segment, "check", lambda _, __, data, ___: len(data))
+    monkeypatch.setattr(Segment, "check", lambda _, __, data, *___: len(data))
     assert complaint(FLIPPED) in ("CorruptBatch", *PARTED)
 
 
@@ -146,3 +147,44 @@ def test_the_same_chance_flips_the_same_bits(disk: MemoryDisk) -> None:
 
 def test_records_that_were_changed_are_not_sound(disk: MemoryDisk) -> None:
     assert not are_records_sound(disk)  # zeros are no batches
+
+
+@pytest.mark.parametrize(
+    ("first", "epoch"),
+    [(2, 0), (4, 0), (9, 0), (2, 1), (4, 1), (2, 2**18), (9, -(2**31))],
+    ids=str,
+)
+def test_records_under_an_offset_or_a_leader_epoch_that_is_not_their_own_are_not_sound(
+    first: int, epoch: int
+) -> None:
+    """No CRC covers the two. There are three batches, of two records each; it is the second that changes."""
+    disk, directory = MemoryDisk(), f"{DATA}/logs/orders-0"
+    make_dirs_durably(disk, directory)
+
+    def write(at: int, base_offset: int, leader_epoch: int, path: str) -> int:
+        batch = RecordBatch.parse(bytearray(build_batch([(None, b"%05d" % at, 1), (None, b"behind it", 1)])))
+        batch.place(base_offset, leader_epoch)
+        disk.open(path, write=True, create=True).pwrite([batch.view], at)
+        return at + batch.size
+
+    log = f"{directory}/00000000000000000000.log"
+    behind = write(write(write(0, 0, 0, log), 2, 0, log), 4, 0, log)
+    assert are_records_sound(disk)
+    assert sorted(read_records(disk, directory)) == [0, 1, 2, 3, 4, 5]
+    write(behind // 3, first, epoch, log)
+    is_changed = (first, epoch) != (2, 0)
+    assert are_records_sound(disk) != is_changed
+    if is_changed:
+        assert sorted(read_records(disk, directory)) == [0, 1, 4, 5]
+
+
+def test_of_two_batches_that_overlap_the_one_that_follows_the_last_is_sound() -> None:
+    disk, directory = MemoryDisk(), f"{DATA}/logs/orders-0"
+    make_dirs_durably(disk, directory)
+    log = disk.open(f"{directory}/00000000000000000000.log", write=True, create=True)
+    for offset, value in ((0, b"first"), (0, b"moved here from 1"), (2, b"third")):
+        batch = RecordBatch.parse(bytearray(build_batch([(None, value, 1)])))
+        batch.place(offset, 0)
+        log.pwrite([batch.view], log.size())
+    assert not are_records_sound(disk)
+    assert read_records(disk, directory) == {0: b"first", 2: b"third"}

@@ -2,9 +2,11 @@
 
 import pytest
 
+from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Rules, Violation
+from penstock.sim.cluster_history import LeaderFound
 from penstock.sim.history import (
     Acked,
     Asked,
@@ -27,6 +29,7 @@ from penstock.sim.history import (
     OffsetsWanted,
     Owned,
     PowerCut,
+    Renewal,
     Seen,
     Sent,
     Survives,
@@ -283,6 +286,30 @@ def test_a_partition_that_was_given_up_or_whose_session_has_ended_is_free(story:
 
 def test_who_hears_late_of_an_earlier_generation_is_no_second_owner(story: Story) -> None:
     story.tell(Leased("group", 3, "a", [0], 100), Owned("group", 2, "b", [0], 50))
+
+
+@pytest.mark.parametrize(
+    ("node", "sent_us", "is_renewed"),
+    [(1, 49, True), (1, 50, False), (1, 79, False), (2, 50, True), (2, 80, False), (1, 80, True)],
+)
+def test_a_session_is_renewed_by_who_coordinates_the_group_when_it_is_asked(
+    node: int, sent_us: int, is_renewed: bool
+) -> None:
+    """Node 1 leads, then node 2, then node 1 again; of another partition nothing follows."""
+    story = Story(Rules(is_replicated=True, offsets_partitions=2))
+    number = partition_for("group", 2)
+    for partition in (number, 1 - number):
+        led_by = (1, 2, 1) if partition == number else (3, 3, 3)
+        at, topic_id = TopicPartition("__consumer_offsets", partition), b"id of the offsets"
+        for epoch, (leader, now_us) in enumerate(zip(led_by, (0, 50, 80), strict=True)):
+            story.tell(LeaderFound(leader, at, topic_id, epoch, now_us))
+    story.tell(Leased("group", 3, "a", [0], 200, Renewal(node, sent_us)))
+    owned = Owned("group", 4, "b", [0], 199)
+    if is_renewed:
+        with pytest.raises(Violation, match="OneOwner: partition 0 of group was given to b at 199"):
+            story.tell(owned)
+    else:
+        story.tell(owned)
 
 
 # -- OffsetsNotLostOrRewound ----------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """`penstock sim`: play seeds of the simulator, and see one of them again."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json_line
+
+if TYPE_CHECKING:
+    from penstock.sim.cluster_extras import Extra
 
 sim = typer.Typer(
     help="""Run a cluster, or a node, on simulated time, network and disks, and check what its clients see.
@@ -46,6 +49,16 @@ def run_command(
             "--steps", metavar="N", min=1, help="For one node: events before everyone is told to finish."
         ),
     ] = None,
+    extras: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="EXTRA",
+            help="What clusters are to bear beside what the seed stands for: renewals (topics are deleted and created"
+            " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
+            " (controllers are nodes of their own); repeatable.",
+        ),
+    ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each seed.")] = False,
 ) -> None:
@@ -59,14 +72,16 @@ def run_command(
     penstock sim run --seeds 1..500
     penstock sim run --seed 42 --minutes 10 --nodes 5
     penstock sim run --seed 42 --steps 2000 --trace
+    penstock sim run --seeds 1..20 --with renewals --with bad-sectors
     """
     from penstock.sim.play import play, play_cluster  # noqa: PLC0415
 
     chosen = _seeds(seed, seeds)
     is_alone = _is_alone(steps, minutes, nodes)
+    beside = _extras(extras or [], is_alone)
     failed = 0
     for each in chosen:
-        result = play(each, steps) if is_alone else play_cluster(each, minutes or 1.0, nodes or 3)
+        result = play(each, steps) if is_alone else play_cluster(each, minutes or 1.0, nodes or 3, beside)
         if trace:
             print("\n".join(result.trace))
         if as_json:
@@ -88,6 +103,18 @@ def _is_alone(steps: int | None, minutes: float | None, nodes: int | None) -> bo
     if nodes == 1 and minutes is not None:
         raise Refused("--minutes is for clusters, expected --steps beside --nodes 1")
     return steps is not None or nodes == 1
+
+
+def _extras(names: list[str], is_alone: bool) -> "list[Extra]":
+    from penstock.sim.cluster_extras import Extra  # noqa: PLC0415
+
+    if names and is_alone:
+        raise Refused("--with is for clusters, expected neither --steps nor --nodes 1 beside it")
+    known = [each.value for each in Extra]
+    for name in names:
+        if name not in known:
+            raise Refused(f"--with is {name!r}, expected one of {', '.join(known)}")
+    return [Extra(name) for name in names]
 
 
 def _seeds(seed: int | None, text: str | None) -> range:

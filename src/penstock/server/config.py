@@ -161,13 +161,13 @@ def config_from(
     data: str,
     settings: Mapping[str, str] | None = None,
     *,
-    kafka: str = "127.0.0.1:0",
+    kafka: str | None = "127.0.0.1:0",
     controller: str | None = None,
     http: str = OFF,
     line: str = OFF,
 ) -> NodeConfig:
     """A configuration that a program makes; the environment has no say in it, and there are no doors beside Kafka's
-    unless it asks for them."""
+    unless it asks for them. A controller alone has no door of Kafka's either."""
     own = settings or {}
     given = [Given(name, text, "settings", FLAG) for name, text in own.items()]
     return config_of(

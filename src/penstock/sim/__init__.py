@@ -9,6 +9,7 @@
     line        a connection as clients see it: requests, replies, timeouts
     client      finds out versions, leaders and coordinators, and starts over when a line is lost
     operator    topics come and go, partitions are moved, leaders elected
+    renewer     deletes a topic and creates it again, life after life (lives); passing, who writes and reads it
     producers   plain and idempotent, with retries
     consumers   following a topic, with and without fetch sessions
     members     of groups, and beside it each protocol: classic_members, consumer_members
@@ -18,12 +19,12 @@
     history     what clients and the operator saw, as events; cluster_history, what they could not see
     watch       looks into the nodes of a cluster as they run
     checkers    what must hold of a history, each rule a class of its own; and conduct_checkers, group_checkers,
-                txn_checkers, cluster_checkers
+                txn_checkers, cluster_checkers, life_checkers
     bench       all of them at work
     scenario    what one seed stands for: settings, topics, clients, crashes
     coordination   the same for groups and transactions
-    cluster_scenario   the same for clusters (cluster_plan)
-    disk_check  what the disks have in the end
+    cluster_scenario   the same for clusters (cluster_plan); cluster_extras, what is asked for beside it
+    disk_check  what the disks have in the end; belongings, whether it belongs there
     run         plays a scenario and says what was wrong
     play        plays one seed, for the command line
 

@@ -20,6 +20,8 @@ class Agenda:
         self._is_at_work = False
         """Whether the first step has been taken, and waits for its answer, or to be taken again."""
         self._paused_until_us = 0
+        self._is_resumed = False
+        """Whether the connection has come so far that a step may be taken: its versions are known."""
 
     def pause(self, duration_us: int) -> None:
         """Take no step for a while. What is heard meanwhile counts."""
@@ -34,7 +36,7 @@ class Agenda:
     def _go_on(self) -> None:
         if self._client.stage.schedule.now_us < self._paused_until_us:
             return
-        if self._agenda and not self._is_at_work and self._client.link is not None:
+        if self._agenda and not self._is_at_work and self._is_resumed and self._client.link is not None:
             self._is_at_work = True
             self._agenda[0]()
 

@@ -19,6 +19,7 @@ from penstock.sim.cluster_history import HighWatermark, MetadataCommitted
 from penstock.sim.conduct_checkers import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
 from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.history import Asked, Event, Replied
+from penstock.sim.life_checkers import LIFE_CHECKERS
 from penstock.sim.txn_checkers import (
     CommittedNotHidden,
     EpochsRise,
@@ -63,6 +64,7 @@ class Bench:
     def __init__(self, rules: Rules) -> None:
         self._ground, self._register = Ground(), Register()
         makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
+        makers = (*makers, *LIFE_CHECKERS) if rules.renewed else makers
         self._checkers = [make(rules, self._ground, self._register) for make in makers]
         self._alone = {
             event: [each for each in self._checkers if isinstance(each, rule)]

@@ -93,14 +93,14 @@ class ClassicMember(Member):
         self.later(1000 * self.member_plan.session_timeout_ms // 5, beat)
 
     def _beat(self) -> None:
-        turn, sent_us = self._turn, self.now_us
+        turn, renewal = self._turn, self.renewal()
 
         def heard(version: int, body: memoryview) -> None:
             if turn != self._turn:
                 return
             code = speech.read_heartbeat(version, body)
             if code == ErrorCode.NONE:
-                self.lease(self.partitions, self.session_end_us(sent_us))
+                self.lease(self.partitions, renewal)
             elif code in MEMBER_GONE:
                 self.denied("Heartbeat", code)
                 self.expelled(code)

@@ -233,6 +233,8 @@ class TopicClient(Client):
     def __init__(self, name: str, stage: Stage, topic: str) -> None:
         super().__init__(name, stage)
         self.topic = speech.TopicName(topic, None)
+        self.scope = topic
+        """What events call the topic: by its name, unless that may mean another topic tomorrow."""
         self.partitions: list[int] = []
         self.leaders: dict[int, Address] = {}
         """Of each partition that has one, as far as is known."""
@@ -258,15 +260,23 @@ class TopicClient(Client):
 
     def _found_topic(self, version: int, body: memoryview) -> None:
         (seen,) = speech.read_metadata(version, body)
-        if seen.code or not seen.partitions:
+        if seen.code or not seen.partitions or self.is_past(seen.topic):
             self.trace(f"finds {self.topic.name}: {code_name(seen.code)}")
             self.again_soon(self._find_topic)
             return
         self.topic, self.partitions, self.leaders = seen.topic, seen.partitions, seen.leaders
-        self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
+        self.meet(seen)
         self.topic_ready()
         if len(self.leaders) < len(seen.partitions):
             self.refresh_leaders()
+
+    def meet(self, seen: speech.TopicSeen) -> None:
+        """The topic is there, and this is what it is like."""
+        self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
+
+    def is_past(self, topic: speech.TopicName) -> bool:
+        """Whether a node tells of a topic that the client knows to be over."""
+        return False
 
     def refresh_leaders(self) -> None:
         """Ask who leads, a little later, and go on as before meanwhile."""
@@ -285,9 +295,13 @@ class TopicClient(Client):
         self._is_refreshing = False
         (seen,) = speech.read_metadata(version, body)
         if not seen.code and seen.partitions:
-            self.leaders = seen.leaders
+            self.refreshed(seen)
         if len(self.leaders) < len(seen.partitions):
             self.refresh_leaders()
+
+    def refreshed(self, seen: speech.TopicSeen) -> None:
+        """Who leads is known again."""
+        self.leaders = seen.leaders
 
 
 class Admin(Client):

@@ -21,6 +21,7 @@ class LeaderFound(NamedTuple):
     at: TopicPartition
     topic_id: Uuid
     epoch: LeaderEpoch
+    now_us: int = 0
 
 
 class HighWatermark(NamedTuple):

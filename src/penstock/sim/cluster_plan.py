@@ -34,7 +34,11 @@ class PowerCuts(Enum):
 @dataclass(frozen=True)
 class ClusterPlan:
     nodes: int = 1
+    """Brokers."""
+    controllers: int = 0
+    """Nodes that are controllers and nothing else; 0 where each broker is one too."""
     clocks: tuple[Clock, ...] = (TRUE,)
+    """Of the brokers, then of the controllers."""
     power_cuts: PowerCuts = PowerCuts.ANY
     down_us: tuple[int, int] = (1_000, 200_000)
     """How long a machine stays down, at least and at most."""
@@ -54,6 +58,9 @@ class ClusterPlan:
     """To one disk at a time: to the next one when the last has back what it may have lost."""
     harm_us_mean: int = 0
     """Between two machines that go down for it; 0 for none."""
+    bad_sectors_us_mean: int = 0
+    """Between two disks of which some bits change while their nodes run; 0 for none. As with `harm`, of one disk at a
+    time."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
 
@@ -66,7 +73,7 @@ class ClusterPlan:
     @property
     def replicas_min(self) -> int:
         """How many replicas there must be of what is to be there in the end."""
-        return 1 if self.harm is Harm.NONE else 2
+        return 1 if self.harm is Harm.NONE and not self.bad_sectors_us_mean else 2
 
     @property
     def is_replicated(self) -> bool:

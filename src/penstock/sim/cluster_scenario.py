@@ -71,8 +71,8 @@ def draw_cluster(seed: int, nodes: int, duration_us: int) -> Scenario:
     min_in_sync = min(kind.min_in_sync, replication)
     settings = _draw_settings(rng, kind, replication, min_in_sync)
     topics = tuple(_draw_topic(rng, f"topic-{number}", replication) for number in range(rng.randint(1, 2)))
-    producers = tuple(_draw_producer(rng, rng.choice(topics), number) for number in range(rng.randint(2, 4)))
-    consumers = tuple(_draw_consumer(rng, rng.choice(topics), number) for number in range(rng.randint(1, 3)))
+    producers = tuple(draw_producer(rng, rng.choice(topics), number) for number in range(rng.randint(2, 4)))
+    consumers = tuple(draw_consumer(rng, rng.choice(topics), number) for number in range(rng.randint(1, 3)))
     scenario = Scenario(
         seed=seed,
         steps=0,
@@ -122,12 +122,7 @@ def _draw_plan(rng: Random, kind: Kind, nodes: int) -> ClusterPlan:
     drifts = rng.random() < 0.5
     return ClusterPlan(
         nodes=nodes,
-        clocks=tuple(
-            Clock(rng.randrange(-5_000, 5_000), rng.uniform(1 / CLOCK_RATE_MAX, CLOCK_RATE_MAX))
-            if drifts
-            else Clock()
-            for _ in range(nodes)
-        ),
+        clocks=tuple(draw_clock(rng) if drifts else Clock() for _ in range(nodes)),
         power_cuts=kind.power_cuts,
         down_us=rng.choice(((10_000, 1_000_000), (10_000, 1_000_000), (500_000, 10_000_000))),
         cut_us_mean=rng.choice((0, 10_000_000, 20_000_000)),
@@ -139,6 +134,11 @@ def _draw_plan(rng: Random, kind: Kind, nodes: int) -> ClusterPlan:
         harm=kind.harm,
         harm_us_mean=10_000_000 if kind.harm is not Harm.NONE else 0,
     )
+
+
+def draw_clock(rng: Random) -> Clock:
+    """One that is not true."""
+    return Clock(rng.randrange(-5_000, 5_000), rng.uniform(1 / CLOCK_RATE_MAX, CLOCK_RATE_MAX))
 
 
 def _draw_topic(rng: Random, name: str, replication: int) -> TopicPlan:
@@ -155,7 +155,7 @@ def _draw_topic(rng: Random, name: str, replication: int) -> TopicPlan:
     return TopicPlan(name, rng.randint(1, 3), configs, replication)
 
 
-def _draw_producer(rng: Random, topic: TopicPlan, number: int) -> ProducerPlan:
+def draw_producer(rng: Random, topic: TopicPlan, number: int) -> ProducerPlan:
     is_idempotent = rng.random() < 0.6
     acks = ALL if is_idempotent else rng.choice((0, 1, ALL))
     return ProducerPlan(
@@ -174,7 +174,7 @@ def _draw_producer(rng: Random, topic: TopicPlan, number: int) -> ProducerPlan:
     )
 
 
-def _draw_consumer(rng: Random, topic: TopicPlan, number: int) -> ConsumerPlan:
+def draw_consumer(rng: Random, topic: TopicPlan, number: int) -> ConsumerPlan:
     return ConsumerPlan(
         name=f"consumer-{number}",
         topic=topic.name,

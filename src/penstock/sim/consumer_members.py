@@ -7,6 +7,7 @@ from penstock.base.errors import ErrorCode
 from penstock.sim import group_speech as speech
 from penstock.sim.client import Stage
 from penstock.sim.group_speech import Beat, Beaten, Membership
+from penstock.sim.history import Renewal
 from penstock.sim.members import Member, MemberPlan
 from penstock.sim.txn_terms import MEMBER_GONE
 from penstock.wire import Api
@@ -24,7 +25,8 @@ class ConsumerMember(Member):
         self._is_full = True
         """Whether the next heartbeat says everything."""
         self._interval_us = 100_000
-        self._lease_until_us = 0
+        self._renewal: Renewal | None = None
+        """The last one."""
         self._new_id()
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
@@ -39,12 +41,12 @@ class ConsumerMember(Member):
     def forget(self) -> None:
         self.give_up()
         self._new_id()
-        self._lease_until_us = 0
+        self._renewal = None
 
     def crash(self) -> None:
         super().crash()
         self._new_id()
-        self._lease_until_us = 0
+        self._renewal = None
 
     def offsets_as(self) -> Membership:
         return self.who
@@ -67,7 +69,7 @@ class ConsumerMember(Member):
         if is_joining and self.partitions:
             self.give_up()
         self._turn += 1
-        turn, sent_us, owned = self._turn, self.now_us, list(self.partitions)
+        turn, renewal, owned = self._turn, self.renewal(), list(self.partitions)
         # What it does not name any more it has given up.
         self._shrink_lease(owned)
         beat = Beat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
@@ -75,7 +77,7 @@ class ConsumerMember(Member):
 
         def heard(version: int, body: memoryview) -> None:
             if turn == self._turn:
-                self._heard(sent_us, owned, speech.read_consumer_group_heartbeat(version, body))
+                self._heard(renewal, owned, speech.read_consumer_group_heartbeat(version, body))
 
         version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
         self.ask_coordinator(
@@ -83,10 +85,10 @@ class ConsumerMember(Member):
         )
 
     def _shrink_lease(self, owned: list[int]) -> None:
-        if self._lease_until_us > self.now_us:
-            self.lease(owned, self._lease_until_us)
+        if self._renewal is not None and self.session_end_us(self._renewal) > self.now_us:
+            self.lease(owned, self._renewal)
 
-    def _heard(self, sent_us: int, owned: list[int], reply: Beaten) -> None:
+    def _heard(self, renewal: Renewal, owned: list[int], reply: Beaten) -> None:
         if reply.code:
             self.denied("ConsumerGroupHeartbeat", reply.code)
             if reply.code in MEMBER_GONE:
@@ -96,8 +98,8 @@ class ConsumerMember(Member):
             return
         self.who = self.who._replace(member_id=reply.member_id or self.who.member_id, generation=reply.epoch)
         self._interval_us = 1000 * reply.interval_ms
-        self._lease_until_us = self.session_end_us(sent_us)
-        self.lease(owned, self._lease_until_us)
+        self._renewal = renewal
+        self.lease(owned, renewal)
         if reply.assigned is not None and reply.assigned != owned:
             self._take(owned, reply.assigned)
             return
@@ -114,7 +116,7 @@ class ConsumerMember(Member):
         self.partitions = list(assigned)
         self.own(assigned)
         # Until the next heartbeat is sent, what it gives up counts as its own.
-        self.lease(sorted({*owned, *assigned}), self._lease_until_us)
+        self.lease(sorted({*owned, *assigned}), self._renewal)
         self._beat()
 
     def _beat_soon(self) -> None:

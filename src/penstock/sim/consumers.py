@@ -171,7 +171,7 @@ class Consumer(TopicClient):
         self.ask(Api.FETCH, body, heard, to=leader)
 
     def _at(self, partition: int) -> TopicPartition:
-        return TopicPartition(self.topic.name, partition)
+        return TopicPartition(self.scope, partition)
 
     def _fetched(
         self,
@@ -323,8 +323,19 @@ class Consumer(TopicClient):
             else:
                 got(offset)
 
-        body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], self._at(partition), timestamp)
+        asked = TopicPartition(self.topic.name, partition)
+        body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], asked, timestamp)
         self.ask(Api.LIST_OFFSETS, body, heard, to=self.leaders.get(partition))
+
+
+class Rereader(Consumer):
+    """Reads everything again and again: what became of it since shows."""
+
+    def viewed(self, event: Viewed) -> None:
+        if event.stop >= event.high_watermark:
+            start = max(0, event.log_start)
+            self.positions[event.at.partition] = start
+            self.record(Moved(self.name, event.at, start, self.incarnation))
 
 
 class Aborted:

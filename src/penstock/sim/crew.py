@@ -3,10 +3,12 @@
 from penstock.sim.classic_members import ClassicMember
 from penstock.sim.client import Admin, Client, Stage
 from penstock.sim.consumer_members import ConsumerMember
-from penstock.sim.consumers import Consumer
+from penstock.sim.consumers import Consumer, Rereader
 from penstock.sim.members import Member
 from penstock.sim.operator import Operator
+from penstock.sim.passing import ConsumerById, ConsumerByName, ProducerById, ProducerByName
 from penstock.sim.producers import Producer
+from penstock.sim.renewer import Renewer
 from penstock.sim.scenario import Scenario
 from penstock.sim.speech import NewTopic
 from penstock.sim.transactional import TransactionalProducer, Worker
@@ -24,12 +26,19 @@ class Crew:
         together = scenario.coordination
         self._producers = [Producer(plan, stage) for plan in scenario.producers]
         self._consumers = [Consumer(plan, stage) for plan in scenario.consumers]
+        self._consumers += [Rereader(plan, stage) for plan in scenario.rereaders]
         self._members: list[Member] = [
             (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, stage)
             for plan in together.members
         ]
         self._transactional = [TransactionalProducer(plan, stage) for plan in together.transactional]
         self._workers = [Worker(plan, stage) for plan in together.workers]
+        for renewal in scenario.renewals:
+            self._producers += [ProducerById(each, stage) for each in renewal.producers]
+            self._producers += [ProducerByName(each, stage) for each in renewal.producers_by_name]
+            self._consumers += [ConsumerById(each, stage) for each in renewal.consumers]
+            self._consumers += [ConsumerByName(each, stage) for each in renewal.consumers_by_name]
+        self._renewers = [Renewer(each, stage) for each in scenario.renewals]
         plan = scenario.cluster
         self._operators = (
             [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
@@ -47,6 +56,7 @@ class Crew:
             *self._transactional,
             *self._workers,
             *self._operators,
+            *self._renewers,
         ]
 
     def start(self) -> None:
@@ -63,6 +73,8 @@ class Crew:
             member.is_working = False
         for operator in self._operators:
             operator.is_working = False
+        for renewer in self._renewers:
+            renewer.finish()
 
     def end(self) -> None:
         for client in self._clients:
@@ -75,6 +87,7 @@ class Crew:
             and all(each.is_idle for each in self._producers)
             and all(each.is_idle for each in self._transactional)
             and all(each.is_idle for each in self._workers)
+            and all(each.is_idle for each in self._renewers)
         )
 
     # -- what they have done ---------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """What the disks have in the end: sound files, with what was read in them, and the same on every replica."""
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.sim.checkers import Rules
 from penstock.sim.cluster_history import ReplicaRead
 from penstock.sim.history import Audited
+from penstock.sim.lives import topic_name
 from penstock.sim.violation import Violation
 from penstock.storage.check import Tally, check_directory
 from penstock.storage.findings import read_through
@@ -33,12 +36,17 @@ def check_contents(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> No
     logs = layout_of(disk, DATA).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
-        if str(each.at) in there:
-            on_disk = read_records(disk, f"{logs}/{each.at}")
+        name = directory_of(each.at)
+        if name in there:
+            on_disk = read_records(disk, f"{logs}/{name}")
             read = {record.offset: record.value for record in each.records}
             _compare(each.at, on_disk, read, rules)
         elif not rules.is_replicated:
             raise Violation(f"LogMatchesReads: {each.at} was read, and is not on the disk")
+
+
+def directory_of(at: TopicPartition) -> str:
+    return str(at._replace(topic=topic_name(at.topic)))
 
 
 def _compare(
@@ -59,8 +67,9 @@ def check_spoilt(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None
     logs = layout_of(disk, DATA).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
-        if str(each.at) in there:
-            on_disk = read_records(disk, f"{logs}/{each.at}")
+        name = directory_of(each.at)
+        if name in there:
+            on_disk = read_records(disk, f"{logs}/{name}")
             read = {record.offset: record.value for record in each.records if record.offset in on_disk}
             _compare(each.at, on_disk, read, rules)
 
@@ -73,30 +82,57 @@ def read_records(disk: MemoryDisk, directory: str) -> dict[Offset, bytes]:
 def read_batches(disk: MemoryDisk, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
     """The same with the leader epoch of each."""
     records: dict[Offset, tuple[LeaderEpoch, bytes]] = {}
-    for entry in disk.list_dir(directory):
-        if entry.name.endswith(".log"):
-            file = disk.open(f"{directory}/{entry.name}")
-            for piece in read_through(file, 0, file.size()):
-                if piece.batch is not None and piece.is_sound:
-                    epoch = piece.batch.leader_epoch
-                    for record in piece.batch.records():
-                        records[record.offset] = epoch, bytes(record.value or b"")
-            file.close()
+    for batch in _in_place(_read_log(disk, directory)):
+        if batch is not None:
+            records |= {offset: (batch.epoch, value) for offset, value in batch.records}
     return records
 
 
 def are_records_sound(disk: MemoryDisk) -> bool:
     """Whether every batch of every partition is what was written."""
     logs = layout_of(disk, DATA).logs
-    for directory in (entry.name for entry in disk.list_dir(logs) if entry.is_dir):
-        for entry in disk.list_dir(f"{logs}/{directory}"):
-            if entry.name.endswith(".log"):
-                file = disk.open(f"{logs}/{directory}/{entry.name}")
-                is_sound = all(piece.is_sound for piece in read_through(file, 0, file.size()))
-                file.close()
-                if not is_sound:
-                    return False
-    return True
+    directories = (entry.name for entry in disk.list_dir(logs) if entry.is_dir)
+    return all(None not in _in_place(_read_log(disk, f"{logs}/{each}")) for each in directories)
+
+
+class _Batch(NamedTuple):
+    first: Offset
+    last: Offset
+    epoch: LeaderEpoch
+    records: list[tuple[Offset, bytes]]
+
+
+def _read_log(disk: MemoryDisk, directory: str) -> list[_Batch | None]:
+    """The batches of all segments; None for each stretch that is none, or whose CRC is wrong."""
+    batches: list[_Batch | None] = []
+    for entry in disk.list_dir(directory):
+        if entry.name.endswith(".log"):
+            file = disk.open(f"{directory}/{entry.name}")
+            for piece in read_through(file, 0, file.size()):
+                batch = piece.batch
+                if batch is None or not piece.is_sound:
+                    batches.append(None)
+                    continue
+                records = [(each.offset, bytes(each.value or b"")) for each in batch.records()]
+                batches.append(_Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, records))
+            file.close()
+    return batches
+
+
+def _in_place(batches: list[_Batch | None]) -> Iterator[_Batch | None]:
+    """The same, with None also for those that lie where they cannot: no CRC covers a batch's offset and leader epoch,
+    but those before and behind it do. Of two that overlap, the first is right if it begins where the last one ends."""
+    end, epoch = 0, -1
+    for batch, behind in zip_longest(batches, batches[1:]):
+        is_placed = batch is not None and batch.first >= end and batch.epoch >= epoch
+        if batch is not None and behind is not None:
+            overlaps = batch.first != end and end <= behind.first <= batch.last
+            is_placed &= not (overlaps or epoch <= behind.epoch < batch.epoch)
+        if batch is None or not is_placed:
+            yield None
+        else:
+            yield batch
+            end, epoch = batch.last + 1, batch.epoch
 
 
 def read_replicas(

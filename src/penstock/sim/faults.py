@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.server.node import Node
 from penstock.sim.cluster_plan import Harm
 from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
@@ -47,6 +48,7 @@ class Faults:
             (self._plan.cut_us_mean, self._cut),
             (self._plan.pause_us_mean, self._pause),
             (self._plan.harm_us_mean, self._harm),
+            (self._plan.bad_sectors_us_mean, self._spoil),
         ):
             if mean_us:
                 self._repeat(mean_us, strike)
@@ -134,6 +136,13 @@ class Faults:
             machine.kill()
         else:
             machine.cut_power()
+
+    def _spoil(self) -> None:
+        """Have bits of a disk change under its node."""
+        machine = self._rng.choice(self._fleet.machines)
+        node = machine.node
+        if machine.state is State.UP and isinstance(node, Node) and self._fleet.may_be_harmed(machine):
+            machine.flip_unread(node.context.replicas.directory.logs.values())
 
     def _harm_soon(self, machine: Machine, harm: Harm, attempts: int) -> None:
         """Harm a disk as soon as it may be, and start the machine; without, where that takes too long."""

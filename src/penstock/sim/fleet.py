@@ -29,7 +29,8 @@ class Fleet:
     ) -> None:
         plan = scenario.cluster
         incarnations = count(1)
-        hosts = [ALONE] if plan.nodes == 1 else [f"node-{number}" for number in range(1, plan.nodes + 1)]
+        count_of_all = plan.nodes + plan.controllers
+        hosts = [ALONE] if count_of_all == 1 else [f"node-{number}" for number in range(1, count_of_all + 1)]
         self._power_cuts = plan.power_cuts
         self.machines = [
             Machine(
@@ -49,7 +50,8 @@ class Fleet:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        return tuple(Address(each.host, KAFKA_PORT) for each in self.machines)
+        """Where clients are served."""
+        return tuple(Address(each.host, KAFKA_PORT) for each in self.machines if each.is_broker)
 
     @property
     def process_count(self) -> int:
@@ -117,16 +119,22 @@ def _config(scenario: Scenario, number: int, host: str) -> NodeConfig:
     try:
         if not plan.is_replicated:
             return config_from(DATA, scenario.settings, kafka=f"{host}:{KAFKA_PORT}")
-        voters = ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in range(1, plan.nodes + 1))
+        first = plan.nodes + 1 if plan.controllers else 1
+        voting = range(first, plan.nodes + plan.controllers + 1)
+        is_broker, is_controller = number <= plan.nodes, number in voting
+        roles = {"broker": is_broker, "controller": is_controller}
         settings = {
             "node.id": str(number),
-            **({"broker.rack": str(number)} if plan.has_racks else {}),
-            "process.roles": "broker,controller",
-            "controller.quorum.voters": voters,
+            **({"broker.rack": str(number)} if plan.has_racks and is_broker else {}),
+            "process.roles": ",".join(role for role, has_it in roles.items() if has_it),
+            "controller.quorum.voters": ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in voting),
             **scenario.settings,
         }
         return config_from(
-            DATA, settings, kafka=f"{host}:{KAFKA_PORT}", controller=f"{host}:{CONTROLLER_PORT}"
+            DATA,
+            settings,
+            kafka=f"{host}:{KAFKA_PORT}" if is_broker else None,
+            controller=f"{host}:{CONTROLLER_PORT}" if is_controller else None,
         )
     except BadSetting as error:
         raise Violation(f"NodeLives: the settings of {host} are refused: {error}") from error

@@ -3,8 +3,11 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
+from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
+from penstock.runtime.groups import OFFSETS_TOPIC
 from penstock.sim.checkers import Checker, Ground, Register, Rules
+from penstock.sim.cluster_history import LeaderFound
 from penstock.sim.history import (
     Commit,
     End,
@@ -25,6 +28,9 @@ class OneOwner(Checker):
     """Two members never own a partition in one generation, nor one before the other's session has ended.
 
     Of members that are in different epochs of the consumer protocol, the second part alone says something.
+
+    A session is what the group's coordinator keeps. Who was that, and has not heard yet that another one is (it was
+    cut off, or stood still), answers heartbeats as before: those that it is sent once the other leads renew nothing.
     """
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
@@ -33,6 +39,8 @@ class OneOwner(Checker):
         """By group, generation and partition."""
         self._leases: dict[str, dict[str, Leased]] = defaultdict(dict)
         """By group and member."""
+        self._leaders: dict[int, list[LeaderFound]] = defaultdict(list)
+        """Of each partition of `__consumer_offsets`, in turn."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -47,6 +55,8 @@ class OneOwner(Checker):
                     self._check_leases(event, partition)
             case Leased(group, _, member_id, _, _):
                 self._leases[group][member_id] = event
+            case LeaderFound(_, at) if at.topic == OFFSETS_TOPIC:
+                self._leaders[at.partition].append(event)
             case _:
                 pass
 
@@ -54,11 +64,22 @@ class OneOwner(Checker):
         for holder, lease in self._leases[owned.group].items():
             # A member may hear of an earlier generation when a later one has begun long since.
             is_earlier = holder != owned.member_id and lease.generation < owned.generation
-            if is_earlier and partition in lease.partitions and owned.now_us < lease.until_us:
+            if not is_earlier or partition not in lease.partitions or not self._is_renewed(lease):
+                continue
+            if owned.now_us < lease.until_us:
                 raise self.complain(
                     f"partition {partition} of {owned.group} was given to {owned.member_id} at {owned.now_us},"
                     f" though {holder} has it until {lease.until_us}"
                 )
+
+    def _is_renewed(self, lease: Leased) -> bool:
+        """Whether who answered did coordinate the group when it was asked, for all that is known."""
+        renewal = lease.renewal
+        if renewal is None:
+            return True
+        number = partition_for(lease.group, self.rules.offsets_partitions)
+        leaders = [each for each in self._leaders[number] if each.now_us <= renewal.sent_us]
+        return not leaders or max(leaders, key=lambda each: each.epoch).node == renewal.node
 
 
 @dataclass

@@ -18,6 +18,7 @@ from penstock.sim.cluster_history import (
     QuorumLeaderFound,
     ReplicaRead,
 )
+from penstock.sim.lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, ReadByName
 
 
 class Survives(Enum):
@@ -260,6 +261,14 @@ class Owned(NamedTuple):
     now_us: int
 
 
+class Renewal(NamedTuple):
+    """What a member's session lasts by: a heartbeat that was answered."""
+
+    node: int
+    """Which it was sent to, as the group's coordinator."""
+    sent_us: int
+
+
 class Leased(NamedTuple):
     """A member may go on reading its partitions: nobody else can be given them before its session ends."""
 
@@ -269,6 +278,7 @@ class Leased(NamedTuple):
     partitions: Sequence[int]
     """None of them: it gave them up."""
     until_us: int
+    renewal: Renewal | None = None
 
 
 class OffsetsSent(NamedTuple):
@@ -403,4 +413,9 @@ Event = (
     | MetadataCommitted
     | ImageLoaded
     | ReplicaRead
+    | LifeBegun
+    | DeletionAsked
+    | DeletionLost
+    | Deleted
+    | ReadByName
 )

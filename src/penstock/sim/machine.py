@@ -4,7 +4,7 @@
     power cut    the same, and of what was not synced the disk has some
     stop         the node is asked to go, and says when it has
     pause        the process is stopped where it is (SIGSTOP), and goes on after a while
-    flips        while there is no process, bits of the disk change
+    flips        while there is no process, bits of the disk change; or while there is one
     wipe         the same, and there is another disk, which is empty
 
 After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
@@ -17,7 +17,7 @@ that moment the disk is copied, and the copy is what the next process finds.
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from itertools import count
 from typing import Protocol
@@ -30,9 +30,10 @@ from penstock.sim.client import Recorder
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
-from penstock.sim.spoiling import Target, flip_bits
+from penstock.sim.spoiling import Target, flip_bits, flip_unread
 from penstock.sim.violation import Violation
 from penstock.sim.world import TRUE, Clock, SimWorld
+from penstock.storage import Log
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 from penstock.vfs.faulty import Rule
 
@@ -156,7 +157,8 @@ class Machine:
                 self._node = node
                 node.start(lambda: self._ready(world, node), lambda reason: self._failed(world, reason))
                 # Without other controllers' connections no quorum makes a node ready.
-                self._network.listen(world, CONTROLLER_PORT, lambda: node.connection(CONTROLLER))
+                if self._config.cluster.is_controller:
+                    self._network.listen(world, CONTROLLER_PORT, lambda: node.connection(CONTROLLER))
         except (KafkaError, BadSetting) as error:
             self._failed(world, str(error))
 
@@ -180,7 +182,8 @@ class Machine:
             self.state = State.UP
             self._clear_deadline()
             self._trace("is ready")
-            self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
+            if self.is_broker:
+                self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
 
     def _failed(self, world: SimWorld, reason: str) -> None:
         """The node gives up."""
@@ -285,6 +288,16 @@ class Machine:
             self._trace(done)
             self.is_spoilt = self.lost_power = self.is_doubted = True
 
+    def flip_unread(self, logs: Iterable[Log]) -> None:
+        """The same while the node runs, and has these logs open: it finds out when it reads."""
+        disk = self.disk
+        hook, disk.on_change = disk.on_change, None  # the node has changed nothing
+        done = flip_unread(disk, logs, self._rng)
+        disk.on_change = hook
+        if done is not None:
+            self._trace(done)
+            self.is_spoilt = self.lost_power = self.is_doubted = True
+
     def wipe(self) -> None:
         """Put in an empty disk."""
         self._trace("gets an empty disk")
@@ -319,6 +332,10 @@ class Machine:
     def node(self) -> NodeLike | None:
         """The node of the process that runs."""
         return self._node
+
+    @property
+    def is_broker(self) -> bool:
+        return self._config.cluster.is_broker
 
     @property
     def is_paused(self) -> bool:

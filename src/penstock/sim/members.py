@@ -27,6 +27,7 @@ from penstock.sim.history import (
     OffsetsSent,
     OffsetsWanted,
     Owned,
+    Renewal,
 )
 from penstock.sim.txn_terms import ELSEWHERE, MEMBER_GONE
 from penstock.wire import Api
@@ -164,7 +165,7 @@ class Member(Consumer):
         self._is_positioned = False
         self.partitions = []
         if self.who.member_id:
-            self.lease([], 0)
+            self.lease([])
 
     def forget(self) -> None:
         """Be nobody."""
@@ -179,19 +180,24 @@ class Member(Consumer):
         if code not in PASSING:
             self.record(Denied(self.name, what, code, is_due))
 
-    def session_end_us(self, sent_us: int) -> int:
+    def renewal(self) -> Renewal:
+        """What a heartbeat that is sent now stands for, once it is answered."""
+        assert self.coordinator is not None
+        return Renewal(self.stage.bootstrap.index(self.coordinator) + 1, self.now_us)
+
+    def session_end_us(self, renewal: Renewal) -> int:
         """The coordinator heard of it, at the earliest when it sent what was answered now; its clock may be fast."""
-        return sent_us + int(1000 * self.member_plan.session_timeout_ms / CLOCK_RATE_MAX)
+        return renewal.sent_us + int(1000 * self.member_plan.session_timeout_ms / CLOCK_RATE_MAX)
 
     def own(self, partitions: list[int]) -> None:
         """It was given partitions."""
         who = self.who
         self.record(Owned(who.group, who.generation, who.member_id, list(partitions), self.now_us))
 
-    def lease(self, partitions: list[int], until_us: int) -> None:
-        """It has partitions, and a session that lasts until then at least."""
-        who = self.who
-        self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us))
+    def lease(self, partitions: list[int], renewal: Renewal | None = None) -> None:
+        """It has partitions, and a session that lasts for a while at least."""
+        who, until_us = self.who, 0 if renewal is None else self.session_end_us(renewal)
+        self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us, renewal))
 
     # -- positions -------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Plays one seed and tells the result as data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Failure, Outcome, Simulation
 from penstock.sim.scenario import STEPS_DEFAULT, Scenario, draw
@@ -46,8 +48,13 @@ def play(seed: int, steps: int | None = None) -> Result:
     return play_scenario(draw(seed, steps or STEPS_DEFAULT))
 
 
-def play_cluster(seed: int, minutes: float = MINUTES_DEFAULT, nodes: int = NODES_DEFAULT) -> Result:
-    return play_scenario(draw_cluster(seed, nodes, round(minutes * MINUTE_US)))
+def play_cluster(
+    seed: int,
+    minutes: float = MINUTES_DEFAULT,
+    nodes: int = NODES_DEFAULT,
+    extras: Iterable[Extra] = (),
+) -> Result:
+    return play_scenario(with_extras(draw_cluster(seed, nodes, round(minutes * MINUTE_US)), extras))
 
 
 def play_scenario(scenario: Scenario) -> Result:

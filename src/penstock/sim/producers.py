@@ -22,7 +22,7 @@ from penstock.wire.peers import Address
 
 ALL = -1
 IN_FLIGHT_MAX = 5
-"""Requests of an idempotent producer: a node remembers as many batches."""
+"""Requests of an idempotent producer: a node remembers enough batches for as many."""
 
 FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 UNKNOWN_TOPIC = (
@@ -61,6 +61,8 @@ class Lane:
     flying: list[Batch] = field(default_factory=list)
     is_blocked: bool = False
     """Something failed: nothing is sent until nothing flies."""
+    is_known: bool = False
+    """Whether a batch was acknowledged since the topic's life began; said where lives end."""
     record_count: int = 0
     next_sequence: int = 0
 
@@ -160,7 +162,7 @@ class Producer(TopicClient):
             records.append(Written(key, value, lane.record_count))
             lane.record_count += 1
         self.batch_count += 1
-        at = TopicPartition(self.topic.name, partition)
+        at = TopicPartition(self.scope, partition)
         return Batch(self.name, self.batch_count, at, plan.acks, records)
 
     def _encode(self, batch: Batch) -> bytes:

@@ -35,6 +35,7 @@ from penstock.sim.fleet import Fleet
 from penstock.sim.machine import MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
+from penstock.sim.passing import LifeAuditor
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
 from penstock.sim.violation import Violation
@@ -116,7 +117,7 @@ class Simulation:
         self._schedule = Schedule(scenario.seed)
         self._network = Network(self._schedule, self.trace)
         is_cluster = scenario.cluster.is_replicated
-        self._watch = Watch(self) if is_cluster else None
+        self._watch = Watch(self, self._schedule) if is_cluster else None
         make_node = make_node or (Node if self._watch is None else self._watch.make_node)
         self._fleet = Fleet(scenario, self._schedule, self._network, self, make_node)
         self._faults = Faults(scenario, self._schedule, self._network, self._fleet, self.trace)
@@ -216,6 +217,7 @@ class Simulation:
         self.trace("everything is read")
         topics = [each.name for each in self.scenario.topics]
         self._auditors = [Auditor(each, self._stage) for each in topics]
+        self._auditors += [LifeAuditor(each.topic, self._stage) for each in self.scenario.renewals]
         readers = (
             [Auditor(each, self._stage, isolation=1) for each in topics]
             if self._crew.has_transactions
@@ -272,6 +274,8 @@ class Simulation:
             # Who read everything may have found what was damaged, and had it mended.
             self._step_until(self._watch.are_all_in_sync, "every replica is in sync")
             self._step_until(self._watch.do_all_know_the_same, "every node knows the same")
+            if self.scenario.renewals:
+                self._step_until(self._watch.is_nothing_left_behind, "what is of no topic is gone")
             self._watch.tell_images()
             ends = self._watch.committed_ends()
         self._faults.leave()

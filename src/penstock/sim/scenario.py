@@ -22,6 +22,7 @@ from penstock.sim.coordination import (
 )
 from penstock.sim.history import Survives
 from penstock.sim.producers import ALL, ProducerPlan
+from penstock.sim.renewer import RenewalPlan
 
 STEPS_DEFAULT = 4000
 """Events of a run before everyone is told to finish."""
@@ -59,6 +60,12 @@ class Scenario:
     cuts_power: bool = True
     """Whether power cuts are among the crashes; if not, kills are in their place."""
     cluster: ClusterPlan = ONE_NODE
+    rereaders: tuple[ConsumerPlan, ...] = ()
+    """Consumers that begin again at the beginning, whenever they have read everything."""
+    renewals: tuple[RenewalPlan, ...] = ()
+    """Topics that are deleted and created again."""
+    extras: tuple[str, ...] = ()
+    """What it has beside what its seed stands for, as the command line names it."""
     duration_us: int = 0
     """Virtual time before everyone is told to finish; 0 if steps count."""
     settle_us_max: int = 300_000_000
@@ -69,7 +76,8 @@ class Scenario:
         """How long it is, in the words of the command line."""
         if not self.duration_us:
             return f"--steps {self.steps}"
-        return f"--minutes {self.duration_us / 60_000_000:g} --nodes {self.cluster.nodes}"
+        extras = "".join(f" --with {each}" for each in self.extras)
+        return f"--minutes {self.duration_us / 60_000_000:g} --nodes {self.cluster.nodes}{extras}"
 
     @property
     def rules(self) -> Rules:
@@ -79,6 +87,8 @@ class Scenario:
             has_disk_faults=self.has_disk_faults,
             is_replicated=self.cluster.is_replicated,
             is_shaken=self.cluster.power_cuts is PowerCuts.ANY,
+            offsets_partitions=int(self.settings.get("offsets.topic.num.partitions", 50)),
+            renewed=frozenset(each.topic for each in self.renewals),
         )
 
 

@@ -1,17 +1,19 @@
-"""What happens to a disk while its machine is down: bits of it change, or all of it is gone.
+"""What happens to a disk, mostly while its machine is down: bits of it change, or all of it is gone.
 
 A disk gives back what was written to it, or it fails; now and then it does neither. Which file is hit is a matter of
 chance among kinds first (`Target`), so that the few small ones are hit as often as the many large ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from fnmatch import fnmatchcase
 from random import Random
 
 from penstock.sim.disk_check import DATA
+from penstock.storage import Log
 from penstock.storage.layout import METADATA_TOPIC
 from penstock.vfs import MemoryDisk
+from penstock.vfs.memory import MemoryFile
 
 FLIPS_MAX = 3
 """Bits that change together: a sector goes bad, not a bit."""
@@ -43,14 +45,41 @@ def flip_bits(disk: MemoryDisk, targets: tuple[Target, ...], rng: Random) -> str
         return None
     path = rng.choice(paths)
     file = disk.open(path, write=True)
-    start = rng.randrange(file.size())
-    end = min(start + SPAN_BYTES, file.size())
-    for position in (rng.randrange(start, end) for _ in range(rng.randint(1, FLIPS_MAX))):
-        (byte,) = file.pread(1, position)
-        file.pwrite([bytes([byte ^ (1 << rng.randrange(8))])], position)
+    start = _flip(file, 0, file.size(), rng)
     file.sync()
     file.close()
     return f"bits of {path} flip at {start}"
+
+
+def flip_unread(disk: MemoryDisk, logs: Iterable[Log], rng: Random) -> str | None:
+    """Change some bits that the node which has these logs open will read from the disk, if it reads them; what was
+    done, or None where there are none. What it has written or read itself is in the memory of its machine.
+
+    Whether the change is there after a power cut is a matter of chance, as with everything that nobody has synced.
+    """
+    unread = [
+        (segment.ref.path, segment.checked_to, segment.checked_from)
+        for log in logs
+        for segment in log.segments
+        if segment.checked_to < segment.checked_from
+    ]
+    if not unread:
+        return None
+    path, begin, end = rng.choice(unread)
+    file = disk.open(path, write=True)
+    start = _flip(file, begin, end, rng)
+    file.close()
+    return f"bits of {path} flip at {start} while it is in use"
+
+
+def _flip(file: MemoryFile, begin: int, end: int, rng: Random) -> int:
+    """Change some bits that are near each other between two positions; where the first may be."""
+    start = rng.randrange(begin, end)
+    end = min(start + SPAN_BYTES, end)
+    for position in (rng.randrange(start, end) for _ in range(rng.randint(1, FLIPS_MAX))):
+        (byte,) = file.pread(1, position)
+        file.pwrite([bytes([byte ^ (1 << rng.randrange(8))])], position)
+    return start
 
 
 def _fits(path: str, target: Target) -> bool:

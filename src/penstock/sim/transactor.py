@@ -91,6 +91,7 @@ class Transactor(Finder):
     def resume(self) -> None:
         """There is a new connection."""
         self._interrupt()
+        self._is_resumed = True
         if self._who.producer_id < 0 and self._init not in self._agenda:
             self._agenda.appendleft(self._init)
         self._agenda.appendleft(self._meet_topic)
@@ -100,6 +101,7 @@ class Transactor(Finder):
     def lose(self) -> None:
         """The connection is gone."""
         self._interrupt()
+        self._is_resumed = False
         while self._agenda and self._agenda[0] in (self._find, self._meet_topic):
             self._agenda.popleft()
 

@@ -13,6 +13,7 @@ from penstock.metadata import AnyRecord, ClusterImage
 from penstock.replica.partition import Partition
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
+from penstock.sim.belongings import left_behind
 from penstock.sim.client import Recorder
 from penstock.sim.cluster_history import (
     HighWatermark,
@@ -23,6 +24,7 @@ from penstock.sim.cluster_history import (
 )
 from penstock.sim.history import Event
 from penstock.sim.machine import Machine, State
+from penstock.sim.schedule import Schedule
 from penstock.vfs import Vfs
 
 PARTITIONS_EVERY = 13
@@ -61,8 +63,9 @@ class Mark(NamedTuple):
 
 
 class Watch:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, schedule: Schedule) -> None:
         self._recorder = recorder
+        self._schedule = schedule
         self._record = recorder.record
         self._machines: Sequence[Machine] = ()
         self._looks = 0
@@ -110,7 +113,8 @@ class Watch:
                     self._recorder.trace(
                         f"{machine.host} leads {at} in epoch {epoch} from {partition.epoch_start} on"
                     )
-                    self._record(LeaderFound(machine.number, at, partition.topic_id, epoch))
+                    now_us = self._schedule.now_us
+                    self._record(LeaderFound(machine.number, at, partition.topic_id, epoch, now_us))
             place, offset = (machine.incarnation, *name), partition.high_watermark
             mark = self._marks.get(place)
             if mark is None or mark.partition is not partition:
@@ -142,6 +146,14 @@ class Watch:
 
     def do_all_know_the_same(self) -> bool:
         return len({image.offset for image in self._images}) == 1
+
+    def is_nothing_left_behind(self) -> bool:
+        """Whether no disk has a partition that does not belong there."""
+        return not any(
+            left_behind(machine.disk, machine.number, machine.node.context.image)
+            for machine in self._machines
+            if isinstance(machine.node, WatchedNode)
+        )
 
     def committed_ends(self) -> dict[TopicPartition, Offset]:
         """All partitions that there are, and how far each is committed, as its leader has it."""

@@ -1,0 +1,103 @@
+"""What a run of a cluster may have beside what its seed stands for, if it is asked for.
+
+Each extra draws from chance of its own: what the seed stands for without it stays as it is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum
+from random import Random
+
+from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
+from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.history import Survives
+from penstock.sim.renewer import RenewalPlan
+from penstock.sim.scenario import Scenario, TopicPlan
+from penstock.sim.world import TRUE
+
+CONTROLLERS = 3
+
+
+class Extra(Enum):
+    RENEWALS = "renewals"
+    """Topics are deleted and created again under their names while clients write and read them."""
+    BAD_SECTORS = "bad-sectors"
+    """Bits of disks change while their nodes run; somebody reads everything, again and again."""
+    APART = "apart"
+    """Controllers are nodes of their own, three of them, beside the brokers."""
+
+
+def with_extras(scenario: Scenario, extras: Iterable[Extra]) -> Scenario:
+    for extra in sorted(set(extras), key=list(Extra).index):
+        rng = Random(f"{scenario.seed}/{extra.value}")
+        scenario = replace(_ADD[extra](scenario, rng), extras=(*scenario.extras, extra.value))
+    return scenario
+
+
+def _add_renewals(scenario: Scenario, rng: Random) -> Scenario:
+    replication = min(3, scenario.cluster.nodes)
+    renewals = tuple(
+        _draw_renewal(rng, f"renewed-{number}", replication) for number in range(rng.randint(1, 2))
+    )
+    return replace(scenario, renewals=renewals)
+
+
+def _draw_renewal(rng: Random, name: str, replication: int) -> RenewalPlan:
+    topic = TopicPlan(name, 1, {})
+    producers = [
+        replace(each, name=f"{each.name} of {name}")
+        for each in (draw_producer(rng, topic, number) for number in range(3))
+    ]
+    consumers = [
+        replace(each, name=f"{each.name} of {name}")
+        for each in (draw_consumer(rng, topic, number) for number in range(2))
+    ]
+    return RenewalPlan(
+        name,
+        mean_us=rng.choice((1_000_000, 4_000_000, 12_000_000)),
+        replication=replication,
+        configs={
+            "segment.bytes": str(rng.choice((2000, 1_000_000))),
+            "file.delete.delay.ms": str(rng.choice((0, 1000, 60_000))),
+        },
+        producers=tuple(producers[:2]),
+        producers_by_name=(replace(producers[2], survives=Survives.NOTHING),),
+        consumers=tuple(consumers[:1]),
+        consumers_by_name=tuple(consumers[1:]),
+    )
+
+
+def _add_bad_sectors(scenario: Scenario, rng: Random) -> Scenario:
+    """What is gone here must be there: two replicas at least have what is acknowledged, and no other disk fails."""
+    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    rereaders = tuple(
+        ConsumerPlan(
+            f"rereader of {each.name}",
+            each.name,
+            max_wait_ms=2_000,
+            bytes_max=1 << 20,
+            pause_us_max=500_000,
+            isolation=0,
+            rack=rng.choice("123") if scenario.cluster.has_racks else "",
+        )
+        for each in scenario.topics
+    )
+    return replace(
+        scenario,
+        settings=scenario.settings | settings,
+        has_disk_faults=False,
+        rereaders=rereaders,
+        cluster=replace(
+            scenario.cluster, faulty=0, bad_sectors_us_mean=rng.choice((2_000_000, 5_000_000, 15_000_000))
+        ),
+    )
+
+
+def _set_apart(scenario: Scenario, rng: Random) -> Scenario:
+    plan = scenario.cluster
+    drifts = any(each != TRUE for each in plan.clocks)
+    clocks = tuple(draw_clock(rng) if drifts else TRUE for _ in range(CONTROLLERS))
+    return replace(scenario, cluster=replace(plan, controllers=CONTROLLERS, clocks=(*plan.clocks, *clocks)))
+
+
+_ADD = {Extra.RENEWALS: _add_renewals, Extra.BAD_SECTORS: _add_bad_sectors, Extra.APART: _set_apart}
