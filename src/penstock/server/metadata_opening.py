@@ -185,7 +185,8 @@ class LogOpening(NamedTuple):
         )
         if report.damage:
             raise StorageError(
-                f"{report.damage[0]}: committed metadata is damaged; restore {self.directory} from a copy"
+                f"{report.damage[0]}: committed metadata is damaged; restore {self.directory} from a copy,"
+                " or remove it where all other controllers are up: it is copied from them"
             )
         return log
 

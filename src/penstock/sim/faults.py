@@ -151,7 +151,14 @@ class Faults:
             if machine.state is not State.DOWN:
                 return
             may_wipe = self._fleet.may_lose_metadata(machine)
-            may = self._fleet.may_be_harmed(machine) and (may_wipe or harm is Harm.FLIPS)
+            may_be_harmed = self._fleet.may_be_harmed(machine)
+            if machine.has_given_up and may_wipe and not may_be_harmed:
+                # Its records may be all that there are of something.
+                machine.lose_metadata()
+                self._doomed.pop(machine, None)
+                self.start_again(machine)
+                return
+            may = may_be_harmed and (may_wipe or harm is Harm.FLIPS)
             must_wait = machine.has_given_up or (attempts > 1 and not self._is_over)
             if must_wait and not may:
                 self._harm_soon(machine, harm, attempts - 1)

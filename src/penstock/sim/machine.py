@@ -30,7 +30,7 @@ from penstock.sim.client import Recorder
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
-from penstock.sim.spoiling import Target, flip_bits, flip_unread
+from penstock.sim.spoiling import Target, flip_bits, flip_unread, remove_metadata
 from penstock.sim.violation import Violation
 from penstock.sim.world import TRUE, Clock, SimWorld
 from penstock.storage import Log
@@ -304,6 +304,12 @@ class Machine:
         self.disk = MemoryDisk()
         self.is_spoilt = self.has_given_up = False
         self.lost_power = self.is_doubted = True
+
+    def lose_metadata(self) -> None:
+        """Take away what it has of the metadata log, which is damaged: other voters have it. Its records stay."""
+        self._trace("is rid of its metadata log")
+        remove_metadata(self.disk)
+        self.has_given_up = False
 
     # -- standing still --------------------------------------------------------------------------------
 

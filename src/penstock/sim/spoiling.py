@@ -11,8 +11,9 @@ from random import Random
 
 from penstock.sim.disk_check import DATA
 from penstock.storage import Log
-from penstock.storage.layout import METADATA_TOPIC
+from penstock.storage.layout import METADATA_TOPIC, layout_of
 from penstock.vfs import MemoryDisk
+from penstock.vfs.files import remove_tree
 from penstock.vfs.memory import MemoryFile
 
 FLIPS_MAX = 3
@@ -70,6 +71,13 @@ def flip_unread(disk: MemoryDisk, logs: Iterable[Log], rng: Random) -> str | Non
     start = _flip(file, begin, end, rng)
     file.close()
     return f"bits of {path} flip at {start} while it is in use"
+
+
+def remove_metadata(disk: MemoryDisk) -> None:
+    """Take the metadata log away, as somebody would who is told that it is damaged."""
+    logs = layout_of(disk, DATA).logs
+    remove_tree(disk, f"{logs}/{METADATA_TOPIC}-0")
+    disk.sync_dir(logs)
 
 
 def _flip(file: MemoryFile, begin: int, end: int, rng: Random) -> int:
