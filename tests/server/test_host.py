@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,15 @@ def test_a_broker_is_started_once() -> None:
 # -- in a process --------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _heeds_hangups() -> Iterator[None]:
+    """Processes that are started here do, also where the tests were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_heeds_hangups")
 def test_the_first_signal_stops_a_process_cleanly(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with Process(data=tmp_path, command=UP_ECHO) as process:

@@ -231,6 +231,13 @@ def test_connections_beyond_the_limits_are_closed() -> None:
     assert not node.client().transport.is_closed
 
 
+def test_a_connection_that_is_made_after_the_end_is_closed() -> None:
+    """It was taken in the turn before."""
+    node = StillNode()
+    node.node.abandon()
+    assert node.client().transport.is_closed
+
+
 def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
     node = StillNode(settings={"connections.max.idle.ms": "1000"})
     node.create_topic("orders")

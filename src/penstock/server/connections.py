@@ -74,6 +74,8 @@ class Connections:
         self._open: dict[Client, None] = {}
         """In the order in which they came: no run of the simulator may depend on where objects lie."""
         self._by_address: Counter[str] = Counter()
+        self._is_over = False
+        """All were closed: one that was taken just before, and is made now, is too late."""
         self._timer: Timer | None = None
         self._unfinished_timer: Timer | None = None
         """Runs while there is anybody at a door."""
@@ -100,6 +102,9 @@ class Connections:
 
     def made(self, connection: Client) -> str | None:
         """Take a connection in; why not, if it is one too many."""
+        if self._is_over:
+            connection.abort()
+            return None
         address = connection.address
         count_max = self._number("max.connections")
         if len(self._open) >= count_max:
@@ -163,11 +168,13 @@ class Connections:
 
     def close(self) -> None:
         """Close all, once what is ready for them is sent."""
+        self._is_over = True
         self._stop()
         for connection in list(self._open):
             connection.close()
 
     def abort(self) -> None:
+        self._is_over = True
         self._stop()
         for connection in list(self._open):
             connection.abort()
