@@ -213,6 +213,7 @@ class DataPath:
         except StorageError as error:
             logger.error("%s", error)
             self._written(error)
+            self.disk_failed()
             raise
         if origin is not _CLIENT:
             self._ends_transaction = True
@@ -268,6 +269,12 @@ class DataPath:
             logger.error("%s", failure)
             error = failure
         self._written(error)
+        if error is not None:
+            self.disk_failed()
+
+    def disk_failed(self) -> None:
+        """Something could not be written here, or synced, or read: for whoever knows who else could lead."""
+        raise NotImplementedError
 
     def _written(self, error: StorageError | None) -> None:
         """What is below the log's end is in the log; nothing else that was staged is."""
@@ -380,6 +387,8 @@ class DataPath:
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             )
         writer.settle(error)
+        if isinstance(error, StorageError):
+            self.disk_failed()
 
     def _forget_lost_ends(self) -> None:
         """Markers that could not be written have ended nothing."""

@@ -175,6 +175,9 @@ class Partition(DataPath):
             if not self.is_leader or (self.followers is not None and self.followers.others_in_sync):
                 raise
             raise KafkaError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
+        except StorageError:
+            self.disk_failed()
+            raise
 
     def damage_found(self) -> None:
         """Something in the log is not what was written: whoever leads it should be somebody else."""
@@ -192,6 +195,16 @@ class Partition(DataPath):
             return
         logger.error("%s is damaged here: another replica is to lead it", self.name)
         changes.propose(self, followers.others_in_sync, DAMAGED)
+
+    def disk_failed(self) -> None:
+        """Have another replica lead, if one is in sync: with the next record it could be the same again. This one
+        follows it, and is in sync again when its disk takes what it copies."""
+        followers, changes = self.followers, self._changes
+        if followers is None or changes is None or followers.wish is not None:
+            return
+        if followers.others_in_sync:
+            logger.error("the disk fails %s here: another replica is to lead it", self.name)
+            changes.propose(self, followers.others_in_sync, DAMAGED)
 
     def mend(self) -> None:
         """Cut the log off where it is damaged: the leader has the rest, and nobody counts on what is here. The high
