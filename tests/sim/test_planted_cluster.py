@@ -154,7 +154,7 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
         then([])
 
     monkeypatch.setattr(FollowerSyncs, "written", at_once)
-    assert complaint(SYNCED, first=9) in PARTED
+    assert complaint(SYNCED, first=20) in PARTED
 
 
 def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
