@@ -34,3 +34,19 @@ def test_a_log_that_was_found_without_it_is_flushed_all_the_same() -> None:
     append(log, make_batch(3))
     log.flush()
     assert log.flushed == 6
+
+
+def test_a_flush_is_more_than_one_file_until_it_is_known_of_which_topic_they_are() -> None:
+    """Else the kernel could be asked for that one file alone."""
+    disk = MemoryDisk()
+    log = open_small(disk).create(P, now_ms=NOW_MS, topic_id=TOPIC_ID)
+    append(log, make_batch(3))
+    work = log.prepare_flush()
+    assert work is not None
+    assert work._replace(directory=None).lone_segment() is None
+    work.run()
+    log.finish_flush(work)
+    append(log, make_batch(3))
+    work = log.prepare_flush()
+    assert work is not None
+    assert work.lone_segment() is log.segments.active

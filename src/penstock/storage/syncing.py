@@ -35,7 +35,7 @@ class FlushWork(NamedTuple):
 
     def lone_segment(self) -> Segment | None:
         """The one whose file is all that there is to sync; None where there are more, or names."""
-        if self.directory is not None or len(self.segments) != 1:
+        if self.directory is not None or self.topic_id is not None or len(self.segments) != 1:
             return None
         return self.segments[0][0]
 
