@@ -9,6 +9,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Rules, Violation
+from penstock.sim.cluster_history import ReplicaMade
 from penstock.sim.history import (
     Acked,
     Asked,
@@ -359,6 +360,15 @@ def test_a_reply_is_held_against_what_was_known_when_it_was_asked_for(story: Sto
 
 def test_an_acknowledged_record_is_below_the_high_watermark(story: Story) -> None:
     story.write("a", 4)
+    with pytest.raises(Violation, match="HighWatermarkNeverBack: orders-0 had 5, and showed 4"):
+        story.read(0, [], high_watermark=4)
+
+
+def test_a_process_that_gets_a_partition_back_learns_its_high_watermark_anew() -> None:
+    story = Story(Rules(is_replicated=True))
+    story.read(0, [], high_watermark=10)
+    story.tell(Asked(("slow", 1), [AT]), ReplicaMade(1, AT))
+    story.tell(story.view(("slow", 1), 0, [], 0, 5, 1))
     with pytest.raises(Violation, match="HighWatermarkNeverBack: orders-0 had 5, and showed 4"):
         story.read(0, [], high_watermark=4)
 

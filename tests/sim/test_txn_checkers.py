@@ -6,7 +6,7 @@ from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Rules, Violation
-from penstock.sim.cluster_history import LeaderFound
+from penstock.sim.cluster_history import CoordinatorLoaded, LeaderFound
 from penstock.sim.history import (
     Acked,
     Asked,
@@ -290,12 +290,24 @@ def test_who_hears_late_of_an_earlier_generation_is_no_second_owner(story: Story
 
 @pytest.mark.parametrize(
     ("node", "sent_us", "is_renewed"),
-    [(1, 49, True), (1, 50, False), (1, 79, False), (2, 50, True), (2, 80, False), (1, 80, True)],
+    [
+        (1, 4, False),
+        (1, 5, True),
+        (1, 49, True),
+        (1, 50, False),
+        (1, 79, False),
+        (2, 54, False),
+        (2, 55, True),
+        (2, 80, False),
+        (1, 84, False),
+        (1, 85, True),
+    ],
 )
 def test_a_session_is_renewed_by_who_coordinates_the_group_when_it_is_asked(
     node: int, sent_us: int, is_renewed: bool
 ) -> None:
-    """Node 1 leads, then node 2, then node 1 again; of another partition nothing follows."""
+    """Node 1 leads, then node 2, then node 1 again, and each takes a while to read the group; of another partition
+    nothing follows."""
     story = Story(Rules(is_replicated=True, offsets_partitions=2))
     number = partition_for("group", 2)
     for partition in (number, 1 - number):
@@ -303,6 +315,7 @@ def test_a_session_is_renewed_by_who_coordinates_the_group_when_it_is_asked(
         at, topic_id = TopicPartition("__consumer_offsets", partition), b"id of the offsets"
         for epoch, (leader, now_us) in enumerate(zip(led_by, (0, 50, 80), strict=True)):
             story.tell(LeaderFound(leader, at, topic_id, epoch, now_us))
+            story.tell(CoordinatorLoaded(leader, partition, epoch, now_us + 5))
     story.tell(Leased("group", 3, "a", [0], 200, Renewal(node, sent_us)))
     owned = Owned("group", 4, "b", [0], 199)
     if is_renewed:

@@ -10,11 +10,11 @@ came later.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.cluster_history import ReplicaMade
 from penstock.sim.history import (
     Acked,
     Asked,
@@ -345,15 +345,15 @@ class OrderKept(Checker):
 class HighWatermarkNeverBack(Checker):
     """A fetch never shows less than was known when it was sent; a power cut may take what was not durable.
 
-    Where several nodes have a partition, this is said of each process: who leads next may learn later how far the
-    last one had come.
+    Where several nodes have a partition, this is said of each process, while it has the partition: who leads next may
+    learn later how far the last one had come, and so may one that had the partition before.
     """
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
         super().__init__(rules, ground, register)
         self._highest: dict[TopicPartition, dict[int, Offset]] = defaultdict(dict)
         """By process."""
-        self._bounds: dict[tuple[str, int], Mapping[TopicPartition, Mapping[int, Offset]]] = {}
+        self._bounds: dict[tuple[str, int], dict[TopicPartition, dict[int, Offset]]] = {}
         """What was known when a fetch was sent; for each consumer's last one."""
         self._last_request: dict[str, tuple[str, int]] = {}
 
@@ -364,10 +364,10 @@ class HighWatermarkNeverBack(Checker):
                 self._last_request[request[0]] = request
                 self._bounds[request] = {at: dict(self._highest[at]) for at in partitions}
             case Viewed():
-                known = self._bounds[event.request][event.at]
+                highest = self._bounds[event.request][event.at]
                 if self.rules.is_replicated:
-                    known = {event.incarnation: known.get(event.incarnation, 0)}
-                bound = max(known.values(), default=0)
+                    highest = {event.incarnation: highest.get(event.incarnation, 0)}
+                bound = max(highest.values(), default=0)
                 if event.high_watermark < bound:
                     raise self.complain(
                         f"{event.at} had {bound}, and showed {event.high_watermark} to {event.consumer}"
@@ -377,11 +377,18 @@ class HighWatermarkNeverBack(Checker):
             case Acked(batch, base_offset, _, incarnation) if batch.acks == -1 and base_offset >= 0:
                 if not self.ground.is_past(incarnation):
                     self._raise(batch.at, incarnation, base_offset + len(batch.records))
+            case ReplicaMade(incarnation, at):
+                self._forget(incarnation, at)
             case PowerCut():
                 for at, highest in self._highest.items():
                     self._highest[at] = {0: min(max(highest.values(), default=0), self.ground.firm[at])}
             case _:
                 pass
+
+    def _forget(self, incarnation: int, at: TopicPartition) -> None:
+        for known in (self._highest, *self._bounds.values()):
+            if at in known:
+                known[at].pop(incarnation, None)
 
     def _raise(self, at: TopicPartition, incarnation: int, offset: Offset) -> None:
         highest = self._highest[at]

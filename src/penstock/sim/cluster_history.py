@@ -24,6 +24,22 @@ class LeaderFound(NamedTuple):
     now_us: int = 0
 
 
+class CoordinatorLoaded(NamedTuple):
+    """A node that leads a partition of a coordinator's topic has read it. Until then it answers heartbeats blindly."""
+
+    node: int
+    partition: int
+    epoch: LeaderEpoch
+    now_us: int
+
+
+class ReplicaMade(NamedTuple):
+    """A process has a partition anew that it had before: it was moved away, and came back."""
+
+    incarnation: int
+    at: TopicPartition
+
+
 class HighWatermark(NamedTuple):
     """A replica's high watermark has moved."""
 

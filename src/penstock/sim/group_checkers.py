@@ -7,7 +7,7 @@ from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.runtime.groups import OFFSETS_TOPIC
 from penstock.sim.checkers import Checker, Ground, Register, Rules
-from penstock.sim.cluster_history import LeaderFound
+from penstock.sim.cluster_history import CoordinatorLoaded, LeaderFound
 from penstock.sim.history import (
     Commit,
     End,
@@ -31,6 +31,7 @@ class OneOwner(Checker):
 
     A session is what the group's coordinator keeps. Who was that, and has not heard yet that another one is (it was
     cut off, or stood still), answers heartbeats as before: those that it is sent once the other leads renew nothing.
+    Nor do those that are sent to the next one before it has read the group, which it answers blindly, as Kafka does.
     """
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
@@ -41,6 +42,8 @@ class OneOwner(Checker):
         """By group and member."""
         self._leaders: dict[int, list[LeaderFound]] = defaultdict(list)
         """Of each partition of `__consumer_offsets`, in turn."""
+        self._loaded_us: dict[tuple[int, int], int] = {}
+        """Of a partition, and an epoch: since when its leader knows the groups."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -57,6 +60,8 @@ class OneOwner(Checker):
                 self._leases[group][member_id] = event
             case LeaderFound(_, at) if at.topic == OFFSETS_TOPIC:
                 self._leaders[at.partition].append(event)
+            case CoordinatorLoaded(_, number, epoch, now_us):
+                self._loaded_us[number, epoch] = now_us
             case _:
                 pass
 
@@ -79,7 +84,11 @@ class OneOwner(Checker):
             return True
         number = partition_for(lease.group, self.rules.offsets_partitions)
         leaders = [each for each in self._leaders[number] if each.now_us <= renewal.sent_us]
-        return not leaders or max(leaders, key=lambda each: each.epoch).node == renewal.node
+        if not leaders:
+            return True
+        leader = max(leaders, key=lambda each: each.epoch)
+        loaded_us = self._loaded_us.get((number, leader.epoch))
+        return leader.node == renewal.node and loaded_us is not None and loaded_us <= renewal.sent_us
 
 
 @dataclass

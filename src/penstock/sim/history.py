@@ -11,11 +11,13 @@ from uuid import UUID
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.cluster_history import (
+    CoordinatorLoaded,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
     MetadataCommitted,
     QuorumLeaderFound,
+    ReplicaMade,
     ReplicaRead,
 )
 from penstock.sim.lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, ReadByName
@@ -409,6 +411,8 @@ Event = (
     | Stopped
     | QuorumLeaderFound
     | LeaderFound
+    | CoordinatorLoaded
+    | ReplicaMade
     | HighWatermark
     | MetadataCommitted
     | ImageLoaded

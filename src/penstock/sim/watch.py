@@ -11,16 +11,19 @@ from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
 from penstock.metadata import AnyRecord, ClusterImage
 from penstock.replica.partition import Partition
+from penstock.runtime.groups import OFFSETS_TOPIC
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
 from penstock.sim.belongings import left_behind
 from penstock.sim.client import Recorder
 from penstock.sim.cluster_history import (
+    CoordinatorLoaded,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
     MetadataCommitted,
     QuorumLeaderFound,
+    ReplicaMade,
 )
 from penstock.sim.history import Event
 from penstock.sim.machine import Machine, State
@@ -71,6 +74,8 @@ class Watch:
         self._looks = 0
         self._led: dict[tuple[Uuid, int, LeaderEpoch], int] = {}
         """Who was found to lead a partition in an epoch; told of again only if it is somebody else."""
+        self._loaded: set[tuple[int, LeaderEpoch]] = set()
+        """Partitions of groups that somebody was found to have read, with the epochs in which they are led."""
         self._ruled: dict[LeaderEpoch, int] = {}
         """The same of the quorum."""
         self._marks: dict[tuple[int, Uuid, int], Mark] = {}
@@ -115,14 +120,27 @@ class Watch:
                     )
                     now_us = self._schedule.now_us
                     self._record(LeaderFound(machine.number, at, partition.topic_id, epoch, now_us))
+                if at.topic == OFFSETS_TOPIC:
+                    self._look_at_groups(machine, node, partition)
             place, offset = (machine.incarnation, *name), partition.high_watermark
             mark = self._marks.get(place)
             if mark is None or mark.partition is not partition:
+                if mark is not None:
+                    self._record(ReplicaMade(machine.incarnation, at))
                 self._replicas += 1
                 mark = Mark(partition, self._replicas, -1)
             if mark.offset != offset:
                 self._marks[place] = mark._replace(offset=offset)
                 self._record(HighWatermark(mark.replica, at, offset))
+
+    def _look_at_groups(self, machine: Machine, node: Node, partition: Partition) -> None:
+        number, epoch = partition.number, partition.leader_epoch
+        shard = node.context.groups.shards.at(number)
+        if (number, epoch) in self._loaded or shard is None or not shard.is_loaded:
+            return
+        if shard.log.is_still(partition):
+            self._loaded.add((number, epoch))
+            self._record(CoordinatorLoaded(machine.number, number, epoch, self._schedule.now_us))
 
     # -- when all is quiet -----------------------------------------------------------------------------
 
