@@ -6,6 +6,7 @@ import pytest
 from tests.replica.leaders import Led
 
 from penstock.base.errors import ErrorCode
+from penstock.base.settings import LogSettings
 from penstock.metadata.controller.requests import DAMAGED
 from penstock.replica.partition import Durability
 from penstock.storage import StorageError
@@ -40,6 +41,14 @@ def test_a_leader_that_cannot_sync_asks_for_another() -> None:
     led.fetch(3)
     led.world.advance(10)
     assert waiting.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert asked(led) == [((2, 3), DAMAGED)]
+
+
+def test_a_leader_that_cannot_sync_what_nobody_waits_for_asks_for_another() -> None:
+    led = Led(settings=LogSettings(flush_ms=100))
+    led.disk.fail("sync", path="*.log", error=errno.EIO)
+    assert led.written(acks=1).answers == [None]
+    led.world.advance(200)
     assert asked(led) == [((2, 3), DAMAGED)]
 
 

@@ -20,7 +20,7 @@ from penstock.wire.request import Request, through_kio
 from .errors import (
     NETWORK_ERRORS,
     RETRIABLE,
-    BrokerRefused,
+    BrokerGone,
     ClientError,
     Unreachable,
     refused,
@@ -148,7 +148,7 @@ class Cluster:
                 self.refresh([], timeout_ms=backoff.left_ms)
                 if node_id not in self.info.brokers:
                     ids = ", ".join(str(each) for each in sorted(self.info.brokers))
-                    raise BrokerRefused(
+                    raise BrokerGone(
                         f"there is no broker {node_id}, the cluster has {ids}", ErrorCode.BROKER_NOT_AVAILABLE
                     )
             try:
@@ -173,9 +173,7 @@ class Cluster:
                     if is_known
                     else self.ask_any(request, backoff.left_ms)
                 )
-            except (
-                BrokerRefused
-            ) as error:  # it has left the cluster, and another is the controller, or soon will be
+            except BrokerGone as error:  # another is the controller, or soon will be
                 backoff.pause(error)
             else:
                 code = code_of(reply)

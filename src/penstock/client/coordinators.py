@@ -15,7 +15,7 @@ from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .cluster import Backoff, Cluster
-from .errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, no_partition, refused
+from .errors import NETWORK_ERRORS, RETRIABLE, BrokerGone, no_partition, refused
 
 T = TypeVar("T")
 
@@ -105,9 +105,7 @@ def ask_brokers(
             return [
                 Answer(each, _ask_broker(cluster, each, request, code_of, what, backoff)) for each in node_ids
             ]
-        except BrokerRefused as error:
-            if error.code != ErrorCode.BROKER_NOT_AVAILABLE:
-                raise
+        except BrokerGone as error:
             backoff.pause(error)
 
 

@@ -36,6 +36,10 @@ class BrokerRefused(ClientError):
     """The broker understood, and said no; `code` is its reason."""
 
 
+class BrokerGone(BrokerRefused):
+    """The cluster has no such broker, or has it no more."""
+
+
 class OffsetGone(ClientError):
     """A position is outside of its log, and the reader wants to know rather than start elsewhere."""
 

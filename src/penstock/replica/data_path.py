@@ -141,7 +141,7 @@ class DataPath:
         self._uncommitted_ends: deque[tuple[Offset, Offset]] = deque()
         """Markers above the high watermark: their offsets, and what was stable before. Until a marker is committed
         its transaction is undecided for readers: another leader may not have it."""
-        self._syncs = GroupCommit(log, lane, self._settle)
+        self._syncs = GroupCommit(log, lane, self._settle, self.disk_failed)
         self._overdue_timer: Timer | None = None
         """Runs while somebody waits for followers or a sync, for those who cannot wait longer."""
         self._flush_timer: Timer | None = None
@@ -387,8 +387,6 @@ class DataPath:
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             )
         writer.settle(error)
-        if isinstance(error, StorageError):
-            self.disk_failed()
 
     def _forget_lost_ends(self) -> None:
         """Markers that could not be written have ended nothing."""

@@ -19,12 +19,20 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCommit:
-    __slots__ = ("_is_flushing", "_lane", "_log", "_settle", "waiting")
+    __slots__ = ("_disk_failed", "_is_flushing", "_lane", "_log", "_settle", "waiting")
 
-    def __init__(self, log: Log, lane: SyncLane, settle: Callable[[Writer, KafkaError | None], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        lane: SyncLane,
+        settle: Callable[[Writer, KafkaError | None], None],
+        disk_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`disk_failed` is told of every sync that fails, whether somebody waits for it or not."""
         self._log = log
         self._lane = lane
         self._settle = settle
+        self._disk_failed = disk_failed
         self._is_flushing = False
         self.waiting: deque[Writer] = deque()
         """Written, and waiting for a sync; by offset, but for retries."""
@@ -73,3 +81,4 @@ class GroupCommit:
         self.waiting = deque(each for each in self.waiting if each.appended.last_offset >= log_end)
         for writer in failed:
             self._settle(writer, error)
+        self._disk_failed()
