@@ -8,8 +8,10 @@ from dataclasses import replace
 from enum import Enum
 from random import Random
 
+from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
 from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.disk_troubles import FAILING, DiskPlan, Trouble
 from penstock.sim.history import Survives
 from penstock.sim.renewer import RenewalPlan
 from penstock.sim.scenario import Scenario, TopicPlan
@@ -25,6 +27,12 @@ class Extra(Enum):
     """Bits of disks change while their nodes run; somebody reads everything, again and again."""
     APART = "apart"
     """Controllers are nodes of their own, three of them, beside the brokers."""
+    FULL_DISKS = "full-disks"
+    """Disks fill while their nodes run, and get room again."""
+    FAILING_DISKS = "failing-disks"
+    """Disks become read-only for a while, or fail writes, syncs or reads of one log or of all."""
+    SLOW_DISKS = "slow-disks"
+    """Disks take seconds for a sync for a while."""
 
 
 def with_extras(scenario: Scenario, extras: Iterable[Extra]) -> Scenario:
@@ -100,4 +108,44 @@ def _set_apart(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, cluster=replace(plan, controllers=CONTROLLERS, clocks=(*plan.clocks, *clocks)))
 
 
-_ADD = {Extra.RENEWALS: _add_renewals, Extra.BAD_SECTORS: _add_bad_sectors, Extra.APART: _set_apart}
+def _fill_disks(scenario: Scenario, rng: Random) -> Scenario:
+    return _with_troubles(scenario, rng, (Trouble.FULL,))
+
+
+def _fail_disks(scenario: Scenario, rng: Random) -> Scenario:
+    """What a disk could not sync may be gone when its node goes: two replicas at least have what is acknowledged, and
+    no other node is killed until the one with that disk has back what it may have lost."""
+    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    scenario = replace(
+        scenario,
+        settings=scenario.settings | settings,
+        cluster=replace(scenario.cluster, power_cuts=PowerCuts.FEW),
+    )
+    return _with_troubles(scenario, rng, FAILING)
+
+
+def _slow_disks(scenario: Scenario, rng: Random) -> Scenario:
+    return _with_troubles(scenario, rng, (Trouble.SLOW,))
+
+
+def _with_troubles(scenario: Scenario, rng: Random, troubles: tuple[Trouble, ...]) -> Scenario:
+    """Power cuts would take more than a disk in trouble leaves on the others."""
+    plan = scenario.cluster
+    disks = DiskPlan(troubles, mean_us=rng.choice((2_000_000, 5_000_000, 15_000_000)))
+    power_cuts = plan.power_cuts if plan.power_cuts is PowerCuts.FEW else PowerCuts.NONE
+    return replace(
+        scenario,
+        has_disk_faults=True,
+        cuts_power=False,
+        cluster=replace(plan, faulty=-1, power_cuts=power_cuts, disks=plan.disks.beside(disks)),
+    )
+
+
+_ADD = {
+    Extra.RENEWALS: _add_renewals,
+    Extra.BAD_SECTORS: _add_bad_sectors,
+    Extra.APART: _set_apart,
+    Extra.FULL_DISKS: _fill_disks,
+    Extra.FAILING_DISKS: _fail_disks,
+    Extra.SLOW_DISKS: _slow_disks,
+}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.sim.disk_troubles import NO_TROUBLES, DiskPlan
 from penstock.sim.world import TRUE, Clock
 
 CLOCK_RATE_MAX = 1.02
@@ -63,6 +64,8 @@ class ClusterPlan:
     time."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
+    disks: DiskPlan = NO_TROUBLES
+    """Which troubles disks get into while their nodes run, one disk at a time."""
 
     def skew_ms(self, duration_us: int) -> int:
         """How far two clocks are apart at most, for so long."""

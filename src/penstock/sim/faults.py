@@ -1,9 +1,11 @@
 """What goes wrong in a run: crashes, stops, pauses, cuts and resets, as often as the scenario says."""
 
 from collections.abc import Callable
+from random import Random
 
 from penstock.server.node import Node
 from penstock.sim.cluster_plan import Harm
+from penstock.sim.disk_troubles import DiskTroubles, draw_ailment
 from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
 from penstock.sim.network import CLIENTS, Network
@@ -38,6 +40,9 @@ class Faults:
         self._is_ending = False
         self._doomed: dict[Machine, Harm] = {}
         """What is to happen to the disks of machines once they are down."""
+        self._disks = DiskTroubles(
+            self._plan.disks, schedule.rng("disk troubles"), schedule.later, self._trouble_disk
+        )
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         fleet.when_down(self.start_again)
 
@@ -52,6 +57,7 @@ class Faults:
         ):
             if mean_us:
                 self._repeat(mean_us, strike)
+        self._disks.start()
 
     def _repeat(self, mean_us: int, strike: Callable[[], None]) -> None:
         def again() -> None:
@@ -66,6 +72,7 @@ class Faults:
         self._is_over = True
         self._network.is_calm = True
         self._network.heal()
+        self._disks.end()
         for machine in self._fleet.machines:
             machine.resume()
             machine.disarm()
@@ -143,6 +150,18 @@ class Faults:
         node = machine.node
         if machine.state is State.UP and isinstance(node, Node) and self._fleet.may_be_harmed(machine):
             machine.flip_unread(node.context.replicas.directory.logs.values())
+
+    def _trouble_disk(self, rng: Random) -> Callable[[], None] | None:
+        """Have the disk of a broker fail; what has it work again."""
+        machine = rng.choice([each for each in self._fleet.machines if each.is_broker])
+        node = machine.node
+        if machine.state is not State.UP or not isinstance(node, Node):
+            return None
+        if not self._fleet.may_be_harmed(machine):
+            return None
+        logs = [str(each) for each in sorted(node.context.replicas.directory.logs)]
+        machine.ail(draw_ailment(self._plan.disks, logs, rng))
+        return machine.recover
 
     def _harm_soon(self, machine: Machine, harm: Harm, attempts: int) -> None:
         """Harm a disk as soon as it may be, and start the machine; without, where that takes too long."""

@@ -44,6 +44,7 @@ class Fleet:
                 incarnations=incarnations,
                 clock=plan.clocks[number - 1],
                 has_faults=scenario.has_disk_faults and plan.faulty in (0, number),
+                may_ail=bool(plan.disks),
             )
             for number, host in enumerate(hosts, 1)
         ]
@@ -80,7 +81,8 @@ class Fleet:
 
     def may_be_harmed(self, machine: Machine) -> bool:
         """Whether every other has back what it may have lost: what is gone here is there."""
-        return all(is_in_sync(each) for each in self.machines if each is not machine and each.lost_power)
+        others = [each for each in self.machines if each is not machine]
+        return all(each.ailment is None and (not each.lost_power or is_in_sync(each)) for each in others)
 
     def may_lose_metadata(self, machine: Machine) -> bool:
         """Whether all others have the same metadata log, up to the same epoch. A voter that forgets what it has, and

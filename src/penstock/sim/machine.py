@@ -6,6 +6,7 @@
     pause        the process is stopped where it is (SIGSTOP), and goes on after a while
     flips        while there is no process, bits of the disk change; or while there is one
     wipe         the same, and there is another disk, which is empty
+    ailment      the disk fails or is slow for a while (`disk_troubles`), whatever becomes of the process
 
 After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
 again; the next one cannot know. So a kill after a failed sync is a power cut here: who has such a disk restarts the
@@ -27,6 +28,7 @@ from penstock.base.settings import BadSetting
 from penstock.base.world import World
 from penstock.server.config import NodeConfig
 from penstock.sim.client import Recorder
+from penstock.sim.disk_troubles import Ailment, Trouble, inflict
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
@@ -85,6 +87,7 @@ class Machine:
         incarnations: Iterator[int] | None = None,
         clock: Clock = TRUE,
         has_faults: bool = False,
+        may_ail: bool = False,
     ) -> None:
         self.disk = MemoryDisk()
         self.host = host
@@ -100,6 +103,8 @@ class Machine:
         """Whether a start or a stop may not take for ever, as it may where others are waited for."""
         self.has_faults = has_faults
         """Whether the disk fails now and then."""
+        self.ailment: Ailment | None = None
+        """What is wrong with the disk for now."""
         self.has_run = False
         """Whether its process has done anything since somebody reset this."""
         self.lost_power = False
@@ -123,6 +128,9 @@ class Machine:
         self._world: SimWorld | None = None
         self._node: NodeLike | None = None
         self._failing_sync: Rule | None = None
+        self._may_ail = may_ail
+        self._faulty: FaultyDisk | None = None
+        """Where the disk may ail: the process sees the disk through it."""
         self._deadline: Event | None = None
         """When a start or a stop is taking too long."""
 
@@ -164,6 +172,8 @@ class Machine:
 
     def _vfs(self) -> Vfs:
         self._failing_sync = None
+        if self._may_ail:
+            return self._ailing_vfs()
         if not self.has_faults:
             return self.disk
         rng = self._rng
@@ -176,6 +186,13 @@ class Machine:
         if rng.random() < 0.5:
             faulty.tear_writes(path="*.log", times=1, after=rng.randrange(5, 300))
         return faulty
+
+    def _ailing_vfs(self) -> FaultyDisk:
+        rng = self._schedule.rng(f"faults {self.incarnation}")
+        self._faulty = FaultyDisk(self.disk, rng=rng, sleep=self._sleep)
+        if self.ailment is not None:
+            self._failing_sync = inflict(self.ailment, self._faulty)
+        return self._faulty
 
     def _ready(self, world: SimWorld, node: NodeLike) -> None:
         if world.is_alive and self.state is State.STARTING:
@@ -190,7 +207,7 @@ class Machine:
         if not world.is_alive:
             return
         is_lonely = LONELY in reason and not self.is_timed and not self._network.is_calm
-        if not (self.has_faults or self.is_spoilt or is_lonely):
+        if not (self.has_faults or self.ailment is not None or self.is_spoilt or is_lonely):
             raise Violation(f"NodeLives: process {self.incarnation} of {self.host} gave up: {reason}")
         self._trace(f"gives up: {reason}")
         self.has_given_up = self.is_spoilt and not is_lonely
@@ -273,7 +290,7 @@ class Machine:
         self.disarm()
         self._end()
         self._network.node_died(self.host, is_power_cut=False)
-        self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults))
+        self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults and not self._may_ail))
         if self._failing_sync is not None and self._failing_sync.hits:
             self.cut_power()
         else:
@@ -310,6 +327,40 @@ class Machine:
         self._trace("is rid of its metadata log")
         remove_metadata(self.disk)
         self.has_given_up = False
+
+    # -- a disk that fails for a while -----------------------------------------------------------------
+
+    def ail(self, ailment: Ailment) -> None:
+        """Have the disk fail from now on."""
+        self.ailment = ailment
+        self._trace(f"has a disk that {ailment}")
+        if ailment.trouble is Trouble.SYNCS_FAIL:
+            self.lost_power = True  # what it could not sync may be gone
+        if self._faulty is not None and self.state is not State.DOWN:
+            self._failing_sync = inflict(ailment, self._faulty)
+
+    def recover(self) -> None:
+        """Have the disk work again."""
+        self.ailment = None
+        self._trace("has a disk that works")
+        if self._faulty is not None:
+            self._faulty.clear()
+
+    def _sleep(self, seconds: float) -> None:
+        """An operation of the disk takes long: its thread waits for it, or, on the loop, everybody."""
+        if self._world is None or self._world.is_beside:
+            if self._world is not None:
+                self._world.slept(seconds)
+            return
+        if not self._world.is_paused:
+            self._trace(f"stands still while its disk takes {seconds:.1f} s")
+            world = self._world
+            world.pause()
+            self._schedule.later(round(seconds * 1_000_000), lambda: self._wake(world))
+
+    def _wake(self, world: SimWorld) -> None:
+        if self._world is world:
+            self.resume()
 
     # -- standing still --------------------------------------------------------------------------------
 

@@ -79,6 +79,13 @@ class SimWorld:
         self._threads: Random = schedule.rng(f"threads {incarnation}")
         self._held: list[Event] | None = None
         """What was due while the process is stopped; None while it runs."""
+        self.is_beside = False
+        """Whether what runs now does so on a thread, beside the loop."""
+        self._slept_us = 0
+
+    def slept(self, seconds: float) -> None:
+        """What runs on a thread takes so much longer."""
+        self._slept_us += round(seconds * 1_000_000)
 
     def end(self) -> None:
         """The process is gone, at once."""
@@ -147,13 +154,16 @@ class SimWorld:
 
     def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         def do() -> None:
+            self.is_beside, self._slept_us = True, 0
             try:
                 result = work()
             except Exception as error:
                 raised = error
-                self.later(self._thread_us(), lambda: done(None, raised))
+                self.later(self._slept_us + self._thread_us(), lambda: done(None, raised))
             else:
-                self.later(self._thread_us(), lambda: done(result, None))
+                self.later(self._slept_us + self._thread_us(), lambda: done(result, None))
+            finally:
+                self.is_beside = False
 
         self.later(self._thread_us(), do)
 

@@ -1,0 +1,161 @@
+"""Disks that fail for a while, and work again: full, read-only, failing for one log or for all, or slow.
+
+    full         nothing can be written that takes room (ENOSPC); what is deleted makes room
+    read-only    nothing can be changed at all (EROFS)
+    failing      writes, syncs or reads of some files fail (EIO)
+    slow         a sync takes seconds: a thread that waits for it is busy; an event loop that does stands still
+
+One disk is in trouble at a time, so that the other replicas of each partition are well. A trouble outlives the
+process: a node that gives up because it cannot write its metadata finds the same disk when it starts again.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+from penstock.vfs import FaultyDisk
+from penstock.vfs.faulty import Rule
+
+TROUBLE_US_MAX: Final = 20_000_000
+
+ROOM_BYTES_MAX: Final = 3000
+"""What a disk that is said to be full has left: some batches fit."""
+
+SYNC_S_MAX: Final = 5.0
+
+
+class Trouble(Enum):
+    FULL = "is full"
+    READ_ONLY = "is read-only"
+    WRITES_FAIL = "fails writes"
+    SYNCS_FAIL = "fails syncs"
+    READS_FAIL = "fails reads"
+    SLOW = "is slow"
+
+
+FAILING: Final = (Trouble.READ_ONLY, Trouble.WRITES_FAIL, Trouble.SYNCS_FAIL, Trouble.READS_FAIL)
+
+
+class Ailment(NamedTuple):
+    """What is wrong with one disk now."""
+
+    trouble: Trouble
+    path: str
+    """A shell pattern: the files that it is about."""
+    room_bytes: int = 0
+    """Of a full disk."""
+    sync_s: float = 0.0
+    """Of a slow one: how long a sync takes."""
+
+    def __str__(self) -> str:
+        return self.trouble.value if self.path == "*" else f"{self.trouble.value} of {self.path}"
+
+
+@dataclass(frozen=True)
+class DiskPlan:
+    """How often disks get into trouble, and into which."""
+
+    troubles: tuple[Trouble, ...] = ()
+    mean_us: int = 0
+    """Between the end of one trouble and the next."""
+
+    def __bool__(self) -> bool:
+        return bool(self.troubles)
+
+    def beside(self, other: "DiskPlan") -> "DiskPlan":
+        """Both: whatever comes sooner."""
+        if not self or not other:
+            return self or other
+        return DiskPlan((*self.troubles, *other.troubles), min(self.mean_us, other.mean_us))
+
+
+NO_TROUBLES: Final = DiskPlan()
+
+
+def draw_ailment(plan: DiskPlan, logs: list[str], rng: Random) -> Ailment:
+    """`logs` are the directories of partitions on the disk, by name."""
+    trouble = rng.choice(plan.troubles)
+    if trouble is Trouble.FULL:
+        return Ailment(trouble, "*", room_bytes=rng.choice((0, rng.randrange(ROOM_BYTES_MAX))))
+    if trouble is Trouble.SLOW:
+        return Ailment(trouble, "*", sync_s=rng.uniform(0.2, SYNC_S_MAX))
+    if trouble is Trouble.READ_ONLY:
+        return Ailment(trouble, "*")
+    name = rng.choice(logs) if logs and rng.random() < 0.5 else "*"
+    return Ailment(trouble, f"*/logs/{name}/*.log")
+
+
+_CHANGES: Final = (
+    "write",
+    "truncate",
+    "make_dirs",
+    "rename",
+    "remove",
+    "remove_dir",
+    "set_modified_ms",
+)
+
+
+def inflict(ailment: Ailment, disk: FaultyDisk) -> Rule | None:
+    """Have a disk misbehave until its rules are cleared; the rule by which syncs fail, if they do."""
+    trouble, path = ailment.trouble, ailment.path
+    if trouble is Trouble.FULL:
+        disk.capacity = disk.used + ailment.room_bytes
+    elif trouble is Trouble.READ_ONLY:
+        disk.fail("*", error=errno.EROFS, when=lambda operation, _: operation in _CHANGES)
+    elif trouble is Trouble.SLOW:
+        disk.delay("sync", ailment.sync_s)
+        disk.delay("sync_dir", ailment.sync_s)
+    else:
+        operation = {
+            Trouble.WRITES_FAIL: "write",
+            Trouble.SYNCS_FAIL: "sync",
+            Trouble.READS_FAIL: "read",
+        }[trouble]
+        rule = disk.fail("*", path=path, error=errno.EIO, when=lambda found, _: found == operation)
+        return rule if trouble is Trouble.SYNCS_FAIL else None
+    return None
+
+
+class DiskTroubles:
+    """Has disks of machines fail, one after the other."""
+
+    def __init__(
+        self,
+        plan: DiskPlan,
+        rng: Random,
+        later: Callable[[int, Callable[[], None]], object],
+        begin: Callable[[Random], Callable[[], None] | None],
+    ) -> None:
+        """`begin` gets a disk into trouble, and returns what ends it; None if no disk may be now."""
+        self._plan = plan
+        self._rng = rng
+        self._later = later
+        self._begin = begin
+        self._end: Callable[[], None] | None = None
+        self._is_over = False
+
+    def start(self) -> None:
+        if self._plan and not self._is_over:
+            self._later(round(self._rng.expovariate(1 / self._plan.mean_us)) + 1, self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        self._end = self._begin(self._rng)
+        length_us = self._rng.randrange(200_000, TROUBLE_US_MAX)
+        self._later(length_us if self._end is not None else 0, self._mend)
+
+    def _mend(self) -> None:
+        if self._end is not None:
+            self._end()
+            self._end = None
+        self.start()
+
+    def end(self) -> None:
+        """All disks work from now on."""
+        self._is_over = True
+        self._mend()

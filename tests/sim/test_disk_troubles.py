@@ -1,0 +1,43 @@
+"""Disks that fail for a while under running nodes: each kind of trouble happens, and the nodes bear it."""
+
+from dataclasses import replace
+
+import pytest
+from tests.sim.test_planted_cluster import BUSY
+
+from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.disk_troubles import DiskPlan, Trouble
+from penstock.sim.run import Simulation
+from penstock.sim.scenario import Scenario
+
+CALM = replace(
+    BUSY,
+    crash_us_mean=0,
+    has_disk_faults=True,
+    cuts_power=False,
+    cluster=replace(BUSY.cluster, power_cuts=PowerCuts.FEW, cut_us_mean=0, hiccups=0.0, faulty=-1),
+)
+"""Nothing fails but disks."""
+
+
+def troubled(trouble: Trouble, seed: int = 0) -> Scenario:
+    plan = replace(CALM.cluster, disks=DiskPlan((trouble,), mean_us=2_000_000))
+    return replace(CALM, seed=seed, cluster=plan)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (Trouble.FULL, "full after"),
+        (Trouble.READ_ONLY, "Read-only file system"),
+        (Trouble.WRITES_FAIL, "Input/output error"),
+        (Trouble.SYNCS_FAIL, "fails syncs"),
+        (Trouble.READS_FAIL, "Input/output error"),
+        (Trouble.SLOW, "is slow"),
+    ],
+)
+def test_nodes_bear_a_disk_in_trouble(trouble: Trouble, told: str) -> None:
+    trace = "\n".join(line for seed in range(2) for line in Simulation(troubled(trouble, seed)).run().trace)
+    assert f"has a disk that {trouble.value}" in trace
+    assert "has a disk that works" in trace
+    assert told in trace
