@@ -118,5 +118,5 @@ def test_a_log_that_stays_when_its_topic_goes_is_caught(monkeypatch: pytest.Monk
         return 1
 
     monkeypatch.setattr(Replicas, "_drop", forget)
-    monkeypatch.setattr(Replicas, "drop_strays", lambda _: None)
+    monkeypatch.setattr(Replicas, "settle", lambda _: None)
     assert complaint(RENEWED) in MISTAKEN

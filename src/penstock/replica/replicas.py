@@ -1,24 +1,29 @@
 """All partitions of a node, found by their topic's name or id, and kept as the cluster's image says.
 
 Whoever follows the metadata log gives each new image to `apply`. Partitions that are new get a log, those whose
-topic is gone or that were moved to other brokers lose theirs, what is led here is led in the epoch that the image has,
-and what is led elsewhere is copied from there. Doing it again does no harm: after a crash the first image makes up for
-what was not done before it.
+topic was deleted or that were moved to other brokers lose theirs, what is led here is led in the epoch that the
+image has, and what is led elsewhere is copied from there. Doing it again does no harm: after a crash the first image
+makes up for what was not done before it.
 
-Because the image decides what is removed, a node that was away gives nothing to `apply` before it has caught up with
-the metadata log: an image of the past knows nothing of what was created or moved here since.
+A log is deleted only if a metadata record deleted its topic, or moved the partition away while this broker looked on.
+What the image merely does not mention is set aside and kept (`unclaimed`). A node that was away gives nothing to
+`apply` before it has caught up with the metadata log: an image of the past knows nothing of what was created or
+moved here since.
+
+A partition whose files cannot be made, because the disk is full or fails, is tried again every second. Until then
+clients that ask for it are told so, with an error that they retry.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import TopicPartition, uuid_text
+from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.base.metrics import Traffic
-from penstock.base.world import World
+from penstock.base.world import Timer, World
 from penstock.metadata import (
     EMPTY,
     BrokerSettings,
@@ -36,6 +41,7 @@ from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
 from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
+from penstock.replica.unclaimed import Unclaimed, named
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.directory import DirectoryRemoval
 from penstock.wire import TopicKey
@@ -53,14 +59,8 @@ TURN_COST_MAX: Final = 400
 """What may be done of it in one turn: some twenty milliseconds, during which no client is served."""
 
 
-STRAYS_SHOWN_MAX: Final = 5
-
-
-class Stray(NamedTuple):
-    """A partition on disk that the cluster knows nothing of."""
-
-    partition: TopicPartition
-    topic_id: bytes | None
+CREATE_AGAIN_MS: Final = 1000
+"""After so long, files that could not be made are tried again."""
 
 
 class Replicas:
@@ -122,6 +122,12 @@ class Replicas:
         """New, and not yet durably named: not served before that."""
         self._dropped: list[tuple[float, DirectoryRemoval]] = []
         """Gone, and not yet durably so: not emptied before that; and after how many ms then."""
+        self._unclaimed = Unclaimed(world, directory)
+        self.uncreated: dict[TopicPartition, str] = {}
+        """Placed here by the image, but the disk took no files for them; and what it said."""
+        self._create_timer: Timer | None = None
+        self._is_over = False
+        """The node is about to stop."""
 
     def _number(self, name: str) -> int:
         """A setting of the broker, as it is in force now."""
@@ -150,41 +156,67 @@ class Replicas:
         name = TopicPartition(topic, number)
         if self._image.partition(topic, number) is None:
             raise KafkaError(f"there is no partition {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name in self.uncreated:
+            raise KafkaError(
+                f"{name} has no files yet: {self.uncreated[name]}; they are tried again every second",
+                ErrorCode.KAFKA_STORAGE_ERROR,
+            )
         raise KafkaError(f"{name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def strays(self) -> list[Stray]:
-        """What lies in the directory and belongs to no topic of the cluster."""
-        return [
-            Stray(name, log.topic_id)
-            for name, log in sorted(self.directory.logs.items())
-            if name not in self.partitions
-        ]
+    # -- what the image does not claim -----------------------------------------------------------------
 
-    def drop_strays(self) -> None:
-        """Remove what belongs to no topic of the cluster, or was moved to other brokers, while this one was away. The
-        image must be one that knows of everything here."""
-        found = self.strays()
-        if found:
-            logger.warning(
-                "%d partitions on disk belong to other brokers, or to no topic, and go: %s",
-                len(found),
-                ", ".join(str(each.partition) for each in found[:STRAYS_SHOWN_MAX]),
-            )
-            self._todo.extend(partial(self._drop_stray, each.partition) for each in found)
-            self._todo.append(self._sync_dropped)
-            if not self._is_working:
-                self._work()
+    def unclaimed(self) -> list[TopicPartition]:
+        """What lies in the directory and is no partition of this broker by the image."""
+        return [name for name in sorted(self.directory.logs) if name not in self.partitions]
 
-    def _drop_stray(self, name: TopicPartition) -> int:
+    def settle(self) -> None:
+        """See to what a start has found on disk and the image does not claim. The image must be one that knows of
+        everything that was ever placed here."""
+        found = self.unclaimed()
+        kept = [name for name in found if not self._unclaimed.may_be_deleted(self.directory.logs[name])]
+        gone = [name for name in found if name not in kept]
+        if gone:
+            logger.info("%d partitions of deleted topics are on disk, and go: %s", len(gone), named(gone))
+        if kept:
+            self._unclaimed.tell(kept)
+        self._todo.extend(partial(self._settle, name) for name in found)
+        self._todo.append(self._settled)
+        if not self._is_working:
+            self._work()
+
+    def _settle(self, name: TopicPartition) -> int:
         """Unless it was created meanwhile."""
-        return 1 if name in self.partitions else self._drop(name)
+        log = self.directory.logs.get(name)
+        if log is None or name in self.partitions:
+            return 1
+        return self._drop(name) if self._unclaimed.may_be_deleted(log) else self._set_aside(name)
+
+    def _settled(self) -> int:
+        self._unclaimed.settled()
+        return self._sync_dropped()
+
+    def _set_aside(self, name: TopicPartition) -> int:
+        """Keep its files as a stray: the image does not have it here, and nothing says that it was deleted."""
+        self._let_go_of(name)
+        try:
+            self._unclaimed.set_aside(name, self._image)
+        except StorageError as error:
+            logger.error("%s", error)
+        return CREATION_COST
 
     # -- following the cluster -------------------------------------------------------------------------
 
-    def apply(self, image: ClusterImage, changed: ImageDelta, done: Callable[[], None]) -> None:
+    def apply(
+        self,
+        image: ClusterImage,
+        changed: ImageDelta,
+        done: Callable[[], None],
+        deleted: Collection[Uuid] = (),
+    ) -> None:
         """Bring about what changed on the way to this image, then call `done`; which is at once, unless there is
-        much to do: then clients are served in between."""
-        self._todo.extend(self._steps(image, changed, done))
+        much to do: then clients are served in between. `deleted` are the ids of topics for which there was a
+        RemoveTopicRecord on the way."""
+        self._todo.extend(self._steps(image, changed, done, frozenset(deleted)))
         if not self._is_working:
             self._work()
 
@@ -199,11 +231,14 @@ class Replicas:
             cost += self._todo.popleft()()
         self._is_working = False
 
-    def _steps(self, image: ClusterImage, changed: ImageDelta, done: Callable[[], None]) -> Iterator[Step]:
+    def _steps(
+        self, image: ClusterImage, changed: ImageDelta, done: Callable[[], None], deleted: frozenset[Uuid]
+    ) -> Iterator[Step]:
         """Each does a part and says what it cost."""
 
         def begin() -> int:
             self._image = image
+            self._unclaimed.follow(deleted)
             return 1
 
         def finish() -> int:
@@ -213,7 +248,7 @@ class Replicas:
         yield begin
         for topic in changed.topics_deleted:
             for number in sorted(topic.partitions):
-                yield partial(self._drop, TopicPartition(topic.name, number))
+                yield partial(self._part_with, TopicPartition(topic.name, number))
         if changed.topics_deleted:
             yield self._sync_dropped
         placed = set()
@@ -246,7 +281,10 @@ class Replicas:
         topic, number, placed = change.topic, change.number, change.new
         name = TopicPartition(topic.name, number)
         if self._node_id not in placed.replicas:
-            return self._drop(name)
+            self.uncreated.pop(name, None)
+            # What a start has found here and the image has elsewhere is left to `settle`.
+            was_here = change.old is not None and self._node_id in change.old.replicas
+            return self._drop(name) if was_here else 1
         partition = self.partitions.get(name)
         if partition is not None and not self._is_of(partition.log, topic, placed):
             self._give_up(partition)
@@ -324,17 +362,45 @@ class Replicas:
 
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
         """A new log, in place of one that belongs, or may belong, to another topic of the same name; None if the disk
-        fails."""
+        fails, and then it is tried again."""
         try:
             if name in self.directory.logs:
-                is_known = self.directory.logs[name].topic_id is not None
-                whose = "is of a topic that was deleted" if is_known else "does not say of which topic it is"
-                logger.warning("%s on disk %s, and goes", name, whose)
-                self._remove(name)
+                if self._unclaimed.may_be_deleted(self.directory.logs[name]):
+                    logger.info("%s on disk is of a topic that was deleted, and goes", name)
+                    self._remove(name)
+                else:
+                    self._unclaimed.tell([name])
+                    self._unclaimed.set_aside(name, self._image, sync=True)
+            log = self._unclaimed.take_back(name, topic)
+            if log is not None:
+                return log
             return self.directory.create(name, now_ms=self._world.now_ms(), topic_id=topic.id, sync=False)
         except StorageError as error:
-            logger.error("%s", error)
+            self._create_later(name, error)
             return None
+
+    def _create_later(self, name: TopicPartition, error: StorageError) -> None:
+        if name not in self.uncreated:
+            logger.error("%s; it is tried again every second", error)
+        self.uncreated[name] = str(error)
+        if self._create_timer is None and not self._is_over:
+            self._create_timer = self._world.call_later(CREATE_AGAIN_MS, self._create_again)
+
+    def _create_again(self) -> None:
+        """Try the partitions whose files could not be made, as the image has them now."""
+        self._create_timer = None
+        rules = TopicRules(self._image, self._settings)
+        for name in list(self.uncreated):
+            topic = self._image.topics.get(name.topic)
+            placed = None if topic is None else topic.partitions.get(name.partition)
+            if topic is None or placed is None or self._node_id not in placed.replicas:
+                del self.uncreated[name]
+                continue
+            change = PartitionDelta(topic, name.partition, None, placed)
+            self._todo.append(partial(self._place, rules, change))
+        self._todo.append(partial(self._sync_created, rules))
+        if not self._is_working:
+            self._work()
 
     def _mend_id(self, name: TopicPartition, topic: Topic) -> None:
         """A power cut may take what a new partition's directory says of its topic, and nothing else. Who leads with
@@ -352,9 +418,13 @@ class Replicas:
         try:
             self.directory.sync_names()
         except StorageError as error:
-            logger.error("%s; %d new partitions are not served", error, len(created))
+            self._created = created
+            for partition in created:
+                self._create_later(partition.name, error)
             return CREATION_COST
         for partition in created:
+            if self.uncreated.pop(partition.name, None) is not None:
+                logger.info("%s has its files now, and is served", partition.name)
             self._serve(partition, rules)
         return CREATION_COST
 
@@ -369,7 +439,17 @@ class Replicas:
                 self.fetchers.throttle_one(partition, rules.following_is_throttled(name, self._node_id))
         return 1
 
-    def _drop(self, name: TopicPartition) -> int:
+    def _part_with(self, name: TopicPartition) -> int:
+        """Its topic is in the image no more."""
+        log = self.directory.logs.get(name)
+        if log is None or self._unclaimed.may_be_deleted(log):
+            return self._drop(name)
+        self._unclaimed.tell([name])
+        return self._set_aside(name)
+
+    def _let_go_of(self, name: TopicPartition) -> Partition | None:
+        """Serve it no more."""
+        self.uncreated.pop(name, None)
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self.gone.add(
@@ -377,6 +457,10 @@ class Replicas:
             )
             self._forget(partition)
             partition.step_down(KafkaError(f"{name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return partition
+
+    def _drop(self, name: TopicPartition) -> int:
+        partition = self._let_go_of(name)
         held = self.directory.logs.get(name)
         if held is not None:
             try:
@@ -393,10 +477,11 @@ class Replicas:
     def _sync_dropped(self) -> int:
         """What was dropped is durably gone, all of it with one sync, and its files go in their time."""
         dropped, self._dropped = self._dropped, []
-        if not dropped:
+        if not dropped and self._unclaimed.is_synced:
             return 0
         try:
             self.directory.sync_deleted()
+            self._unclaimed.synced()
         except StorageError as error:
             logger.error("%s; the files of %d deleted partitions go at the next start", error, len(dropped))
             return CREATION_COST
@@ -434,6 +519,10 @@ class Replicas:
 
     def step_down(self) -> None:
         """Lead and follow nothing any more: the node is about to stop."""
+        self._is_over = True
+        if self._create_timer is not None:
+            self._create_timer.cancel()
+            self._create_timer = None
         if self.fetchers is not None:
             self.fetchers.stop()
         if self.isr_changes is not None:

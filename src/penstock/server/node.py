@@ -38,7 +38,7 @@ from penstock.metadata import (
 )
 from penstock.metadata.configs import broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.schema import Endpoint
+from penstock.metadata.schema import Endpoint, RemoveTopicRecord
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
 from penstock.replica.checkpointing import LastCheckpoints
@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STRAYS_SHOWN_MAX = 5
-
 
 class Node:
     """A `QuorumListener`: the metadata log tells it what is committed."""
@@ -92,6 +90,8 @@ class Node:
         """It has asked for its place among the brokers."""
         self._incarnation_id: Uuid | None = None
         """Of this life of the broker; known when it joins."""
+        self._deleted: set[Uuid] = set()
+        """Topics with a RemoveTopicRecord since an image was given out; before the first, those that are on disk."""
         self._is_known = False
         """The image knows of this life, and so of everything that the lives before it were given."""
         self._is_counted_on = False
@@ -253,7 +253,21 @@ class Node:
     def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
         if self._is_known:
             count_elections(self._metrics.elections, records, self._image)
+        self._note_deleted(records)
         self._image = self._image.replay(records, offset, epoch)
+
+    def _note_deleted(self, records: Sequence[AnyRecord]) -> None:
+        """Logs of topics that a record deleted go; what the image merely does not have is kept."""
+        for record in records:
+            if isinstance(record, RemoveTopicRecord) and (
+                self._is_known or record.topic_id in self._topics_on_disk
+            ):
+                self._deleted.add(record.topic_id)
+
+    @cached_property
+    def _topics_on_disk(self) -> frozenset[Uuid | None]:
+        """Those of which the start has found a log."""
+        return frozenset(log.topic_id for log in self.directory.logs.values())
 
     def image(self) -> ClusterImage:
         return self._image
@@ -268,6 +282,7 @@ class Node:
         old, new = self._published, self._image
         self._published = new
         changed = delta(old, new)
+        deleted, self._deleted = self._deleted, set()
         context = self.context
 
         def acted() -> None:
@@ -280,7 +295,7 @@ class Node:
             for watcher in list(context.image_watchers):
                 watcher()
 
-        context.replicas.apply(new, changed, acted)
+        context.replicas.apply(new, changed, acted, deleted)
 
     def _is_up_to_date(self) -> bool:
         """Whether the image is of this life. After a start the first ones are of the past, and know nothing of
@@ -353,14 +368,7 @@ class Node:
         if not self._is_counted_on or self._is_stopping or me is None or me.fenced:
             return
         self._is_counted_on = False
-        strays = self.context.replicas.strays()
-        if not self._is_alone:
-            self.context.replicas.drop_strays()
-        elif strays:
-            shown = ", ".join(str(each.partition) for each in strays[:STRAYS_SHOWN_MAX])
-            logger.warning(
-                "%d partitions on disk belong to no topic and are not served: %s", len(strays), shown
-            )
+        self.context.replicas.settle()
         self._housekeeping.start()
         self._connections.start()
         logger.info(

@@ -13,6 +13,7 @@
     retention, deletion    what has outlived its settings; deleting it safely
     compaction, cleaner, latest, swap    one record a key: deciding, doing, remembering, putting in place
     scan, openfiles, names               walking a file; a bounded cache of open ones; what they are called
+    strays        partitions that no topic claims, and that are kept
     check         is everything as it should be?
     legacy        the files of older systems
 

@@ -24,6 +24,7 @@ from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
+from penstock.storage.strays import Note, Stray, find_strays, write_note
 from penstock.vfs import Draft, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class LogDirectory:
         """What opening found, for each partition that it had something to say about."""
         self.leftovers: list[DirectoryRemoval] = []
         """Deleted partitions whose files are still there."""
+        self.strays: dict[str, Stray] = {}
+        """By the names of their directories: what no topic claims, and is kept."""
         self.broker_epoch = NO_BROKER_EPOCH
         """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
         self.former = Former()
@@ -161,8 +164,40 @@ class LogDirectory:
     def delete(self, partition: TopicPartition, rng: "Random", *, sync: bool = True) -> DirectoryRemoval:
         """Take a partition out: its directory is renamed, and emptied later. Durable when this returns, or, without
         `sync`, after `sync_deleted`; the removal must not run before."""
-        log = self.logs[partition]
         target = f"{self.layout.logs}/{names.deleted_partition_dir(partition, rng.randbytes(16).hex())}"
+        self._take_out(partition, target, "delete", sync=sync)
+        return DirectoryRemoval(self.vfs, target)
+
+    def set_aside(
+        self,
+        partition: TopicPartition,
+        rng: "Random",
+        *,
+        reason: str,
+        now_ms: TimestampMs,
+        sync: bool = True,
+    ) -> Stray:
+        """Take a partition out and keep all of its files, as a stray (see `strays`). Durable as `delete` is."""
+        log = self.logs[partition]
+        note = Note(partition.topic, partition.partition, log.log_start, reason, now_ms)
+        try:
+            for segment in log.segments:
+                if segment.base_offset >= log.recovery_point.segment:
+                    file = self.vfs.open(segment.ref.path, write=True)
+                    file.sync()
+                    file.close()
+            write_note(self.vfs, log.directory, note)
+        except OSError as error:
+            # What it says is of use, and what it is about is kept all the same.
+            logger.warning("%s is set aside, but not synced: %s", log.directory, error.strerror or error)
+        target = f"{self.layout.logs}/{names.stray_partition_dir(partition, rng.randbytes(16).hex())}"
+        self._take_out(partition, target, "set aside", sync=sync)
+        stray = Stray(target, partition, log.topic_id, log.size_bytes, log.log_start, reason, now_ms)
+        self.strays[stray.name] = stray
+        return stray
+
+    def _take_out(self, partition: TopicPartition, target: str, what: str, *, sync: bool) -> None:
+        log = self.logs[partition]
         try:
             self.vfs.rename(log.directory, target)
             if sync:
@@ -172,7 +207,7 @@ class LogDirectory:
                     self.vfs.rename(target, log.directory)
                     raise
         except OSError as error:
-            raise StorageError(f"cannot delete {log.directory}: {error.strerror or error}") from error
+            raise StorageError(f"cannot {what} {log.directory}: {error.strerror or error}") from error
         del self.logs[partition]
         for segment in log.segments:
             segment.gone = True
@@ -183,7 +218,41 @@ class LogDirectory:
         self._has_stale_points = True
         if sync:
             self._try_to_forget_deleted()
-        return DirectoryRemoval(self.vfs, target)
+
+    def take_back(self, stray: Stray, *, now_ms: TimestampMs) -> Log:
+        """Make a stray the partition that it was, and open it; durable when this returns. Nothing else may be there
+        under the partition's name. Everything in it is scanned: no checkpoint knows it any more."""
+        partition = stray.partition
+        assert partition not in self.logs, f"{partition} is in {self.layout.logs} already"
+        if self._has_stale_points:
+            self._forget_deleted()
+        path = self.path_of(partition)
+        try:
+            if self.vfs.stat(path) is not None:
+                raise StorageError(f"cannot take back {stray.path}: {path} is there, expected nothing")
+            self.vfs.rename(stray.path, path)
+            self.sync_names()
+            log, report = open_log(
+                partition,
+                path,
+                self.files,
+                self._settings_of(partition.topic),
+                self,
+                now_ms=now_ms,
+                clean=False,
+                recovery_point=RecoveryPoint(0, 0, 0),
+                log_start=stray.log_start,
+            )
+        except OSError as error:
+            raise StorageError(f"cannot take back {stray.path}: {error.strerror or error}") from error
+        self.strays.pop(stray.name, None)
+        self.logs[partition] = log
+        if report.notes:
+            self.reports[partition] = report
+        log.clean_to = log.log_start
+        self._recovery_points[partition] = log.recovery_point
+        self.save_log_start(partition, log.log_start)
+        return log
 
     def sync_deleted(self) -> None:
         """Make it durable that partitions are gone: all of them with one sync, and one write of each checkpoint."""
@@ -551,6 +620,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         directory._recovery_points[partition] = log.recovery_point
         directory._log_starts[partition] = log.log_start
         directory._cleaner_points[partition] = log.clean_to
+    directory.strays = {each.name: each for each in find_strays(vfs, layout.logs)}
     known = directory.high_watermarks
     directory.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known

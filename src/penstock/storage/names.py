@@ -38,7 +38,7 @@ _FILE = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.sequences|\.tomb)(\.cleaned|\.swap|\.deleted)?"
 )
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
-_LEAVING = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
+_LEAVING = re.compile(r"(.+)\.[0-9a-f]{32}-(delete|future|stray)")
 
 
 class SegmentFile(NamedTuple):
@@ -71,8 +71,18 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def deleted_partition_dir(partition: TopicPartition, unique: str) -> str:
-    """The name that a deleted partition waits under until its files are gone: as Kafka's, at most 255 long."""
-    suffix = f"-{partition.partition}.{unique}-delete"
+    """The name that a deleted partition waits under until its files are gone."""
+    return _leaving_dir(partition, unique, "delete")
+
+
+def stray_partition_dir(partition: TopicPartition, unique: str) -> str:
+    """The name of a partition that no topic claims. It keeps its records."""
+    return _leaving_dir(partition, unique, "stray")
+
+
+def _leaving_dir(partition: TopicPartition, unique: str, state: str) -> str:
+    """As Kafka names it: at most 255 long, for which the topic's name is cut."""
+    suffix = f"-{partition.partition}.{unique}-{state}"
     return partition.topic[: 255 - len(suffix)] + suffix
 
 
@@ -82,4 +92,11 @@ def is_leaving(name: str) -> bool:
 
 def is_deleted_partition_dir(name: str) -> bool:
     found = _LEAVING.fullmatch(name)
-    return found is not None and found[1] == "delete"
+    return found is not None and found[2] == "delete"
+
+
+def parse_stray_dir(name: str) -> TopicPartition | None:
+    """The partition that a stray directory held, as far as its name tells; None for any other name."""
+    found = _LEAVING.fullmatch(name)
+    held = None if found is None or found[2] != "stray" else _PARTITION.fullmatch(found[1])
+    return None if held is None else TopicPartition(held[1], int(held[2]))

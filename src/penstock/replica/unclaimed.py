@@ -1,0 +1,117 @@
+"""What becomes of a partition on disk that the cluster's image does not place on this broker.
+
+    a RemoveTopicRecord deleted its topic, by id     it is deleted
+    it has never had a record                        it is deleted
+    anything else                                    it is set aside as a stray, and kept (`storage.strays`)
+
+An image without a topic does not prove that the topic was deleted: the controllers may have lost the end of their log,
+or all of it, and then every broker has the same incomplete image. The record does prove it, whatever came later: no
+two topics have the same id. Nor does an image that has the partition on other brokers prove that its records are
+there: if metadata went back, that is where they were once. Kafka makes strays of all of these at a start.
+
+If the first image of a start has the topic of a stray again, since the metadata was restored, the stray is taken back.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.base.ids import TopicPartition, Uuid
+from penstock.base.world import World
+from penstock.metadata import ClusterImage, Topic
+from penstock.storage import Log, LogDirectory
+
+logger = logging.getLogger(__name__)
+
+NAMED_MAX: Final = 5
+"""Partitions that are named in a line of the log."""
+
+
+class Unclaimed:
+    def __init__(self, world: World, directory: LogDirectory) -> None:
+        self._world = world
+        self._directory = directory
+        self._deleted: set[Uuid] = set()
+        """Topics that a metadata record deleted: all that were seen until the start was settled, then of one image."""
+        self._is_settled = False
+        """Everything that the start found on disk was seen to."""
+        self._is_synced = True
+        """All names are durable."""
+
+    def follow(self, deleted: Iterable[Uuid]) -> None:
+        """Another image; on the way to it there was a RemoveTopicRecord for these topics."""
+        if self._is_settled:
+            self._deleted.clear()
+        self._deleted.update(deleted)
+
+    def settled(self) -> None:
+        self._is_settled = True
+        self._deleted.clear()
+
+    def may_be_deleted(self, log: Log) -> bool:
+        """Whether nobody can want its records."""
+        return log.log_end == 0 or log.topic_id in self._deleted
+
+    def tell(self, names: list[TopicPartition]) -> None:
+        """Say that partitions become strays, and what can be done about them."""
+        logger.error(
+            "%d partitions on disk are not this broker's by the cluster's metadata, and no record says that their "
+            "topics were deleted: %s. They are kept as strays and are not served. `penstock log strays list %s` shows "
+            "them; with the node stopped, `penstock log strays restore` puts them back, and `penstock log strays "
+            "delete` frees their space",
+            len(names),
+            named(names),
+            self._directory.layout.logs,
+        )
+
+    def set_aside(self, name: TopicPartition, image: ClusterImage, *, sync: bool = False) -> None:
+        """Keep a log, which is no partition any more, as a stray; durable when this returns, or after `sync`."""
+        log = self._directory.logs[name]
+        why = reason(name, log.topic_id, image)
+        now_ms = self._world.now_ms()
+        self._directory.set_aside(name, self._world.rng, reason=why, now_ms=now_ms, sync=sync)
+        self._is_synced &= sync
+
+    @property
+    def is_synced(self) -> bool:
+        return self._is_synced
+
+    def synced(self) -> None:
+        self._is_synced = True
+
+    def take_back(self, name: TopicPartition, topic: Topic) -> Log | None:
+        """The log of this very topic, if it was set aside when the metadata did not have it; the last one of several.
+        Only for the first image of a start: opening a log may take long."""
+        if self._is_settled:
+            return None
+        found = [
+            each
+            for each in self._directory.strays.values()
+            if each.partition == name and each.topic_id == topic.id
+        ]
+        if not found:
+            return None
+        stray = max(found, key=lambda each: each.set_aside_ms)
+        log = self._directory.take_back(stray, now_ms=self._world.now_ms())
+        logger.warning("the cluster's metadata has %s again: it is served from what was %s", name, stray.name)
+        return log
+
+
+def reason(name: TopicPartition, topic_id: Uuid | None, image: ClusterImage) -> str:
+    """Why the image does not claim it, as a clause for people."""
+    topic = image.topics.get(name.topic)
+    if topic is None:
+        return "the cluster's metadata has no topic of that name"
+    if topic_id is None:
+        return "it does not say which topic it is of"
+    if topic.id != topic_id:
+        return "the topic of that name has another id"
+    placed = topic.partitions.get(name.partition)
+    if placed is None:
+        return "the topic has no such partition"
+    return f"the cluster's metadata has it on brokers {list(placed.replicas)}"
+
+
+def named(names: list[TopicPartition]) -> str:
+    shown = ", ".join(str(each) for each in names[:NAMED_MAX])
+    return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
