@@ -368,6 +368,19 @@ class Groups:
         """Of all coordinators here, but those whose partition cannot be read."""
         return _gathered([each.handle(request) for each in self.shards if not each.is_damaged])
 
+    def expire_sessions(self, group_id: str, member_id: str | None = None) -> None:
+        """End the session of one member, or of all, as if they had not been heard of in time."""
+        shard = self.shards.of(group_id)
+        shard.decide_held()
+        shard.coordinator.expire_sessions(group_id, member_id, self._world.now_ms())
+        shard.set_timer()
+
+    def rebalance(self, group_id: str) -> None:
+        shard = self.shards.of(group_id)
+        shard.decide_held()
+        shard.coordinator.rebalance(group_id, self._world.now_ms())
+        shard.set_timer()
+
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member of a group that reads a partition now; for doors whose requests name a group."""
         return self.shards.of(group_id).coordinator.owner_of(group_id, topic, partition)

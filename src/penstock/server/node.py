@@ -48,6 +48,7 @@ from penstock.runtime import Groups, MarkerWriter, Transactions
 from penstock.server.adoption import adopt
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
+from penstock.server.connection import Dispatcher as RequestDispatcher
 from penstock.server.connections import Connections
 from penstock.server.control import Control
 from penstock.server.doors import DoorConnection, MakeDoor, load
@@ -75,8 +76,20 @@ class Node:
     context: Context
     quorum: MetadataQuorum
 
-    def __init__(self, world: World, vfs: Vfs, config: NodeConfig) -> None:
+    def __init__(
+        self,
+        world: World,
+        vfs: Vfs,
+        config: NodeConfig,
+        *,
+        data_world: World | None = None,
+        dispatcher: Callable[[Context], RequestDispatcher] = Dispatcher,
+    ) -> None:
+        """A test may give what serves clients (partitions, groups, transactions, upkeep) another world than what keeps
+        the cluster together, so that it can move the clock of the first alone; and a dispatcher of its own."""
         self._world = world
+        self._data_world = world if data_world is None else data_world
+        self._make_dispatcher = dispatcher
         self._vfs = vfs
         self._config = config
         self._metrics = Metrics()
@@ -157,6 +170,7 @@ class Node:
 
     def _compose(self) -> None:
         world, config, directory = self._world, self._config, self.directory
+        data_world = self._data_world
         identity = directory.identity
         # The id may come from the directory; it is described as a setting all the same.
         own = {"node.id": str(identity.node_id), **config.settings}
@@ -180,7 +194,7 @@ class Node:
         neighbours = Neighbours(world, self._peers, lambda: self.context.image, config.cluster.listener)
         self._peers.lost = neighbours.lost
         replicas = Replicas(
-            world,
+            data_world,
             directory,
             identity.node_id,
             settings,
@@ -192,12 +206,12 @@ class Node:
             lambda: self._lifecycle.is_in_touch,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
-        groups = Groups(world, replicas, settings, lambda: self.context.image)
+        groups = Groups(data_world, replicas, settings, lambda: self.context.image)
         markers = MarkerWriter(
-            world, replicas, groups, identity.node_id, lambda: self.context.image, neighbours
+            data_world, replicas, groups, identity.node_id, lambda: self.context.image, neighbours
         )
         self.context = Context(
-            world=world,
+            world=data_world,
             node_id=identity.node_id,
             cluster_id=identity.cluster_id,
             settings=settings,
@@ -210,7 +224,7 @@ class Node:
             producer_ids=producer_ids,
             groups=groups,
             transactions=Transactions(
-                world, replicas, settings, lambda: self.context.image, producer_ids, markers
+                data_world, replicas, settings, lambda: self.context.image, producer_ids, markers
             ),
             markers=markers,
             neighbours=neighbours,
@@ -225,12 +239,12 @@ class Node:
             self.context, controller=self._control.active, vigil=self._control.vigil
         )
         self._housekeeping = Housekeeping(
-            world, directory, replicas, settings, lambda: self.context.image, self._metrics.upkeep
+            data_world, directory, replicas, settings, lambda: self.context.image, self._metrics.upkeep
         )
         self._connections = Connections(
             world,
             self._turn,
-            Dispatcher(self.context),
+            self._make_dispatcher(self.context),
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
             dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
         )

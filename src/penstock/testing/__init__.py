@@ -12,6 +12,8 @@ as well.
 `Cluster(brokers=3)` is several of them, each in a thread of its own, that replicate each other's partitions; any of
 them can be stopped or killed and started again.
 
+All of them can be made to fail on purpose, and their clock be moved; docs/testing.md shows how.
+
 With pytest installed, the fixtures `penstock_broker` (one for each test) and `penstock_session_broker` (one for the
 run) are there without an import; a fixture `penstock_settings` of your own, of session scope, sets their settings.
 """

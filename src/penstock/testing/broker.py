@@ -6,6 +6,9 @@
     restart   on the same ports and directory
     close     stop, and remove a directory that was made here
 
+What goes wrong on purpose is set while it runs, or before: errors, delays and lost connections (`request_faults`), a
+full or failing disk (`disk`), a clock that jumps (`clock`), sessions that end and rebalances (`Broker` itself).
+
 The ports stay ours while the broker is down, so that a restart finds them free, whatever else runs beside the test.
 """
 
@@ -21,16 +24,28 @@ from dataclasses import replace
 from importlib import import_module
 from os import PathLike, fspath
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
-from penstock.server.host import Host, MakeNode, new_node
+from penstock.server.host import Host, Hosted, MakeNode
 from penstock.server.up import open_files_max
+from penstock.testing.clock import Clock
+from penstock.testing.disk import BrokerDisk
+from penstock.testing.faulty_node import FaultyNode
+from penstock.testing.network import Network
+from penstock.testing.request_faults import Fault, RequestFaults
+from penstock.vfs import Vfs
 from penstock.wire import messages
+
+if TYPE_CHECKING:
+    from penstock.server.node import Node
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 
@@ -71,7 +86,7 @@ class Broker:
         http: bool | int = False,
         line: bool | int = False,
         controller: bool | int = False,
-        make_node: MakeNode = new_node,
+        make_node: MakeNode | None = None,
     ) -> None:
         """Nothing happens before `start`, or `with`.
 
@@ -92,7 +107,15 @@ class Broker:
         """Of the other doors; 0 until they have one."""
         self._held: dict[str, socket.socket] = {}
         """What keeps the ports ours: by door, Kafka's too."""
+        self.clock = Clock()
+        """Time as the broker sees it, which the test can move."""
+        self.disk = BrokerDisk()
+        """The broker's disk, which the test can fill or make fail."""
+        self._faults = RequestFaults()
+        self._network = Network()
         self._make_node = make_node
+        self._faulty: FaultyNode | None = None
+        """What runs now, unless `make_node` made something else."""
         self._running: _Running | None = None
 
     def __repr__(self) -> str:
@@ -126,6 +149,11 @@ class Broker:
         """Where other nodes reach this one's controller."""
         return self._port_of("controller")
 
+    @property
+    def ports_between_nodes(self) -> list[int]:
+        """Where other nodes of a cluster reach this one."""
+        return [self.port, *(port for door, port in self._ports.items() if door == "controller")]
+
     def _port_of(self, door: str) -> int:
         if door not in self._ports:
             raise BrokerFailed(f"this broker has no such door: it is made with Broker({door}=True)")
@@ -153,14 +181,27 @@ class Broker:
             config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
             # Here, and not beside the loop: pytest parses what it imports, which CPython 3.11 cannot on two threads.
             doors.load(config.doors)
-            self._running = _Running(config, self._make_node)
+            self._running = _Running(config, self._make_node or self._new_node)
         except (KafkaError, BrokerFailed) as error:
             if is_first:
                 self.close()
             raise BrokerFailed(str(error)) from error
         self.port = self._running.ports.pop("kafka", self.port)
         self._ports = self._running.ports
+        if self._faulty is not None:
+            self._faulty.begin(self._running.call)
         return self
+
+    def _new_node(self, world: World, vfs: Vfs, config: NodeConfig) -> Hosted:
+        self._faulty = FaultyNode(world, config, self.disk, self.clock, self._network, self._faults)
+        return self._faulty.node
+
+    def _ended(self) -> "_Running | None":
+        running, self._running = self._running, None
+        if self._faulty is not None:
+            self._faulty.end()
+            self._faulty = None
+        return running
 
     def take_ports(self) -> None:
         """Choose the ports now, and keep them: others may be told of them before the start."""
@@ -176,13 +217,13 @@ class Broker:
 
     def stop(self) -> None:
         """Stop cleanly; a broker that is down already stays down."""
-        running, self._running = self._running, None
+        running = self._ended()
         if running is not None:
             running.stop()
 
     def kill(self) -> None:
         """End as a crash would: nothing is flushed, nothing is said to clients."""
-        running, self._running = self._running, None
+        running = self._ended()
         if running is not None:
             running.kill()
 
@@ -205,6 +246,83 @@ class Broker:
         if self._own_data is not None:
             shutil.rmtree(self._own_data, ignore_errors=True)
             self.data = self._own_data = None
+
+    # -- what goes wrong on purpose --------------------------------------------------------------------
+
+    def fail(
+        self,
+        api: str,
+        *,
+        error: str | ErrorCode,
+        times: int | None = None,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Answer requests with an error, without handling them.
+
+        api: as Kafka calls it, such as "Produce" or "FindCoordinator"; "*" for any.
+        error: as Kafka calls it, such as "NOT_LEADER_OR_FOLLOWER".
+        times: so many requests; without it until the fault is cancelled, or its `with` ends.
+        topic, client_id: only requests that name this topic, or come from this client.
+        """
+        return self._faults.fail(api, error, times, topic, client_id)
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Handle requests as usual, and send their replies so much later."""
+        return self._faults.delay(api, seconds, times, topic, client_id)
+
+    def drop(
+        self,
+        api: str,
+        *,
+        handled: bool = False,
+        times: int | None = None,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Close the connection in place of a reply: before the request is handled, or, with `handled`, after."""
+        return self._faults.drop(api, handled=handled, times=times, topic=topic, client_id=client_id)
+
+    def clear_faults(self) -> None:
+        """End all faults of requests and of the disk."""
+        self._faults.clear()
+        self.disk.clear()
+
+    def expire_session(self, group: str, member_id: str | None = None) -> None:
+        """End the session of a member of a group, or of all members, as if they had fallen silent."""
+        self._ask(lambda node: node.context.groups.expire_sessions(group, member_id))
+
+    def rebalance(self, group: str) -> None:
+        """Have a group rebalance now."""
+        self._ask(lambda node: node.context.groups.rebalance(group))
+
+    def _ask(self, question: "Callable[[Node], T]") -> T:
+        """Ask something of the node, on its own thread."""
+        running, faulty = self._running, self._faulty
+        if running is None or faulty is None:
+            raise BrokerFailed("the broker does not run")
+        node, answer = faulty.node, Future[T]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question(node))
+            except Exception as error:
+                answer.set_exception(error)
+
+        running.call(ask)
+        return answer.result(WAIT_S_MAX)
+
+    def join_network(self, network: Network, clock: Clock) -> None:
+        """Be a node of a cluster, which has one clock, and whose nodes can be cut off from each other."""
+        self._network, self.clock = network, clock
 
     # -- use -------------------------------------------------------------------------------------------
 
@@ -271,6 +389,13 @@ class _Running:
 
     def kill(self) -> None:
         self._end(Host.abandon)
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Have something called on the broker's thread."""
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the loop is closed
+            raise BrokerFailed(self._failure or "the broker does not run") from None
 
     def _end(self, how: Callable[[Host], Any], *, stops_itself: bool = False) -> None:
         def end() -> None:

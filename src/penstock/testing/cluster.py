@@ -6,6 +6,9 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
 
 The first three brokers are the controllers too, unless `controllers` asks for nodes of their own.
+
+Nodes can be cut off from each other (`partition`, `isolate`, `heal`), leaders moved, and the clock of all brokers be
+set forward (`clock.advance`). What else goes wrong on purpose is set at single brokers, as with one alone.
 """
 
 import shutil
@@ -16,7 +19,16 @@ from contextlib import suppress
 from os import PathLike, fspath, path
 from types import TracebackType
 
-from penstock.testing.broker import HOST, Broker, text_of
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import TopicPartition
+from penstock.client.cluster import Cluster as Client
+from penstock.client.elections import elect_preferred
+from penstock.client.errors import ClientError
+from penstock.client.reassignments import alter_reassignments
+from penstock.client.settings import Address
+from penstock.testing.broker import HOST, WAIT_S_MAX, Broker, BrokerFailed, text_of
+from penstock.testing.clock import Clock
+from penstock.testing.network import Network
 
 CONTROLLERS_MAX = 3
 """Of the brokers that are controllers too: two of three are a majority, and more only make it slower."""
@@ -70,6 +82,11 @@ class Cluster:
         self.controllers = [Broker(controller=True, http=http) for _ in range(controllers)]
         """Nodes that are controllers and nothing else."""
         self._roles |= {FIRST_CONTROLLER_ID + place: "controller" for place in range(controllers)}
+        self.clock = Clock()
+        """Time as all brokers see it, which the test can move."""
+        self._network = Network()
+        for each in (*self.brokers, *self.controllers):
+            each.join_network(self._network, self.clock)
 
     def __enter__(self) -> "Cluster":
         try:
@@ -106,6 +123,9 @@ class Cluster:
             f"{number}@{HOST}:{node.controller_port}"
             for number, node in nodes.items()
             if "controller" in self._roles[number]
+        )
+        self._network.place(
+            {port: number for number, node in nodes.items() for port in node.ports_between_nodes}
         )
         for number, node in nodes.items():
             node.data = node.data or path.join(self._data, f"node-{number}")
@@ -154,6 +174,77 @@ class Cluster:
     def _kill_all(self) -> None:
         for each in self.nodes.values():
             each.kill()
+
+    # -- what goes wrong on purpose --------------------------------------------------------------------
+
+    def partition(self, *sides: Iterable[int]) -> None:
+        """Cut the network between groups of nodes, by id: `partition([1], [2, 3])`. Clients still reach all nodes."""
+        unknown = {node for side in sides for node in side} - set(self._roles)
+        if unknown:
+            raise ValueError(f"there is no node {min(unknown)}; expected some of {sorted(self._roles)}")
+        self._network.partition(*sides)
+
+    def isolate(self, node: int) -> None:
+        """Cut one node off from all others."""
+        self.partition([node], set(self._roles) - {node})
+
+    def heal(self) -> None:
+        """Let all nodes reach each other again."""
+        self._network.heal()
+
+    def leader_of(self, topic: str, partition: int = 0) -> Broker:
+        """The broker that leads a partition now, as far as the others know."""
+        with self._client() as client:
+            return self.nodes[self._leader(client, TopicPartition(topic, partition))]
+
+    def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
+        """Have another replica of a partition lead it, and return when it does."""
+        place = TopicPartition(topic, partition)
+        with self._client() as client:
+            replicas = client.refresh([topic]).topics[topic].partitions[partition].replicas
+            if to not in replicas:
+                raise ValueError(f"node {to} has no replica of {place}; expected one of {sorted(replicas)}")
+            order = [to, *(each for each in replicas if each != to)]
+            [refusal] = alter_reassignments(client, {place: order}).values()
+            if refusal is not None:
+                raise refusal
+            backoff = client.backoff(WAIT_S_MAX * 1000)
+            while self._leader(client, place) != to:
+                try:
+                    elect_preferred(client, [place])
+                except ClientError as error:
+                    backoff.pause(error)
+                else:
+                    backoff.pause(TimeoutError(f"node {to} does not lead {place} yet"))
+
+    def expire_session(self, group: str, member_id: str | None = None) -> None:
+        """As `Broker.expire_session`, at whichever broker coordinates the group."""
+        self._at_coordinator(lambda broker: broker.expire_session(group, member_id))
+
+    def rebalance(self, group: str) -> None:
+        """As `Broker.rebalance`, at whichever broker coordinates the group."""
+        self._at_coordinator(lambda broker: broker.rebalance(group))
+
+    def _at_coordinator(self, do: Callable[[Broker], None]) -> None:
+        refusal: KafkaError | None = None
+        for broker in self.brokers:
+            if broker.is_running:
+                try:
+                    do(broker)
+                except KafkaError as error:
+                    refusal = error
+                    if error.code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                        raise
+                else:
+                    return
+        raise refusal or BrokerFailed("no broker runs")
+
+    def _client(self) -> Client:
+        return Client([Address(HOST, each.port) for each in self.brokers if each.is_running])
+
+    @staticmethod
+    def _leader(client: Client, place: TopicPartition) -> int:
+        return client.refresh([place.topic]).topics[place.topic].partitions[place.partition].leader
 
     # -- use -------------------------------------------------------------------------------------------
 

@@ -202,6 +202,29 @@ class GroupCoordinator:
     def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
         return group.tombstones() if isinstance(group, ConsumerGroup) else [tombstone(group.group_id)]
 
+    # What an operator or a test asks for.
+
+    def expire_sessions(self, group_id: str, member_id: str | None, now_ms: int) -> None:
+        """End the session of one member, or of all, at the next `tick`."""
+        self._shard.now_ms = now_ms
+        group = self._group(group_id)
+        if member_id is not None and member_id not in group.members:
+            raise KafkaError(f"group {group_id} has no member {member_id}", ErrorCode.UNKNOWN_MEMBER_ID)
+        sessions = self._heartbeats.sessions if isinstance(group, ConsumerGroup) else self._rounds
+        for each in [*group.members] if member_id is None else [member_id]:
+            sessions.expire(group_id, each)
+
+    def rebalance(self, group_id: str, now_ms: int) -> None:
+        """Begin a rebalance at the next `tick`. In a group of the consumer protocol the epoch rises, and members that
+        keep their partitions need not notice."""
+        self._shard.now_ms = now_ms
+        group = self._group(group_id)
+        if isinstance(group, ConsumerGroup):
+            hashed = self._heartbeats.planning.hash_of(group, group.members, group.regexes)
+            self._changes.append(Change((group.epoch_record(group.epoch + 1, hashed),)))
+        elif not group.is_empty:
+            self._changes.append(self._rounds.prepare_or_complete(group))
+
     # Time.
 
     def next_deadline_ms(self) -> int | None:

@@ -239,6 +239,10 @@ class Rounds:
             lambda: self._session_over(group_id, member_id),
         )
 
+    def expire(self, group_id: str, member_id: str) -> None:
+        """End the member's session as if it had not been heard of in time."""
+        self.shard.timers.hasten(session_timer(group_id, member_id), self.shard.now_ms)
+
     def expect(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """An id was given out; whoever has it should come back with it in time."""
         group_id = group.group_id

@@ -34,6 +34,10 @@ class Sessions:
             timeout_ms = member.classic.session_timeout_ms
         self._fence_after(_SESSION, group, member, timeout_ms)
 
+    def expire(self, group_id: str, member_id: str) -> None:
+        """End the member's session as if it had not been heard of in time."""
+        self._shard.timers.hasten((_SESSION, group_id, member_id), self._shard.now_ms)
+
     def moved(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """The member's state has changed. One of the classic protocol has its join and sync to be in time for."""
         if member.is_classic:

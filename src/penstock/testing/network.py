@@ -1,0 +1,197 @@
+"""Cuts between the nodes of a cluster in one process: nothing that one sends reaches the other.
+
+Nodes dial each other, and each connection is dialled by one of the two. So it is enough that the dialling node's side
+of a connection goes dead: it drops what is sent, and hears nothing, as if packets were lost. A new connection across a
+cut is neither made nor refused. When the cut is healed, connections that it hit break, and nodes dial anew.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from penstock.base.world import World
+
+LOOK_S_MAX: Final = 30.0
+"""How long a node may take to notice that the network has changed."""
+
+
+class Network:
+    """Which nodes reach each other. Set by the test's thread, looked at by those of the nodes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._node_of_port: dict[int, int] = {}
+        self._cuts: frozenset[frozenset[int]] = frozenset()
+        self._sides: dict[DiallingWorld, Callable[[Callable[[], None]], None]] = {}
+        """The nodes that run, each with a way to have something called on its thread."""
+
+    def place(self, ports: Mapping[int, int]) -> None:
+        """Say which node listens at each port."""
+        self._node_of_port = dict(ports)
+
+    def partition(self, *sides: Iterable[int]) -> None:
+        """Let nodes reach only those on their own side; one that is on none reaches everybody."""
+        groups = [frozenset(each) for each in sides]
+        self._set(
+            frozenset(
+                frozenset((one, other))
+                for place, group in enumerate(groups)
+                for later in groups[place + 1 :]
+                for one in group
+                for other in later
+                if one != other
+            )
+        )
+
+    def heal(self) -> None:
+        self._set(frozenset())
+
+    def _set(self, cuts: frozenset[frozenset[int]]) -> None:
+        with self._lock:
+            self._cuts = cuts
+            sides = dict(self._sides)
+        looked = []
+        for side, call in sides.items():
+            done = threading.Event()
+
+            def look(side: DiallingWorld = side, done: threading.Event = done) -> None:
+                side.look()
+                done.set()
+
+            with suppress(Exception):  # a node that has failed meanwhile reaches nobody
+                call(look)
+                looked.append(done)
+        for done in looked:
+            done.wait(LOOK_S_MAX)
+
+    def is_cut(self, node: int, port: int) -> bool:
+        other = self._node_of_port.get(port)
+        return other is not None and frozenset((node, other)) in self._cuts
+
+    def begin(self, side: "DiallingWorld", call: Callable[[Callable[[], None]], None]) -> None:
+        with self._lock:
+            self._sides[side] = call
+
+    def end(self, side: "DiallingWorld") -> None:
+        with self._lock:
+            self._sides.pop(side, None)
+
+
+class DiallingWorld:
+    """A node's `World` whose connections to other nodes go through a `Network`."""
+
+    def __init__(self, inner: World, network: Network, node: int) -> None:
+        self._inner = inner
+        self._network = network
+        self._node = node
+        self._open: dict[_Wire, None] = {}
+        self._unanswered: list[tuple[int, Callable[[bool], None]]] = []
+        """Connections that were dialled across a cut: their port, and what is called when none will come."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def dial(
+        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
+    ) -> None:
+        if self._network.is_cut(self._node, port):
+            self._unanswered.append((port, failed))
+            return
+        wire = _Wire(protocol, port, self._over)
+        self._open[wire] = None
+
+        def not_made(refused: bool) -> None:
+            self._over(wire)
+            if self._network.is_cut(self._node, port):
+                self._unanswered.append((port, failed))
+            else:
+                failed(refused)
+
+        self._inner.dial(host, port, wire, not_made)
+
+    def _over(self, wire: "_Wire") -> None:
+        self._open.pop(wire, None)
+
+    def look(self) -> None:
+        """Cuts have changed."""
+        for wire in list(self._open):
+            if self._network.is_cut(self._node, wire.port):
+                wire.cut()
+            elif wire.is_cut:
+                wire.abort()
+        given_up = [each for each in self._unanswered if not self._network.is_cut(self._node, each[0])]
+        self._unanswered = [each for each in self._unanswered if each not in given_up]
+        for _, failed in given_up:
+            failed(False)
+
+
+class _Wire(asyncio.BufferedProtocol):
+    """Between a connection's transport and its protocol. Once it is cut, nothing goes through either way."""
+
+    def __init__(
+        self, protocol: asyncio.BufferedProtocol, port: int, over: Callable[["_Wire"], None]
+    ) -> None:
+        self.port = port
+        self.is_cut = False
+        self._protocol = protocol
+        self._over = over
+        self._transport: asyncio.Transport | None = None
+
+    def cut(self) -> None:
+        self.is_cut = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- what the transport calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.is_cut:
+            self._transport.pause_reading()
+        self._protocol.connection_made(cast(asyncio.BaseTransport, _Sending(self, self._transport)))
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._protocol.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self.is_cut:
+            self._protocol.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._over(self)
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+
+class _Sending:
+    """The transport as the protocol sees it."""
+
+    def __init__(self, wire: _Wire, transport: asyncio.Transport) -> None:
+        self._wire = wire
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: Any) -> None:
+        if not self._wire.is_cut:
+            self._transport.write(data)
+
+    def writelines(self, data: Any) -> None:
+        if not self._wire.is_cut:
+            self._transport.writelines(data)

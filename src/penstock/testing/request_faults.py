@@ -1,0 +1,253 @@
+"""Requests that fail on purpose: answered with an error, answered late, or not answered at all.
+
+    with broker.fail("Produce", error="NOT_LEADER_OR_FOLLOWER", times=3) as fault:
+        producer.produce("orders", b"1")
+        producer.flush()
+    assert fault.hits == 3
+
+A fault stands between connections and the dispatcher. It sees every request of a Kafka client before the broker does.
+The test sets faults from its own thread; the broker's thread looks at them.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from penstock.base.errors import ErrorCode
+from penstock.base.later import Later
+from penstock.base.world import World
+from penstock.handlers.context import Session
+from penstock.handlers.replies import NO_REPLY, Reply
+from penstock.server.connection import Dispatcher
+from penstock.testing.error_responses import error_response, topic_names, with_topic_error
+from penstock.wire import (
+    Api,
+    Buffer,
+    RequestHeader,
+    parse_header,
+    read_request,
+    read_response,
+    response_frame,
+    write_response,
+)
+from penstock.wire.frames import LENGTH_BYTES, parse_response_header
+
+_BY_LABEL: Final = {each.label.lower(): each for each in Api} | {each.name.lower(): each for each in Api}
+
+_Act = Callable[["_Asked"], Reply]
+
+
+class Fault:
+    """One thing that goes wrong with some requests. It ends after so many times, by `cancel`, or with its `with`."""
+
+    def __init__(
+        self,
+        act: "_Act",
+        api: Api | None,
+        times: int | None,
+        topic: str | None,
+        client_id: str | None,
+    ) -> None:
+        self.hits = 0
+        """Requests that this fault has struck."""
+        self._act = act
+        self._api = api
+        self._left = times
+        self._topic = topic
+        self._client_id = client_id
+
+    def __enter__(self) -> "Fault":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
+
+    def cancel(self) -> None:
+        """Strike no more."""
+        self._left = 0
+
+    def strikes(self, asked: "_Asked") -> bool:
+        """Whether this request is struck; counts it."""
+        if self._left == 0 or self._api not in (None, asked.header.api_key):
+            return False
+        if self._client_id is not None and asked.header.client_id != self._client_id:
+            return False
+        if self._topic is not None and not asked.names(self._topic):
+            return False
+        if self._left is not None:
+            self._left -= 1
+        self.hits += 1
+        return True
+
+    def act(self, asked: "_Asked") -> Reply:
+        return self._act(asked)
+
+
+class RequestFaults:
+    """The faults of one broker. They outlive a restart."""
+
+    def __init__(self) -> None:
+        self._faults: tuple[Fault, ...] = ()
+
+    @property
+    def current(self) -> tuple[Fault, ...]:
+        return self._faults
+
+    def fail(
+        self,
+        api: str,
+        error: str | ErrorCode,
+        times: int | None,
+        topic: str | None,
+        client_id: str | None,
+    ) -> Fault:
+        code = error if isinstance(error, ErrorCode) else error_of(error)
+        return self._add(Fault(lambda asked: asked.refuse(code), api_of(api), times, topic, client_id))
+
+    def delay(
+        self, api: str, seconds: float, times: int | None, topic: str | None, client_id: str | None
+    ) -> Fault:
+        return self._add(Fault(lambda asked: asked.hold(seconds), api_of(api), times, topic, client_id))
+
+    def drop(
+        self, api: str, *, handled: bool, times: int | None, topic: str | None, client_id: str | None
+    ) -> Fault:
+        act: _Act = _Asked.lose_reply if handled else _Asked.lose_request
+        return self._add(Fault(act, api_of(api), times, topic, client_id))
+
+    def clear(self) -> None:
+        for fault in self._faults:
+            fault.cancel()
+        self._faults = ()
+
+    def _add(self, fault: Fault) -> Fault:
+        self._faults = (*(each for each in self._faults if not each.is_over), fault)
+        return fault
+
+
+class FaultyDispatcher:
+    """Hands requests on to the broker's dispatcher, unless a fault strikes."""
+
+    def __init__(
+        self,
+        inner: Dispatcher,
+        faults: RequestFaults,
+        world: World,
+        topic_id: Callable[[str], bytes | None],
+    ) -> None:
+        """`topic_id` finds a topic's id, by which newer versions of Produce and Fetch name it."""
+        self.inner = inner
+        self.world = world
+        self.topic_id = topic_id
+        self._faults = faults
+
+    def dispatch(self, session: Session, frame: memoryview) -> Reply:
+        if self._faults.current:
+            asked = _Asked(self, session, frame, parse_header(frame))
+            for fault in self._faults.current:
+                if fault.strikes(asked):
+                    return fault.act(asked)
+        return self.inner.dispatch(session, frame)
+
+    def closed(self, session: Session) -> None:
+        self.inner.closed(session)
+
+
+class _Asked:
+    """One request, as a fault sees it."""
+
+    def __init__(
+        self, at: FaultyDispatcher, session: Session, frame: memoryview, header: RequestHeader
+    ) -> None:
+        self.header = header
+        self._at = at
+        self._session = session
+        self._frame = frame
+
+    def _request(self) -> Any:
+        header = self.header
+        return read_request(Api(header.api_key), header.api_version, self._frame[header.body_at :])
+
+    def names(self, topic: str) -> bool:
+        """Whether the request mentions the topic, by its name or id."""
+        mentioned = {each.bytes if hasattr(each, "bytes") else each for each in topic_names(self._request())}
+        return topic in mentioned or self._at.topic_id(topic) in mentioned - {None}
+
+    def _handle(self) -> Reply:
+        return self._at.inner.dispatch(self._session, self._frame)
+
+    def refuse(self, code: ErrorCode) -> Reply:
+        """Answer with the error. The broker does not see the request; Metadata, which changes nothing, it does."""
+        api, version = Api(self.header.api_key), self.header.api_version
+        if api is Api.METADATA:
+            return _then(self._handle(), lambda frame: self._with_topic_error(frame, code))
+        request = self._request()
+        if api is Api.PRODUCE and request.acks == 0:
+            return self.lose_request()  # as Kafka does: there is no reply that could carry the error
+        return self._reply(write_response(api, version, error_response(api, version, request, code)))
+
+    def _with_topic_error(self, reply: list[Buffer], code: ErrorCode) -> list[Buffer]:
+        version = self.header.api_version
+        frame = memoryview(b"".join(reply))[LENGTH_BYTES:]
+        _, body_at = parse_response_header(frame, Api.METADATA, version)
+        response = with_topic_error(read_response(Api.METADATA, version, frame[body_at:]), code)
+        return self._reply(write_response(Api.METADATA, version, response))
+
+    def _reply(self, body: bytes) -> list[Buffer]:
+        api = Api(self.header.api_key)
+        return [response_frame(api, self.header.api_version, self.header.correlation_id, body)]
+
+    def hold(self, seconds: float) -> Reply:
+        """Handle the request now, and send its reply later; those behind it wait, as on any connection."""
+        later: Later[list[Buffer]] = Later()
+
+        def send(reply: list[Buffer]) -> list[Buffer]:
+            self._at.world.call_later(seconds * 1000, lambda: later.answer(reply))
+            return reply
+
+        return NO_REPLY if _then(self._handle(), send) is NO_REPLY else later
+
+    def lose_request(self) -> Reply:
+        self._session.end("a test dropped it before its request was handled")
+        return NO_REPLY
+
+    def lose_reply(self) -> Reply:
+        self._handle()
+        self._session.end("a test dropped it before its reply was sent")
+        return NO_REPLY
+
+
+def _then(reply: Reply, change: Callable[[list[Buffer]], list[Buffer]]) -> Reply:
+    """The reply with something done to it, now or when it is there."""
+    if isinstance(reply, list):
+        return change(reply)
+    if not isinstance(reply, Later):
+        return reply
+    changed: Later[list[Buffer]] = Later()
+    reply.then(lambda frames: changed.answer(change(frames)))
+    return changed
+
+
+def api_of(name: str) -> Api | None:
+    """An API by Kafka's name for it; None for "*", which is all of them."""
+    if name == "*":
+        return None
+    found = _BY_LABEL.get(name.lower())
+    if found is None:
+        known = ", ".join(sorted(each.label for each in Api))
+        raise ValueError(f"{name!r} is no API of Kafka's. Expected '*' or one of: {known}")
+    return found
+
+
+def error_of(name: str) -> ErrorCode:
+    try:
+        return ErrorCode[name.upper()]
+    except KeyError:
+        known = ", ".join(sorted(each.name for each in ErrorCode))
+        raise ValueError(f"{name!r} is no error of Kafka's. Expected one of: {known}") from None
