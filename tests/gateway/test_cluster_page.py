@@ -156,6 +156,7 @@ def test_the_quorums_numbers_are_its_own() -> None:
             end_offset=1003,
             voters=[1, 2, 3],
             elections=4,
+            is_recovering=True,
         ),
     )
     page = page_of(cluster)
@@ -165,5 +166,6 @@ def test_the_quorums_numbers_are_its_own() -> None:
     assert page("penstock_raft_high_watermark") == 1000
     assert page("penstock_raft_log_end_offset") == 1003
     assert page("penstock_raft_voters") == 3
+    assert page("penstock_raft_recovering") == 1
     assert page("penstock_raft_elections_total") == 4
     assert page("penstock_controller_active") == 0

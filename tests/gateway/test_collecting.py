@@ -58,6 +58,7 @@ class LargeNode:
                     end_offset=10,
                     voters=[1],
                     elections=1,
+                    is_recovering=False,
                 ),
                 image=SimpleNamespace(brokers={}, topics=_placed(topics, partitions)),
                 groups=SimpleNamespace(shards=_Shards("__consumer_offsets", [shards])),

@@ -105,6 +105,7 @@ class Quorum:
         self.leader_address: Address | None = None
         self.epoch = 1
         self.elections = 1
+        self.is_recovering = False
         self.request_timeout_ms = 2000
         self.received: list[Request] = []
         self.answer = Later[Reply]()

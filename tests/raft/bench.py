@@ -56,6 +56,7 @@ class Bench:
         local: Voter | None = None,
         bootstrap: tuple[Endpoint, ...] = (),
         auto_flush: bool = True,
+        synced_end: OffsetAndEpoch | None = None,
     ) -> None:
         self.log = log if log is not None else MemoryLog()
         self.now_ms = 1000
@@ -71,6 +72,7 @@ class Bench:
             Random(7),
             self.now_ms,
             election=election,
+            synced_end=synced_end,
             voters=voters if voters is not None else voter_set(1, 2, 3),
             bootstrap=bootstrap,
             config=config,

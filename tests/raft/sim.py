@@ -24,6 +24,7 @@ from tests.raft.memlog import MemoryLog
 
 from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
+from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     AddVoter,
     FetchReply,
@@ -69,6 +70,9 @@ class Faults:
     resign_every_ms: int = 1500
     power_cut_every_ms: int = 2500
     """All machines at once. 0 turns an `every` off."""
+    forget_every_ms: int = 0
+    """One machine crashes and comes back without the end of its log, synced or not. Only while no other is recovering
+    from that: what a majority has lost nobody can bring back."""
     sync_ms_max: int = 6
     fetch_records_max: int = 20
 
@@ -96,6 +100,8 @@ class Host:
     log: MemoryLog
     rate: float
     election: ElectionState | None = None
+    synced_end: OffsetAndEpoch | None = None
+    """The file in which the driver records how far the log was synced."""
     node: Node | None = None
     life: int = 0
     """Of the process: answers to an earlier one find nobody."""
@@ -111,6 +117,17 @@ class Host:
     def id(self) -> int:
         return self.local.key.id
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the log lacks records that were synced."""
+        end, log = self.synced_end, self.log
+        return end is not None and (log.last_epoch, log.end_offset) < (end.epoch, end.offset)
+
+    def record_end(self) -> None:
+        """Record that the whole log is on disk, unless it was already longer."""
+        if not self.is_behind:
+            self.synced_end = OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
+
 
 NodeFactory = Callable[..., Node]
 
@@ -124,7 +141,10 @@ class Cluster:
         faults: Faults = ROUGH,
         node_factory: NodeFactory = Node,
         config: RaftConfig = FAST,
+        heeds_synced_end: bool = True,
     ) -> None:
+        """Without `heeds_synced_end` nodes vote with whatever log they have: the checkers must find that."""
+        self.heeds_synced_end = heeds_synced_end
         self.rng = Random(seed)
         self.faults = faults
         self.config = config
@@ -184,13 +204,21 @@ class Cluster:
         host.applied = latest.offset if latest is not None else host.log.start_offset
         host.applied_fingerprint = host.log.snapshots[latest].fingerprint if latest is not None else 0
         self.high_watermark.on_start(host.id)
-        self.note(f"start {host.id} at {host.election} end {host.log.end_offset}")
+        if not self.heeds_synced_end:
+            host.synced_end = None
+        self.note(
+            f"start {host.id} at {host.election} end {host.log.end_offset}"
+            + (f" of {host.synced_end}" if host.is_behind else "")
+        )
+        synced_end = host.synced_end
+        host.record_end()
         host.node = self.node_factory(
             host.local,
             host.log,
             Random(self.rng.getrandbits(32)),
             self.local_ms(host),
             election=host.election,
+            synced_end=synced_end,
             bootstrap=[voter(1).endpoints[0], voter(2).endpoints[0]],
             config=self.config,
         )
@@ -204,13 +232,34 @@ class Cluster:
         host.log.crash(self.rng)
         self.after(self.rng.randint(20, 500), lambda: self.start(host) if host.node is None else None)
 
+    def forget(self, host: Host) -> None:
+        """Crash, and come back without the end of the log: damage that was taken for a torn write."""
+        others = [each for each in self.hosts.values() if each is not host]
+        if host.node is None or any(each.is_behind for each in others):
+            return
+        voters, end = host.node.voters, (host.log.last_epoch, host.log.end_offset)
+        holders = [
+            each
+            for each in others
+            if voters.find(each.local.key)
+            and (each.log.last_epoch, len(each.log.flushed) + each.log.start_offset) >= end
+        ]
+        if len(holders) < (voters.majority if self.faults.change_voters_every_ms else 1):
+            return  # nobody else has what this one would lose, or those who have it may leave with it
+        self.crash(host)
+        log = host.log
+        kept = self.rng.randint(0, len(log.records))
+        self.note(f"node {host.id} forgets from {log.start_offset + kept} to {log.end_offset}")
+        log.truncate(log.start_offset + kept)
+        log.flushed = list(log.records)
+
     def replace_disk(self, host: Host) -> None:
         """The machine comes back with its id and nothing else."""
         self.note(f"node {host.id} lost its disk")
         host.node = None
         host.local = voter(host.id, life=host.life)
         host.log = MemoryLog()
-        host.election = None
+        host.election = host.synced_end = None
         self.promises.on_new_disk(host.id)
         self.start(host)
 
@@ -261,8 +310,11 @@ class Cluster:
         log = host.log
         if ready.truncate_to is not None:
             self.note(f"node {host.id} truncates from {log.end_offset} to {ready.truncate_to}")
+            is_behind = host.is_behind
             log.truncate(ready.truncate_to)
             self._may_die()
+            if not is_behind:
+                host.synced_end = OffsetAndEpoch(log.end_offset, log.last_epoch)
         for chunk in ready.snapshot_chunks:
             log.store_chunk(chunk)
         if ready.load_snapshot is not None:
@@ -270,6 +322,7 @@ class Cluster:
             snapshot = log.load_snapshot(ready.load_snapshot)
             self.committed.on_snapshot(host.id, ready.load_snapshot, snapshot)
             host.applied, host.applied_fingerprint = ready.load_snapshot.offset, snapshot.fingerprint
+            host.record_end()
         before = log.end_offset
         if ready.fetched is not None:
             log.append_fetched(ready.fetched)
@@ -292,6 +345,9 @@ class Cluster:
             host.sync_scheduled = False
             if host.log.generation == generation:
                 host.log.sync(end_offset)
+                synced = OffsetAndEpoch(end_offset, host.log.at(end_offset - 1).epoch)
+                if host.synced_end is None or synced[::-1] > host.synced_end[::-1]:
+                    host.synced_end = synced
                 self.with_node(host, lambda node: node.flushed(end_offset, self.local_ms(host)))
             if host.node is not None and host.node.flushed_offset < host.log.end_offset:
                 self._schedule_sync(host)
@@ -443,6 +499,7 @@ class Cluster:
         every(faults.snapshot_every_ms, lambda: self.snapshot(self._any()))
         every(faults.resign_every_ms, lambda: self.with_node(self._any(), self._resign))
         every(faults.change_voters_every_ms, self._change_voters)
+        every(faults.forget_every_ms, lambda: self.forget(self._any()))
         self.run(duration_ms)
         self.faults = CALM
         self.cut.clear()
@@ -526,9 +583,11 @@ def run_seed(
     faults: Faults = ROUGH,
     duration_ms: int = 2500,
     node_factory: NodeFactory = Node,
+    *,
+    heeds_synced_end: bool = True,
 ) -> Cluster:
     """One history with all checkers on."""
-    cluster = Cluster(seed, voters, observers, faults, node_factory)
+    cluster = Cluster(seed, voters, observers, faults, node_factory, heeds_synced_end=heeds_synced_end)
     cluster.unleash(duration_ms)
     cluster.settle()
     return cluster

@@ -43,6 +43,9 @@ WORLDS = {
     "restless-voters": World(
         4, 1, replace(FRANTIC, change_voters_every_ms=20, power_cut_every_ms=1500, crash_every_ms=300), 20
     ),
+    "forgetful": World(3, 0, replace(ROUGH, forget_every_ms=300), 30),
+    "forgetful-five": World(5, 1, replace(FRANTIC, forget_every_ms=100, power_cut_every_ms=1500), 10),
+    "forgetful-changing": World(3, 2, replace(CHANGING, forget_every_ms=200), 10),
     "one-by-one": World(5, 0, replace(FRANTIC, fetch_records_max=1, power_cut_every_ms=0), 10),
 }
 

@@ -90,12 +90,14 @@ class Bench:
         self.logs = logs
         self.hearer = listener or Hearer()
         make_dirs_durably(self.disk, logs)
+        self.disk.make_dirs(f"{logs}.meta")
         self.files = OpenFiles(self.disk)
         self.quorum = MetadataQuorum(
             self.world,
             self.disk,
             self.files,
             logs,
+            f"{logs}.meta",
             node_id=node_id,
             directory_id=directory_id,
             cluster_id=CLUSTER,

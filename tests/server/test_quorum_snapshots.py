@@ -227,6 +227,7 @@ def test_a_log_that_ends_before_its_latest_snapshot_begins_anew_there() -> None:
     bench.quorum.abandon()
     log = f"{DIRECTORY}/00000000000000000000.log"
     bench.disk.open(log, write=True).truncate(296)  # the first three records
+    bench.disk.remove("/data.meta/metadata-synced")  # it never had more
     again = bench.restart()
     assert again.quorum.start_offset == latest.offset
     assert again.hearer.heard[0] == ("loaded", latest.offset - 1)

@@ -57,7 +57,8 @@ def run_command(
             help="What clusters are to bear beside what the seed stands for: renewals (topics are deleted and created"
             " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
             " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
-            " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while); repeatable.",
+            " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
+            " lost-metadata (voters come back without the end of their metadata log); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,

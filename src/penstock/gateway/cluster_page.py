@@ -74,6 +74,11 @@ def quorum(page: Page, context: Context) -> None:
         ("high_watermark", raft.high_watermark, "First offset of the metadata log that is not committed."),
         ("log_end_offset", raft.end_offset, "Next offset of the metadata log here."),
         ("voters", len(raft.voters), "Controllers that vote."),
+        (
+            "recovering",
+            int(raft.is_recovering),
+            "1 while the node may not lead: its metadata log lost records that were synced.",
+        ),
     ):
         page.gauge(f"penstock_raft_{name}", what, [((), value)])
     page.counter(

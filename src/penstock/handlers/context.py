@@ -171,6 +171,10 @@ class QuorumPort(Protocol):
         """In which this node stood."""
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether it stands in no election, because its log lost records that were synced."""
+
+    @property
     def high_watermark(self) -> int: ...
 
     @property

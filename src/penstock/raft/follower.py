@@ -73,7 +73,7 @@ class Follower(Role):
             self.node.become_prospective(now_ms)
         elif not self._may_fetch():
             return
-        elif not self.node.is_voter and (
+        elif self.node.is_observing and (
             has_timed_out or self.node.ledger.is_pausing(self.leader_id, now_ms)
         ):
             self.node.fetch_from_anyone(now_ms)
@@ -94,7 +94,7 @@ class Follower(Role):
         next_fetch = None
         if self._may_fetch():
             leader_ready_at = self.node.ledger.ready_at(self.leader_id)
-            next_fetch = leader_ready_at if self.node.is_voter else self.node.anyone_ready_at()
+            next_fetch = self.node.anyone_ready_at() if self.node.is_observing else leader_ready_at
         return earliest([self.fetch_deadline if self.node.may_stand else None, next_fetch])
 
     def on_fetch_reply(self, peer: Peer, reply: FetchReply, now_ms: TimestampMs) -> None:

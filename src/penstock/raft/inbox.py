@@ -80,7 +80,7 @@ class Inbox:
             return
         if request.epoch > node.epoch:
             node.become_unattached(request.epoch, now_ms)
-        ours = node.tail.end
+        ours = node.longest_end
         up_to_date = (request.end.epoch, request.end.offset) >= (ours.epoch, ours.offset)
         granted = node.role.would_grant(request.candidate, up_to_date, request.pre_vote)
         if granted and not request.pre_vote:

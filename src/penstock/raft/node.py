@@ -17,6 +17,8 @@ The driver's side of the bargain:
   `next_deadline()`, which may already have come: after a truncation there is a fetch to send.
 - At the start the whole log is on disk (a log recovered after a crash is synced first; one that ends before its latest
   snapshot begins anew there), and `election` is what the quorum-state file holds.
+- Before it calls `flushed`, it records the synced end of the log in a file of its own. At the next start `synced_end`
+  is what that file holds. A log that ends before it lost records that this node acknowledged (see `is_recovering`).
 - `flushed` speaks of the log as it is: a sync that began before a truncation is not reported after it.
 - An answer is stepped at most once and only to the node object that asked; a request that will get no answer is
   reported as `RequestFailed`.
@@ -63,6 +65,7 @@ class Node:
         now_ms: TimestampMs,
         *,
         election: ElectionState | None = None,
+        synced_end: OffsetAndEpoch | None = None,
         voters: VoterSet | None = None,
         bootstrap: Sequence[Endpoint] = (),
         config: RaftConfig | None = None,
@@ -81,6 +84,9 @@ class Node:
         snapshot = log.latest_snapshot()
         self.high_watermark: Offset = snapshot.offset if snapshot is not None else log.start_offset
         """First offset that is not known to be committed. Never goes back while the node lives."""
+        self._synced_end = synced_end
+        """What the log must reach before this node may stand for election; None once it has."""
+        self._check_recovery()
         self._rng = rng
         self._configured = voters or VoterSet()
         self._bootstrap = tuple(
@@ -90,7 +96,7 @@ class Node:
         self._persisted = election
         self.role: Role = self._initial_role(election or ElectionState(), now_ms)
         self._enter(self.role, now_ms)
-        if self.is_only_voter:
+        if self.is_only_voter and self.may_stand:
             self.become_prospective(now_ms)
         self._poll(now_ms)
 
@@ -127,8 +133,28 @@ class Node:
         return len(self.voters) == 1 and self.is_voter
 
     @property
+    def is_recovering(self) -> bool:
+        """Whether the log lost records that this node had synced, and perhaps acknowledged to a leader.
+
+        A majority may have committed those records counting on this node. While it lacks them it does not stand, and
+        votes only for a candidate that has them (`longest_end`): with its shorter log it could otherwise help to elect
+        a leader without them. It looks for the leader and fetches like an observer.
+        """
+        return self._synced_end is not None
+
+    @property
     def may_stand(self) -> bool:
-        return self.is_voter and not self.is_closing
+        return self.is_voter and not self.is_closing and not self.is_recovering
+
+    @property
+    def longest_end(self) -> OffsetAndEpoch:
+        """What a candidate's log must reach to get our vote: the end of our log, or of the log that we once had."""
+        return self._synced_end or self.tail.end
+
+    @property
+    def is_observing(self) -> bool:
+        """Whether it stands in no election, and must look for the leader that others elect."""
+        return not self.is_voter or self.is_recovering
 
     def describe(self, now_ms: TimestampMs) -> QuorumDescription:
         if isinstance(self.role, Leader):
@@ -332,11 +358,24 @@ class Node:
 
     def _poll(self, now_ms: TimestampMs) -> None:
         """Let the role act until it stays what it is, or the log must be changed before it can go on."""
+        self._check_recovery()
         while not self.pending.changes_log:
             role = self.role
             role.poll(now_ms)
             if self.role is role:
                 return
+
+    def _check_recovery(self) -> None:
+        """End the recovery once the log on disk reaches the synced end, compared as votes compare logs.
+
+        The same epoch: one leader wrote both, so the log has all up to that offset. A later epoch: its leader had
+        every committed record before it wrote the first one of its own, and the log has what precedes that one.
+        """
+        lost, log = self._synced_end, self.log
+        if lost is None or self.flushed_offset < log.end_offset or self.pending.changes_log:
+            return
+        if (log.last_epoch, log.end_offset) >= (lost.epoch, lost.offset):
+            self._synced_end = None
 
     def _anyone(self) -> tuple[Peer, ...]:
         """Who may know the leader, the leader we believe in included: it need not be a voter any more."""

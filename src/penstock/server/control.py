@@ -76,6 +76,7 @@ class Control:
             vfs,
             directory.files,
             directory.layout.logs,
+            directory.layout.meta,
             node_id=identity.node_id,
             directory_id=uuid_from_text(identity.directory_id),
             cluster_id=identity.cluster_id,

@@ -1,5 +1,8 @@
 """Syncing a log beside the loop, one sync at a time: what is appended meanwhile shares the next one.
 
+Each sync is followed, on the same thread, by what `record` returned when it was prepared: that has noted elsewhere how
+far the log is on disk before anyone is told.
+
 A sync begins when the turn in which it was asked for is over, so that all that the turn appends is in it.
 """
 
@@ -22,6 +25,7 @@ class GroupCommit:
         flushed: Callable[[Offset], None],
         failed: Callable[[Exception], None],
         idle: Callable[[], None],
+        record: Callable[[], Callable[[], None]],
     ) -> None:
         """`flushed` is told up to where the log is on disk; `failed`, once, why it will get no further."""
         self.is_busy = False
@@ -31,6 +35,7 @@ class GroupCommit:
         self._flushed = flushed
         self._failed = failed
         self._idle = idle
+        self._record = record
         self._is_due = False
         self._is_closed = False
 
@@ -55,7 +60,7 @@ class GroupCommit:
             return
         if work is not None:
             self.is_busy = True
-            self._world.beside(work.run, partial(self._done, work))
+            self._world.beside(partial(_run, work, self._record()), partial(self._done, work))
 
     def _done(self, work: FlushWork, _: None, error: Exception | None) -> None:
         self.is_busy = False
@@ -79,3 +84,8 @@ class GroupCommit:
         if not self._is_closed:
             self.close()
             self._failed(error)
+
+
+def _run(work: FlushWork, record: Callable[[], None]) -> None:
+    work.run()
+    record()

@@ -76,14 +76,15 @@ class LogOpening(NamedTuple):
     def directory(self) -> str:
         return join(self.logs_path, names.partition_dir(PARTITION))
 
-    def open(self, first_voters: VoterSet | None) -> OpenedLog:
-        """Open the log. `first_voters` are written down if nothing was yet: not a record, not a snapshot, no vote."""
+    def open(self, first_voters: VoterSet | None, synced_end: Offset = 0) -> OpenedLog:
+        """Open the log. `first_voters` are written down if nothing was yet: not a record, not a snapshot, no vote.
+        Bytes below `synced_end` are not destroyed where they look like a torn end, but set aside."""
         try:
-            return self._open(first_voters)
+            return self._open(first_voters if not synced_end else None, synced_end)
         except OSError as error:
             raise StorageError(f"cannot open {self.directory}: {error.strerror or error}") from error
 
-    def _open(self, first_voters: VoterSet | None) -> OpenedLog:
+    def _open(self, first_voters: VoterSet | None, synced_end: Offset) -> OpenedLog:
         make_dirs_durably(self.vfs, self.directory)
         snapshots = SnapshotFiles(self.vfs, self.directory)
         snapshots.scan()
@@ -92,7 +93,7 @@ class LogOpening(NamedTuple):
             # Where there is no segment yet, making it syncs the names.
             self._format(snapshots, first_voters, sync_names=first is not None)
         image, bootstrap = self._load_latest(snapshots, is_empty=not size)
-        log = self._open_log(first, self._log_start(snapshots, first))
+        log = self._open_log(first, self._log_start(snapshots, first), synced_end)
         log.flush()
         metadata_log = MetadataLog(log, snapshots, self._history(log, snapshots))
         latest = snapshots.latest
@@ -165,7 +166,7 @@ class LogOpening(NamedTuple):
             f"expected one at offset {first} or later"
         )
 
-    def _open_log(self, first: Offset | None, log_start: Offset) -> Log:
+    def _open_log(self, first: Offset | None, log_start: Offset, synced_end: Offset) -> Log:
         points = _NoPoints()
         if first is None and log_start == 0:
             return create_log(
@@ -182,6 +183,7 @@ class LogOpening(NamedTuple):
             clean=False,
             recovery_point=RecoveryPoint(base, base, 0),
             log_start=log_start,
+            known_end=synced_end,
         )
         if report.damage:
             raise StorageError(

@@ -45,6 +45,7 @@ from penstock.server.quorum_records import encode_all
 from penstock.server.quorum_settings import QuorumListener, QuorumSettings
 from penstock.server.quorum_snapshots import SnapshotTaker
 from penstock.server.quorum_transport import reached_at
+from penstock.server.synced_end import SyncedEnd, SyncedEndFile
 from penstock.storage.errors import StorageError
 from penstock.storage.openfiles import OpenFiles
 from penstock.vfs import Vfs
@@ -73,6 +74,7 @@ class MetadataQuorum:
         vfs: Vfs,
         files: OpenFiles,
         logs_path: str,
+        meta_path: str,
         *,
         node_id: int,
         directory_id: Uuid,
@@ -91,8 +93,13 @@ class MetadataQuorum:
         log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
         opening = LogOpening(vfs, files, logs_path, log_settings, world.now_ms())
         alone = settings.is_standalone and not len(settings.voters)
-        opened = opening.open(VoterSet.of([self._local]) if alone else None)
+        synced_file = SyncedEndFile(vfs, meta_path)
+        synced = synced_file.read()
+        opened = opening.open(
+            VoterSet.of([self._local]) if alone else None, synced.offset if synced is not None else 0
+        )
         self._log = opened.log
+        self._synced_end = SyncedEnd(synced_file, self._log)
         self._image = opened.image
         """Until it is given to the listener."""
         self.bootstrap = opened.bootstrap
@@ -108,7 +115,14 @@ class MetadataQuorum:
         self._inbox = QuorumInbox(world, self._log)
         self._is_sending = False
         self._timer: Timer | None = None
-        self._commits = GroupCommit(world, self._log.log, self._flushed, self._fail, idle=self._continue_stop)
+        self._commits = GroupCommit(
+            world,
+            self._log.log,
+            self._flushed,
+            self._fail,
+            idle=self._synced,
+            record=self._synced_end.writer,
+        )
         self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
         self._news = QuorumNews(self._log, listener, self._snapshots, opened.image.offset + 1, self._fail)
         self._stopped: Callable[[], None] | None = None
@@ -118,6 +132,7 @@ class MetadataQuorum:
         """Failed, stopped or abandoned: nothing is done any more."""
         self.elections = 0
         """In which this node stood."""
+        self._is_recovering = False
         self._absent: set[int] = set()
         """Peers at whose ports nobody listened when they were last asked."""
 
@@ -205,6 +220,16 @@ class MetadataQuorum:
     def latest_snapshot(self) -> OffsetAndEpoch | None:
         return self._log.latest_snapshot()
 
+    @property
+    def lost_end(self) -> OffsetAndEpoch | None:
+        """Where the metadata log once ended, while it ends before that: records are gone that were synced."""
+        return self._synced_end.lost
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether this voter stands in no election, because it has yet to fetch what its log lost."""
+        return self._is_recovering
+
     def describe(self) -> QuorumDescription:
         if self._node is None:
             return QuorumDescription(NO_LEADER, self.epoch, -1)
@@ -223,6 +248,7 @@ class MetadataQuorum:
             self._world.rng,
             self._world.now_ms(),
             election=self._election,
+            synced_end=self.lost_end,
             voters=self._configured,
             bootstrap=self._settings.bootstrap,
             config=self._settings.raft,
@@ -324,17 +350,44 @@ class MetadataQuorum:
             self._news.role_changed(change)
         self._commits.ask()
         self._arm(node)
+        self._note_recovery(node)
         self._news.announce()
         if self._hand_over_timer is not None and self._has_handed_over:
             self._finish_stop()
         elif not is_sound:
             self._drive(partial(node.append_failed, self._world.now_ms()))
 
+    def _note_recovery(self, node: Node) -> None:
+        was, self._is_recovering = self._is_recovering, node.is_recovering
+        if was == self._is_recovering:
+            return
+        lost = self.lost_end
+        if self._is_recovering and lost is not None:
+            logger.error(
+                "%s ends at offset %d in epoch %d, but was synced to offset %d in epoch %d: its end is lost. "
+                "This node stands in no election, and votes only for logs that reach that far, until it has fetched "
+                "the records from another controller. If no controller has them: 'Lost metadata' in docs/cluster.md",
+                self._log.log.directory,
+                self._log.end_offset,
+                self._log.last_epoch,
+                lost.offset,
+                lost.epoch,
+            )
+        else:
+            logger.warning(
+                "%s is whole again: the lost records were fetched, it ends at offset %d in epoch %d",
+                self._log.log.directory,
+                self._log.end_offset,
+                self._log.last_epoch,
+            )
+
     def _change_log(self, ready: Ready) -> bool:
         """Bring the log to where the core has it; False if what was fetched is not sound."""
         log, now_ms = self._log, self._world.now_ms()
         if ready.truncate_to is not None:
             log.truncate(ready.truncate_to)
+            if not self._commits.is_busy:
+                self._synced_end.truncated()
         for chunk in ready.snapshot_chunks:
             log.snapshots.receive(chunk)
         if ready.load_snapshot is not None:
@@ -397,6 +450,15 @@ class MetadataQuorum:
             self._world.call_soon(stopped)
         else:
             self._world.call_soon(partial(self._listener.failed, reason))
+
+    def _synced(self) -> None:
+        """A sync is over, and nobody writes the synced end."""
+        if not self._is_over:
+            try:
+                self._synced_end.truncated()
+            except OSError as error:
+                self._fail(error)
+        self._continue_stop()
 
     def _flushed(self, offset: Offset) -> None:
         if self._node is not None:

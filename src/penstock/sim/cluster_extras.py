@@ -33,6 +33,8 @@ class Extra(Enum):
     """Disks become read-only for a while, or fail writes, syncs or reads of one log or of all."""
     SLOW_DISKS = "slow-disks"
     """Disks take seconds for a sync for a while."""
+    LOST_METADATA = "lost-metadata"
+    """Voters come back without the end of their metadata log."""
 
 
 def with_extras(scenario: Scenario, extras: Iterable[Extra]) -> Scenario:
@@ -141,6 +143,11 @@ def _with_troubles(scenario: Scenario, rng: Random, troubles: tuple[Trouble, ...
     )
 
 
+def _lose_metadata(scenario: Scenario, rng: Random) -> Scenario:
+    mean_us = rng.choice((2_000_000, 5_000_000, 15_000_000))
+    return replace(scenario, cluster=replace(scenario.cluster, lost_metadata_us_mean=mean_us))
+
+
 _ADD = {
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
@@ -148,4 +155,5 @@ _ADD = {
     Extra.FULL_DISKS: _fill_disks,
     Extra.FAILING_DISKS: _fail_disks,
     Extra.SLOW_DISKS: _slow_disks,
+    Extra.LOST_METADATA: _lose_metadata,
 }

@@ -62,6 +62,8 @@ class ClusterPlan:
     bad_sectors_us_mean: int = 0
     """Between two disks of which some bits change while their nodes run; 0 for none. As with `harm`, of one disk at a
     time."""
+    lost_metadata_us_mean: int = 0
+    """Between two voters that come back without the end of their metadata log; 0 for none. One voter at a time."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
     disks: DiskPlan = NO_TROUBLES

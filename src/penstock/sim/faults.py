@@ -8,6 +8,7 @@ from penstock.sim.cluster_plan import Harm
 from penstock.sim.disk_troubles import DiskTroubles, draw_ailment
 from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
+from penstock.sim.metadata_loss import MetadataLoss
 from penstock.sim.network import CLIENTS, Network
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
@@ -43,6 +44,13 @@ class Faults:
         self._disks = DiskTroubles(
             self._plan.disks, schedule.rng("disk troubles"), schedule.later, self._trouble_disk
         )
+        self._losses = MetadataLoss(
+            self._plan.lost_metadata_us_mean,
+            fleet.machines,
+            schedule.rng("lost metadata"),
+            schedule.later,
+            fleet.may_be_killed,
+        )
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         fleet.when_down(self.start_again)
 
@@ -58,6 +66,7 @@ class Faults:
             if mean_us:
                 self._repeat(mean_us, strike)
         self._disks.start()
+        self._losses.start()
 
     def _repeat(self, mean_us: int, strike: Callable[[], None]) -> None:
         def again() -> None:
@@ -73,6 +82,7 @@ class Faults:
         self._network.is_calm = True
         self._network.heal()
         self._disks.end()
+        self._losses.end()
         for machine in self._fleet.machines:
             machine.resume()
             machine.disarm()
@@ -88,6 +98,7 @@ class Faults:
     # -- machines --------------------------------------------------------------------------------------
 
     def start_again(self, machine: Machine) -> None:
+        self._losses.before_start(machine)
         if machine.has_given_up:
             self._harm_soon(machine, Harm.WIPES, HARM_ATTEMPTS)
         elif machine in self._doomed and not self._is_over:

@@ -94,7 +94,7 @@ class Fleet:
 def _quorum_end(machine: Machine) -> tuple[LeaderEpoch, Offset] | None:
     """How far a voter has come; None if it is not there."""
     node = machine.node
-    if machine.state is not State.UP or not isinstance(node, Node):
+    if machine.state is not State.UP or not isinstance(node, Node) or node.quorum.is_recovering:
         return None
     return node.quorum.epoch, node.quorum.end_offset
 

@@ -113,6 +113,8 @@ class Machine:
         """Whether it stopped uncleanly, so that others may think so; the same."""
         self.is_spoilt = False
         """Whether its disk is not what its node has written: bits have flipped."""
+        self.lacks_metadata = False
+        """Whether it lost the end of its metadata log. Who can tell that it has it again resets this."""
         self.has_given_up = False
         """Whether its node has refused to go on with such a disk. It needs another one."""
         self._schedule = schedule
@@ -315,6 +317,12 @@ class Machine:
             self._trace(done)
             self.is_spoilt = self.lost_power = self.is_doubted = True
 
+    def spoil_metadata(self, done: str | None) -> None:
+        """The end of the metadata log is gone; the node is to bear that."""
+        if done is not None:
+            self._trace(done)
+            self.lacks_metadata = True
+
     def wipe(self) -> None:
         """Put in an empty disk."""
         self._trace("gets an empty disk")
@@ -393,6 +401,10 @@ class Machine:
     @property
     def is_broker(self) -> bool:
         return self._config.cluster.is_broker
+
+    @property
+    def is_voter(self) -> bool:
+        return self._config.cluster.is_controller
 
     @property
     def is_paused(self) -> bool:

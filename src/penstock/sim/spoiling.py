@@ -80,6 +80,25 @@ def remove_metadata(disk: MemoryDisk) -> None:
     disk.sync_dir(logs)
 
 
+def cut_metadata(disk: MemoryDisk, rng: Random) -> str | None:
+    """Take the end of the metadata log away, or change bits near it; what was done, or None where there is no log."""
+    paths = [path for path in _files(disk, DATA) if _fits(path, Target.METADATA)]
+    if not paths:
+        return None
+    path = max(paths)
+    file = disk.open(path, write=True)
+    if rng.random() < 0.5:
+        start = rng.randrange(file.size())
+        file.truncate(start)
+        done = f"{path} is cut at {start}"
+    else:
+        start = _flip(file, max(0, file.size() - SPAN_BYTES), file.size(), rng)
+        done = f"bits of {path} flip at {start}, near its end"
+    file.sync()
+    file.close()
+    return done
+
+
 def _flip(file: MemoryFile, begin: int, end: int, rng: Random) -> int:
     """Change some bits that are near each other between two positions; where the first may be."""
     start = rng.randrange(begin, end)

@@ -123,10 +123,13 @@ def open_log(
     is_our_point: bool = True,
     log_start: Offset | None = None,
     txn_sums: Mapping[Offset, FileSum] | None = None,
+    known_end: Offset = 0,
 ) -> tuple[Log, Report]:
     """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since.
-    `txn_sums` has what `Log.txn_sums` was."""
-    opening = _Opening(directory, files, settings, Report(), is_our_point, now_ms, txn_sums or {})
+    `txn_sums` has what `Log.txn_sums` was. Records below `known_end` are known to have been on disk."""
+    opening = _Opening(
+        directory, files, settings, Report(), is_our_point, now_ms, txn_sums or {}, known_end=known_end
+    )
     opening.load_segments(opening.tidy(log_start), log_start)
     first = opening.segments[0].base_offset
     start = first if log_start is None else max(log_start, first)
@@ -180,6 +183,7 @@ class _Opening:
     is_our_point: bool
     now_ms: TimestampMs
     txn_sums: Mapping[Offset, FileSum]
+    known_end: Offset = 0
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: Producers = field(default_factory=Producers)
@@ -536,7 +540,8 @@ class _Opening:
                 if not has_sound_behind or hole or sound is None:
                     # Last to first: whatever a crash leaves of this is the log without its end.
                     self._drop_from(index + 1, f"written after the torn end of {segment.ref.path}")
-                    self._cut(segment, error, keep=has_sound_behind)
+                    was_synced = segment.next_offset < self.known_end
+                    self._cut(segment, error, keep=has_sound_behind or was_synced)
                     return False
                 segment.damaged[error.position] = error.problem
                 self.report.damage.append(error)
