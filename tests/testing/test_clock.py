@@ -1,8 +1,6 @@
 """A clock that the test moves: what takes days, hours or minutes happens at once."""
 
-import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -11,14 +9,6 @@ from confluent_kafka.admin import AdminClient
 from penstock.testing import Broker, Cluster
 
 SECONDS_MAX = 60.0
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Clients hear of what happened when they next ask."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 def produce(bootstrap: str, *values: bytes) -> None:
@@ -36,28 +26,33 @@ def first_offset(bootstrap: str) -> int:
         consumer.close()
 
 
-def member_of(bootstrap: str, group: str, **settings: object) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "heartbeat.interval.ms": 100,
-            "log_level": 0,
-            **settings,
-        }
-    )
-    consumer.subscribe(["orders"])
-    return consumer
+class Member:
+    """A consumer in a group, and what its listener heard."""
+
+    def __init__(self, bootstrap: str, **settings: object) -> None:
+        self.heard: list[str] = []
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "billing", "log_level": 0, **settings}
+        )
+        self._consumer.subscribe(
+            ["orders"],
+            on_assign=lambda *_: self.heard.append("assigned"),
+            on_revoke=lambda *_: self.heard.append("revoked"),
+            on_lost=lambda *_: self.heard.append("lost"),
+        )
+
+    def poll_until_heard(self, *heard: str) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while self.heard != list(heard):
+            self._consumer.poll(0.02)
+            assert time.monotonic() < deadline, f"expected {heard}, heard {self.heard}"
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
-def polled_until(consumer: Consumer, holds: Callable[[], bool]) -> None:
-    def look() -> bool:
-        consumer.poll(0.02)
-        return holds()
-
-    eventually(look)
+CLASSIC = {"heartbeat.interval.ms": 100, "session.timeout.ms": 45_000}
+"""A session that ends within no test by itself."""
 
 
 def test_retention_deletes_what_is_eight_days_old() -> None:
@@ -79,8 +74,9 @@ def test_a_member_that_fell_silent_loses_its_session() -> None:
             described = admin.describe_consumer_groups(["billing"])["billing"].result(SECONDS_MAX)
             return len(described.members)
 
-        silent = member_of(broker.bootstrap, "billing", **{"session.timeout.ms": 45_000})
-        polled_until(silent, lambda: members() == 1)
+        silent = Member(broker.bootstrap, **CLASSIC)
+        silent.poll_until_heard("assigned")
+        assert members() == 1
         with broker.drop("Heartbeat"), broker.drop("LeaveGroup"), broker.drop("JoinGroup"):
             broker.clock.advance(minutes=1)
             assert members() == 0
@@ -147,50 +143,25 @@ def test_a_cluster_keeps_together_when_its_clock_jumps() -> None:
         produce(cluster.bootstrap, b"after")  # with all three in sync
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_session_that_is_ended_makes_the_member_join_again(protocol: str) -> None:
+@pytest.mark.parametrize("settings", [CLASSIC, {"group.protocol": "consumer"}], ids=["classic", "consumer"])
+def test_a_session_that_is_ended_makes_the_member_join_again(settings: dict[str, object]) -> None:
     with Broker() as broker:
         broker.create_topic("orders")
-        settings = {"group.protocol": protocol}
-        if protocol == "classic":
-            settings["session.timeout.ms"] = "45000"
-        consumer = (
-            member_of(broker.bootstrap, "billing", **settings)
-            if protocol == "classic"
-            else _consumer_member(broker.bootstrap)
-        )
-        lost, got = threading.Event(), []
-        consumer.subscribe(
-            ["orders"], on_assign=lambda _, parts: got.append(len(parts)), on_lost=lambda *_: lost.set()
-        )
-        polled_until(consumer, lambda: len(got) == 1)
+        member = Member(broker.bootstrap, **settings)
+        member.poll_until_heard("assigned")
         broker.expire_session("billing")
-        polled_until(consumer, lambda: lost.is_set() and len(got) == 2)
-        consumer.close()
-
-
-def _consumer_member(bootstrap: str) -> Consumer:
-    return Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "billing", "group.protocol": "consumer", "log_level": 0}
-    )
+        member.poll_until_heard("assigned", "lost", "assigned")
+        member.close()
 
 
 def test_a_rebalance_can_be_asked_for() -> None:
     with Broker() as broker:
         broker.create_topic("orders")
-        consumer = member_of(broker.bootstrap, "billing", **{"session.timeout.ms": 45_000})
-        assigned: list[int] = []
-        revoked: list[int] = []
-        consumer.subscribe(
-            ["orders"],
-            on_assign=lambda _, parts: assigned.append(len(parts)),
-            on_revoke=lambda _, parts: revoked.append(len(parts)),
-        )
-        polled_until(consumer, lambda: assigned == [1])
+        member = Member(broker.bootstrap, **CLASSIC)
+        member.poll_until_heard("assigned")
         broker.rebalance("billing")
-        polled_until(consumer, lambda: assigned == [1, 1])
-        assert revoked == [1]
-        consumer.close()
+        member.poll_until_heard("assigned", "revoked", "assigned")
+        member.close()
 
 
 def test_a_group_that_is_not_there_is_an_error() -> None:

@@ -373,13 +373,13 @@ class Groups:
         shard = self.shards.of(group_id)
         shard.decide_held()
         shard.coordinator.expire_sessions(group_id, member_id, self._world.now_ms())
-        shard.set_timer()
+        shard.wake()
 
     def rebalance(self, group_id: str) -> None:
         shard = self.shards.of(group_id)
         shard.decide_held()
         shard.coordinator.rebalance(group_id, self._world.now_ms())
-        shard.set_timer()
+        shard.wake()
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member of a group that reads a partition now; for doors whose requests name a group."""

@@ -108,6 +108,12 @@ class Shard(ABC):
         self._timer_ms = deadline_ms
         self._timer = self._world.call_later(max(0, deadline_ms - self._world.now_ms()), self._tick)
 
+    def wake(self) -> None:
+        """Do now what is due, without waiting for the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick()
+
     def _tick(self) -> None:
         self._timer = None
         if self._is_loaded:
