@@ -94,6 +94,10 @@ class StillClient:
         request = getattr(request_module(api, version), api.label + "Request")(**fields)
         self.send(api, version, write_request(api, version, request))
 
+    def is_not_answered(self) -> None:
+        """The request that was sent last gets no reply (acks 0)."""
+        self._asked.pop()
+
     def reply(self) -> Any:
         """The next reply as kio reads it; None while there is none."""
         raw = self.raw_reply()

@@ -82,7 +82,9 @@ class StillWorld:
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 
-    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def in_helper(
+        self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None], lane: str = ""
+    ) -> None:
         self.beside(work, done)
 
     def dial(self, host: str, port: int, protocol: object, failed: Callable[[bool], None]) -> None:

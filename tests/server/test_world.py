@@ -270,7 +270,7 @@ def test_closing_kills_a_helper_at_work(world: LoopWorld, loop: asyncio.Abstract
 def test_a_helper_is_let_go_when_nobody_needs_it(
     world: LoopWorld, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.server.world.HELPER_IDLE_MS", 1)
+    monkeypatch.setattr("penstock.server.helper_lane.HELPER_IDLE_MS", 1)
     answer = Answer(loop)
     world.in_helper(os.getpid, answer)
     pid, _ = answer.wait()

@@ -39,7 +39,24 @@ class Later(Generic[T]):
 
 
 class HoldingLater(Later[T]):
-    """An answer that may be large, or long in coming: the client's next request is not looked at before it."""
+    """An answer that may be large, or long in coming: the client's next request is not looked at before it, or before
+    `let_go`."""
 
-    __slots__ = ()
+    __slots__ = ("_freed", "is_let_go")
     holds = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_let_go = False
+        self._freed: Callable[[], None] | None = None
+
+    def let_go(self) -> None:
+        """Have the client's next request looked at, though this one is not answered yet."""
+        if not self.is_let_go:
+            self.is_let_go = True
+            if self._freed is not None:
+                self._freed()
+
+    def when_let_go(self, call: Callable[[], None]) -> None:
+        """Have somebody called by `let_go`; one at most."""
+        self._freed = call

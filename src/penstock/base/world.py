@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+EXPORTS, BATCHES, LARGE_BATCHES = "exports", "batches", "large-batches"
+"""The lanes of helper processes: files made of records; batches that are judged beside the loop, and those of them
+that take long."""
+
 
 class Timer(Protocol):
     """Something that will be called, unless it is cancelled first."""
@@ -72,9 +76,14 @@ class World(Protocol):
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """The same in a process of its own, for work that would keep the interpreter busy; it must pickle."""
 
-    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def in_helper(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | None, Exception | None], None],
+        lane: str = EXPORTS,
+    ) -> None:
         """The same in a process that stays for a while, with what it imported: for short work that is large to load.
-        One piece comes after the other."""
+        Each lane has a process of its own, where one piece comes after the other."""
 
     def dial(
         self, host: str, port: int, protocol: "BufferedProtocol", failed: Callable[[bool], None]

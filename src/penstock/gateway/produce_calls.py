@@ -8,6 +8,7 @@ unless it has an idempotency key: whoever leads then knows.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -136,23 +137,27 @@ class Batch:
 
     def write(self, partition: Partition) -> None:
         """Stage it, and have every record's outcome told."""
-        now_ms = self.deadline_ms - WAIT_MS_MAX
         self._number = partition.number
-        try:
-            if not partition.is_leader:  # any more: others may have had their turn since it was chosen
-                raise KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.appended = partition.stage(memoryview(bytearray(self._builder.build())), ALL_IN_SYNC, now_ms)
-        except InvalidBatch as error:
-            self._write_parts(partition, error)
+        if not partition.is_leader:  # any more: others may have had their turn since it was chosen
+            error = KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._staged(partition, error)
             return
-        except KafkaError as error:
+        now_ms = self.deadline_ms - WAIT_MS_MAX
+        partition.stage_own(bytearray(self._builder.build()), now_ms, partial(self._staged, partition))
+
+    def _staged(self, partition: Partition, outcome: Appended | KafkaError) -> None:
+        if isinstance(outcome, InvalidBatch):
+            self._write_parts(partition, outcome)
+        elif isinstance(outcome, KafkaError):
             for member in self._members:
-                self._tell_one(member, error)
-            return
-        for offset, member in enumerate(self._members, self.appended.base_offset):
-            if member.claim is not None:
-                member.claim.staged(partition, offset, now_ms)
-        partition.wait(self)
+                self._tell_one(member, outcome)
+        else:
+            self.appended = outcome
+            now_ms = self.deadline_ms - WAIT_MS_MAX
+            for offset, member in enumerate(self._members, outcome.base_offset):
+                if member.claim is not None:
+                    member.claim.staged(partition, offset, now_ms)
+            partition.wait(self)
 
     def _write_parts(self, partition: Partition, error: InvalidBatch) -> None:
         """Write what is sound of a batch that was refused, in its order. Each part is smaller than the whole."""

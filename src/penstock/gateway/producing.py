@@ -39,12 +39,12 @@ from penstock.gateway.record_checks import (
 )
 from penstock.gateway.steps import Running, Steps
 from penstock.gateway.topics import ensure_topic, find_topic
-from penstock.gateway.writing import WAIT_MS_MAX
+from penstock.gateway.writing import append
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.metadata import Topic
 from penstock.records import BatchBuilder
 from penstock.records.builder import Headers
-from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.replica import Partition
 from penstock.storage import Appended
 from penstock.wire.peers import PeerFailed
 
@@ -119,7 +119,7 @@ class Producing:
                         now_ms = context.world.now_ms()
                         builder = BatchBuilder()
                         builder.append(key, value, now_ms, headers)
-                        return _write_one(led, builder, now_ms)
+                        return _write_one(context, led, builder)
                 except KafkaError as error:
                     refused: Later[Outcome] = Later()
                     refused.answer(error)
@@ -411,24 +411,14 @@ def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
     return found if isinstance(found, KafkaError) else Placed(*found)
 
 
-class _Write(Later[Outcome]):
-    """A `Writer` of one record, and its answer."""
+def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Later[Outcome]:
+    """Write a batch of one record."""
+    one: Later[Outcome] = Later()
 
-    __slots__ = ("_number", "acks", "appended", "deadline_ms")
+    def written(outcome: Appended | KafkaError) -> None:
+        one.answer(
+            outcome if isinstance(outcome, KafkaError) else Placed(partition.number, outcome.base_offset)
+        )
 
-    def __init__(self, number: int, appended: Appended, deadline_ms: TimestampMs) -> None:
-        super().__init__()
-        self._number = number
-        self.appended = appended
-        self.acks = ALL_IN_SYNC
-        self.deadline_ms = deadline_ms
-
-    def settle(self, error: KafkaError | None) -> None:
-        self.answer(Placed(self._number, self.appended.base_offset) if error is None else error)
-
-
-def _write_one(partition: Partition, builder: BatchBuilder, now_ms: TimestampMs) -> _Write:
-    appended = partition.stage(memoryview(bytearray(builder.build())), ALL_IN_SYNC, now_ms)
-    write = _Write(partition.number, appended, now_ms + WAIT_MS_MAX)
-    partition.wait(write)
-    return write
+    append(context, partition, bytearray(builder.build())).then(written)
+    return one

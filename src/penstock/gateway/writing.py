@@ -16,9 +16,11 @@ class Write(Later["Appended | KafkaError"]):
 
     __slots__ = ("acks", "appended", "deadline_ms")
 
-    def __init__(self, appended: Appended, deadline_ms: TimestampMs) -> None:
+    appended: Appended
+    """Once it is staged."""
+
+    def __init__(self, deadline_ms: TimestampMs) -> None:
         super().__init__()
-        self.appended = appended
         self.acks = ALL_IN_SYNC
         self.deadline_ms = deadline_ms
 
@@ -27,9 +29,17 @@ class Write(Later["Appended | KafkaError"]):
 
 
 def append(context: Context, partition: Partition, batch: bytearray) -> Later["Appended | KafkaError"]:
-    """Write a batch, as `build_batch` makes it. Raises what refuses it at once; until the answer is there, nobody
-    may be told that it is written, and after an error it may still be."""
+    """Write a batch, as `build_batch` makes it. Until the answer is there, nobody may be told that it is written, and
+    after an error it may still be."""
     now_ms = context.world.now_ms()
-    write = Write(partition.stage(memoryview(batch), ALL_IN_SYNC, now_ms), now_ms + WAIT_MS_MAX)
-    partition.wait(write)
+    write = Write(now_ms + WAIT_MS_MAX)
+
+    def staged(outcome: Appended | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            write.answer(outcome)
+        else:
+            write.appended = outcome
+            partition.wait(write)
+
+    partition.stage_own(batch, now_ms, staged)
     return write

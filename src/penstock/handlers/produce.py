@@ -2,7 +2,9 @@
 
 Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothing otherwise, and refused.
 
-- A partition's records are one batch of format 2. It is judged by its header, CRC and sequence, not decoded.
+- A partition's records are one batch of format 2. It is judged by its header, CRC and sequence, not decoded; where the
+  topic's settings ask for records, a batch that takes long to decode is inspected beside the event loop, and what its
+  client sent next waits until it is staged (`replica.inspections`).
 - acks 0 gets no reply; an error closes its connection, the only way to tell. acks 1 is answered when the batch is
   in the file, acks all when it is committed and, where this is the only replica in sync, synced (`replica.partition`).
 - A retry of one of an idempotent producer's last nine batches is answered with the offset of the first copy. What
@@ -18,53 +20,36 @@ Version notes: 5 tells the log start, 8 what is wrong with a batch in words, 10 
 TRANSACTION_ABORTABLE, 12 adds its partitions to the transaction, 13 names topics by id.
 """
 
-from typing import NamedTuple, TypeAlias
-
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import KafkaError
 from penstock.base.later import HoldingLater, Later
-from penstock.handlers.context import Context, On, Operation, Session
-from penstock.handlers.internal_topics import INTERNAL_TOPICS
-from penstock.handlers.missed import Missed
-from penstock.handlers.produce_writers import (
-    Foretold,
-    ManyWrites,
-    OneOfMany,
-    OneWrite,
-    Reply,
-    Unanswered,
-    failed,
-    refusal,
-)
+from penstock.handlers.context import Context, Session
+from penstock.handlers.late_batches import LateBatch, check_fate
+from penstock.handlers.produce_admission import admit, no_records, told
+from penstock.handlers.produce_many import produce_many
+from penstock.handlers.produce_writers import Foretold, OneWrite, Reply, Unanswered, refusal
 from penstock.handlers.route import NEVER_FLUSHED, Route
 from penstock.handlers.taking_part import (
-    Fates,
+    Claim,
     check_first_sequence,
     claim_of,
     is_transactional,
     may_write,
 )
-from penstock.replica import ALL_IN_SYNC, Partition
-from penstock.replica.hearsay import as_leader
+from penstock.replica import Partition
+from penstock.storage import Appended, NeedsInspection
 from penstock.wire import (
     ProducePrefix,
     ProduceRequest,
-    ProduceResult,
     Repeated,
     RequestHeader,
     TopicKey,
     parse_produce,
-    produce_reply,
     produce_reply_one,
 )
-
-_ACKS = (0, 1, ALL_IN_SYNC)
 
 _ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 _TRANSACTIONAL = 0x10
-
-Place: TypeAlias = tuple[int, int]
-"""Of a partition in its request: the topic's number, and its own."""
 
 
 def produce_again(
@@ -121,7 +106,7 @@ def produce(
             number,
             records,
         )
-    return _produce_many(context, session, header, request)
+    return produce_many(context, session, header, request)
 
 
 def _produce_one(
@@ -136,10 +121,10 @@ def _produce_one(
     records: memoryview | None,
 ) -> Reply | Later[Reply] | None:
     try:
-        partition = _admit(context, session, client_id, request, topic, number)
+        partition = admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
-        told = _told(context, session, topic, number, records, error)
-        return _refuse(context, version, correlation_id, request, topic, number, told)
+        refused = told(context, session, topic, number, records, error)
+        return _refuse(context, version, correlation_id, request, topic, number, refused)
     if (
         not request.topics and session.prefix is not None
     ):  # it is what the connection remembers, without records
@@ -147,7 +132,7 @@ def _produce_one(
     return _write_one(context, session, version, correlation_id, request, topic, partition, records)
 
 
-def _write_one(
+def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out would cost a call
     context: Context,
     session: Session,
     version: int,
@@ -158,13 +143,15 @@ def _write_one(
     records: memoryview | None,
     *,
     may: bool = False,
+    claim: Claim | None = None,
 ) -> Reply | Later[Reply] | None:
-    """Write a batch; `may` where it is part of a transaction and known to be."""
+    """Write a batch; `may` where it is not asked, or not any more, whether it is part of a transaction, and `claim` is
+    what it says of that."""
     acks = request.acks
     now_ms = context.world.now_ms()
     if not records:
         return _refuse(
-            context, version, correlation_id, request, topic, partition.number, _no_records(partition)
+            context, version, correlation_id, request, topic, partition.number, no_records(partition)
         )
     if not may and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         return _write_in_transaction(
@@ -174,9 +161,16 @@ def _write_one(
         if session.missed is not None:
             session.missed.check(topic, partition, records)
         appended = partition.stage(records, acks, now_ms)
+    except NeedsInspection as needs:
+        data = needs.inspection.data
+        batch, later = _late(
+            context, session, version, correlation_id, request, topic, partition, data, claim
+        )
+        batch.inspect(needs.inspection)
+        return later
     except KafkaError as error:
-        told = _told(context, session, topic, partition.number, records, error)
-        return _refuse(context, version, correlation_id, request, topic, partition.number, told)
+        refused = told(context, session, topic, partition.number, records, error)
+        return _refuse(context, version, correlation_id, request, topic, partition.number, refused)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
         reply = bytearray(
@@ -224,7 +218,7 @@ def _write_in_transaction(
     records: memoryview,
 ) -> Reply | Later[Reply] | None:
     """Write a batch that says it is part of a transaction, once its coordinator has said so too."""
-    number, acks = partition.number, request.acks
+    number = partition.number
     if not is_transactional(records):
         return _write_one(
             context, session, version, correlation_id, request, topic, partition, records, may=True
@@ -236,68 +230,67 @@ def _write_in_transaction(
     asked = may_write(context, claim, [partition])
     if asked.is_answered:
         try:
-            _check_fate(partition, asked.value)
+            check_fate(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
-            told = _told(context, session, topic, number, records, error)
-            return _refuse(context, version, correlation_id, request, topic, number, told)
+            refused = told(context, session, topic, number, records, error)
+            return _refuse(context, version, correlation_id, request, topic, number, refused)
         return _write_one(
-            context, session, version, correlation_id, request, topic, partition, records, may=True
+            context,
+            session,
+            version,
+            correlation_id,
+            request,
+            topic,
+            partition,
+            records,
+            may=True,
+            claim=claim,
         )
-    kept = memoryview(bytearray(records))  # the frame is gone when the turn ends
-    reply: HoldingLater[Reply] = HoldingLater()
-
-    def answered(fates: Fates) -> None:
-        now_ms = context.world.now_ms()
-        try:
-            _check_fate(partition, fates)
-            check_first_sequence(claim, partition, kept)
-            if session.missed is not None:
-                session.missed.check(topic, partition, kept)
-            appended = partition.stage(kept, acks, now_ms)
-        except KafkaError as error:
-            told = _told(context, session, topic, number, kept, error)
-            if acks == 0:
-                session.end(str(told))
-            else:
-                reply.answer([refusal(context.metrics.produce, version, correlation_id, topic, number, told)])
-            return
-        if acks == 0:
-            partition.wait(Unanswered(session, appended))
-            return
-        deadline_ms = now_ms + request.timeout_ms
-        write = OneWrite(
-            context.metrics.produce, version, correlation_id, topic, partition, appended, acks, deadline_ms
-        )
-        write.then(reply.answer)
-        partition.wait(write)
-
-    asked.then(answered)
-    return None if acks == 0 else reply
+    # The frame is gone when the turn ends.
+    data = bytearray(records)
+    batch, reply = _late(context, session, version, correlation_id, request, topic, partition, data, claim)
+    asked.then(batch.stage)
+    return reply
 
 
-def _check_fate(partition: Partition, fates: Fates) -> None:
-    error = fates.get(partition.name)
-    if error is not None:
-        raise error
-
-
-def _told(
+def _late(
     context: Context,
     session: Session,
+    version: int,
+    correlation_id: int,
+    request: ProduceRequest,
     topic: TopicKey,
-    number: int,
-    records: memoryview | None,
-    error: KafkaError,
-) -> KafkaError:
-    """What the producer is told of a batch that is refused; one that will come again is remembered."""
-    partition = context.replicas.led(topic, number)
-    if partition is not None:
-        error = as_leader(partition, error)
-    if session.missed is None:
-        session.missed = Missed()
-    session.missed.refused(topic, number, records, error)
-    return error
+    partition: Partition,
+    data: bytes | bytearray,
+    claim: Claim | None,
+) -> tuple[LateBatch, HoldingLater[Reply]]:
+    """The batch of a request for one partition that is staged in a later turn, and the reply. What the client sends
+    next waits until it is staged. With acks 0 the reply is empty."""
+    meter, acks = context.metrics.produce, request.acks
+    reply: HoldingLater[Reply] = HoldingLater()
+
+    def finish(outcome: Appended | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            number = partition.number
+            refused = told(context, session, topic, number, batch.records, outcome)
+            if acks == 0:
+                session.end(str(refused))
+                reply.answer([])
+            else:
+                reply.answer([refusal(meter, version, correlation_id, topic, number, refused)])
+        elif acks == 0:
+            partition.wait(Unanswered(session, outcome))
+            reply.answer([])
+        else:
+            deadline_ms = context.world.now_ms() + request.timeout_ms
+            write = OneWrite(meter, version, correlation_id, topic, partition, outcome, acks, deadline_ms)
+            write.then(reply.answer)
+            partition.wait(write)
+        reply.let_go()
+
+    batch = LateBatch(context, session, topic, partition, data, acks, claim, finish)
+    return batch, reply
 
 
 def _refuse(
@@ -314,141 +307,3 @@ def _refuse(
     refused: Later[Reply] = Later()
     refused.answer([refusal(context.metrics.produce, version, correlation_id, topic, number, error)])
     return refused
-
-
-def _produce_many(
-    context: Context, session: Session, header: RequestHeader, request: ProduceRequest
-) -> Later[Reply] | None:
-    acks = request.acks
-    now_ms = context.world.now_ms()
-    whole = ManyWrites(context.metrics.produce, header, request)
-    refused: list[tuple[Place, ProduceResult]] = []
-    transactional: list[_Transactional] = []
-    for topic_at, (topic, partitions) in enumerate(request.topics):
-        for at, (number, records) in enumerate(partitions):
-            place = topic_at, at
-            try:
-                partition = _admit(context, session, header.client_id, request, topic, number)
-                if not records:
-                    raise _no_records(partition)
-                if (
-                    len(records) > _ATTRIBUTES_AT
-                    and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
-                    and is_transactional(records)
-                ):
-                    transactional.append(_Transactional(place, topic, partition, records))
-                    continue
-                if session.missed is not None:
-                    session.missed.check(topic, partition, records)
-                appended = partition.stage(records, acks, now_ms)
-            except KafkaError as error:
-                if acks == 0:
-                    raise
-                told = _told(context, session, topic, number, records, error)
-                refused.append((place, failed(whole.meter, number, told)))
-                continue
-            if acks == 0:
-                partition.wait(Unanswered(session, appended))
-            else:
-                partition.wait(
-                    OneOfMany(whole, place, partition, appended, acks, now_ms + request.timeout_ms)
-                )
-    if transactional:
-        _write_many_in_transaction(context, session, header.api_version, request, whole, transactional)
-    for place, result in refused:
-        whole.settled(place, result)
-    if not request.topics:
-        whole.later.answer([produce_reply(header.api_version, header.correlation_id, [])])
-    return None if acks == 0 else whole.later
-
-
-class _Transactional(NamedTuple):
-    """A batch of a request for several partitions."""
-
-    place: Place
-    topic: TopicKey
-    partition: Partition
-    records: memoryview
-
-
-def _write_many_in_transaction(
-    context: Context,
-    session: Session,
-    version: int,
-    request: ProduceRequest,
-    whole: ManyWrites,
-    batches: list[_Transactional],
-) -> None:
-    """As with one: the coordinator is asked once for all of them."""
-    acks = request.acks
-
-    def refuse(each: _Transactional, error: KafkaError) -> None:
-        number = each.partition.number
-        told = _told(context, session, each.topic, number, each.records, error)
-        if acks == 0:
-            session.end(str(told))
-        else:
-            whole.settled(each.place, failed(whole.meter, number, told))
-
-    try:
-        claim = claim_of(
-            context, session, request.transactional_id, version, [each.records for each in batches]
-        )
-    except KafkaError as error:
-        for each in batches:
-            refuse(each, error)
-        return
-    asked = may_write(context, claim, [each.partition for each in batches])
-    if not asked.is_answered:
-        batches = [each._replace(records=memoryview(bytearray(each.records))) for each in batches]
-        whole.later = HoldingLater()
-
-    def answered(fates: Fates) -> None:
-        now_ms = context.world.now_ms()
-        for each in batches:
-            place, topic, partition, records = each
-            try:
-                _check_fate(partition, fates)
-                check_first_sequence(claim, partition, records)
-                if session.missed is not None:
-                    session.missed.check(topic, partition, records)
-                appended = partition.stage(records, acks, now_ms)
-            except KafkaError as error:
-                refuse(each, error)
-                continue
-            if acks == 0:
-                partition.wait(Unanswered(session, appended))
-            else:
-                deadline_ms = now_ms + request.timeout_ms
-                partition.wait(OneOfMany(whole, place, partition, appended, acks, deadline_ms))
-
-    asked.then(answered)
-
-
-def _admit(
-    context: Context,
-    session: Session,
-    client_id: str | None,
-    request: ProduceRequest,
-    topic: TopicKey,
-    number: int,
-) -> Partition:
-    """The partition, if this producer may write to it."""
-    if request.acks not in _ACKS:
-        raise KafkaError(f"acks is {request.acks}, expected 0, 1 or -1", ErrorCode.INVALID_REQUIRED_ACKS)
-    partition = context.replicas.led(topic, number)
-    if partition is None:
-        partition = context.replicas.find(topic, number)
-    if not context.authorize(session, Operation.WRITE, On.TOPIC, partition.topic):
-        raise KafkaError(
-            f"{session.principal} may not write to {partition.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
-    if partition.topic in INTERNAL_TOPICS and client_id != "__admin_client":
-        raise KafkaError(
-            f"{partition.topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION
-        )
-    return partition
-
-
-def _no_records(partition: Partition) -> KafkaError:
-    return KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)

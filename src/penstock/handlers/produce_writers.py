@@ -131,7 +131,7 @@ class ManyWrites:
             (topic, [ProduceResult(each.partition) for each in partitions])
             for topic, partitions in request.topics
         ]
-        self._open = sum(len(partitions) for _, partitions in self._results)
+        self.count = self._open = sum(len(partitions) for _, partitions in self._results)
 
     def settled(self, place: tuple[int, int], result: ProduceResult) -> None:
         self._results[place[0]][1][place[1]] = result

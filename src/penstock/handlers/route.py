@@ -17,9 +17,10 @@ from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.base.later import Later
 from penstock.handlers.context import Context
 from penstock.handlers.produce_writers import Foretold, Reply, refusal
-from penstock.records import HEADER, HEADER_BYTES, LOG_OVERHEAD
-from penstock.records.batch import ATTRIBUTES_AT
+from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
+from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN
 from penstock.records.checksum import crc32c
+from penstock.records.unpacked import RECORD_BYTES_MIN, surely_fits
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 from penstock.wire import ProducePrefix, ProduceRequest
@@ -29,7 +30,7 @@ from penstock.wire.produce import FLEXIBLE, reply_template
 NEVER_FLUSHED = 2**63 - 1
 """`flush.messages` of a log whose records need no sync before they are acknowledged."""
 
-_CODEC_MAX = 4
+_CODEC_MAX = _ZSTD = 4
 _NEVER = 2**31
 """Bytes that no frame has."""
 _new = tuple.__new__
@@ -145,6 +146,12 @@ class Route:
             and 0 <= attributes <= _CODEC_MAX
             and producer_id < 0
             and count == last_offset_delta + 1 > 0
+            # What the records take at least, and at most: of so small a batch only zstd's is not known to be bounded.
+            and count * RECORD_BYTES_MIN <= (DECOMPRESSED_BYTES_MAX if attributes else length - LENGTH_MIN)
+            and (
+                attributes != _ZSTD
+                or surely_fits(_ZSTD, frame[batch_at + HEADER_BYTES : end], DECOMPRESSED_BYTES_MAX)
+            )
             and LOG_OVERHEAD + length <= log.plain_bytes_max
             and log.settings.flush_messages == NEVER_FLUSHED
             and self._image is self._context.image

@@ -9,7 +9,8 @@ within a limit. `BatchBuilder` writes batches, `validate_produced` judges those 
     varint        numbers inside a record              control     transaction markers and their kin
     checksum      CRC-32C                              validate    what a producer may send
     compression   the codecs, bounded                  recompress  a batch in another codec
-    batch         the header, and records decoded      structs     what internal topics have in their records
+    unpacked      what a batch unpacks to at most      structs     what internal topics have in their records
+    batch         the header, and records decoded
 """
 
 from .batch import (
@@ -28,9 +29,16 @@ from .batch import (
 from .builder import BatchBuilder, BatchOptions, build_batch, empty_batch, encode_record
 from .compression import Codec, compress, decompress
 from .control import ControlRecord, ControlType, control_key, end_txn_marker, parse_control
-from .errors import CorruptBatch, DecompressedTooLarge, UnsupportedMagic
+from .errors import CorruptBatch, DecompressedTooLarge, TooMuchToLookAt, UnsupportedMagic
 from .recompress import recompress
-from .validate import InvalidBatch, ProduceRules, validate_produced
+from .validate import (
+    InvalidBatch,
+    MayLook,
+    ProduceRules,
+    validate_header,
+    validate_produced,
+    validate_records,
+)
 
 __all__ = [
     "DECOMPRESSED_BYTES_MAX",
@@ -46,9 +54,11 @@ __all__ = [
     "CorruptBatch",
     "DecompressedTooLarge",
     "InvalidBatch",
+    "MayLook",
     "ProduceRules",
     "Record",
     "RecordBatch",
+    "TooMuchToLookAt",
     "UnsupportedMagic",
     "build_batch",
     "compress",
@@ -63,5 +73,7 @@ __all__ = [
     "recompress",
     "seal",
     "stamp",
+    "validate_header",
     "validate_produced",
+    "validate_records",
 ]

@@ -34,3 +34,10 @@ class DecompressedTooLarge(CorruptBatch):
     """
 
     code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class TooMuchToLookAt(Exception):
+    """To judge the batch takes longer than the event loop may be held: it has to be done beside it.
+
+    This says nothing about the batch, so it is no `KafkaError`: whoever judges batches on the loop catches it.
+    """

@@ -13,9 +13,16 @@ Kafka decodes every record and mends what it can: it renumbers offsets, and rewr
 the timestamp type. Nothing is rewritten here, so such a batch is refused where it is noticed. Where
 rules do not ask for records, nothing is decompressed, and only max_timestamp stands for their times.
 Attribute bits 7 to 15 mean nothing yet and are let through, as Kafka does.
+
+A batch that no reader could unpack is refused whatever the rules are. Its block headers nearly always tell that it can
+be (`unpacked`); where they do not, it is unpacked here.
+
+Looking at records takes long: 3 million of them, in a batch of 4 KB, some seconds. A caller that cannot wait passes
+`may_look`, and then gets `TooMuchToLookAt` instead of a long wait: whatever this function does on the event loop is
+bounded by RECORDS_ON_LOOP_MAX and UNPACKED_ON_LOOP_MAX. The caller then does the same elsewhere, without `may_look`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -27,17 +34,32 @@ from .batch import (
     CONTROL_MASK,
     DECOMPRESSED_BYTES_MAX,
     DELETE_HORIZON_MASK,
+    LENGTH_MIN,
     LOG_APPEND_TIME_MASK,
+    RECORDS_AT,
     TRANSACTIONAL_MASK,
     Record,
     RecordBatch,
 )
 from .checksum import crc32c
 from .compression import Codec
-from .errors import CorruptBatch, DecompressedTooLarge
+from .errors import CorruptBatch, DecompressedTooLarge, TooMuchToLookAt
+from .unpacked import RECORD_BYTES_MIN, surely_fits
 
-RECORD_ERRORS_MAX = 1000
-"""How many records are named in an answer; a batch may hold a hundred thousand that are wrong."""
+RECORD_ERRORS_MAX = 100
+"""After so many faults nothing more is looked at; a batch may hold a million records that are wrong."""
+
+RECORDS_ON_LOOP_MAX = 1000
+"""Records of one batch that are decoded on the event loop: 1 to 3 ms."""
+
+UNPACKED_ON_LOOP_MAX = 128 * 1024
+"""Bytes to which one batch is unpacked on the event loop: less than 1 ms."""
+
+PACKED_ON_LOOP_MAX = 16 * 1024
+"""Bytes of a compressed batch that is unpacked on the event loop. In snappy they may be 3,000 blocks: 5 ms."""
+
+MayLook = Callable[[], bool]
+"""Whether there is time left on the event loop to decode a small batch."""
 
 UNBOUNDED_MS = (1 << 63) - 1
 """Kafka's default for message.timestamp.before.max.ms: any time."""
@@ -54,6 +76,10 @@ class InvalidBatch(KafkaError):
     def __init__(self, message: str, code: ErrorCode, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message, code)
         self.record_errors = list(record_errors)
+
+    def __reduce__(self) -> tuple[type["InvalidBatch"], tuple[str, ErrorCode, list[tuple[int, str]]]]:
+        """It also comes back from another process."""
+        return type(self), (str(self), self.code, self.record_errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +102,13 @@ class ProduceRules:
     max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX
 
 
-def validate_produced(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
-    """Raise InvalidBatch unless batch may be appended as it is."""
+def validate_produced(
+    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, may_look: MayLook | None = None
+) -> None:
+    """Raise InvalidBatch unless batch may be appended as it is.
+
+    With `may_look`, raise TooMuchToLookAt where that takes longer than the event loop may be held.
+    """
     if (
         batch.attributes <= _CODEC_MAX
         and batch.base_offset == 0
@@ -88,18 +119,65 @@ def validate_produced(batch: RecordBatch, rules: ProduceRules, now_ms: Timestamp
         and not rules.compacted
         and -rules.timestamp_after_max_ms <= now_ms - batch.max_timestamp <= rules.timestamp_before_max_ms
         and crc32c(batch.view[ATTRIBUTES_AT:]) == batch.crc
+        and batch.count * RECORD_BYTES_MIN
+        <= (rules.max_decompressed_bytes if batch.attributes else batch.length - LENGTH_MIN)
+        and (
+            not batch.attributes
+            or surely_fits(batch.attributes, batch.view[RECORDS_AT:], rules.max_decompressed_bytes)
+        )
     ):
         return  # nothing to say, as of nearly every batch; what follows finds the words
+    validate_header(batch, rules, now_ms)
+    validate_records(batch, rules, now_ms, may_look)
+
+
+def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
+    """Raise InvalidBatch where the header, the CRC or the size say that batch may not be appended."""
     _check_bytes(batch, rules)
-    _check_offsets(batch)
+    _check_offsets(batch, rules)
     _check_origin(batch, rules)
     _check_timestamp_type(batch, rules)
-    if rules.check_records or rules.compacted:
-        _check_records(batch, rules, now_ms)
-    elif not rules.log_append_time:
+    if not (rules.check_records or rules.compacted or rules.log_append_time):
         why = _time_fault(batch.max_timestamp, rules, now_ms)
         if why:
             raise InvalidBatch(f"the batch's max timestamp {why}", ErrorCode.INVALID_TIMESTAMP)
+
+
+def validate_records(
+    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, may_look: MayLook | None = None
+) -> None:
+    """Raise InvalidBatch where the records of a batch with a sound header may not be appended; see
+    `validate_produced` for `may_look`."""
+    checks_records = rules.check_records or rules.compacted
+    if not checks_records and (
+        not batch.is_compressed
+        or surely_fits(batch.attributes & CODEC_MASK, batch.payload, rules.max_decompressed_bytes)
+    ):
+        return
+    unpacked_max = rules.max_decompressed_bytes
+    if may_look is not None:
+        if (
+            not checks_records
+            or batch.count > RECORDS_ON_LOOP_MAX
+            or (batch.is_compressed and batch.length > PACKED_ON_LOOP_MAX)
+            or not may_look()
+        ):
+            raise TooMuchToLookAt
+        unpacked_max = min(unpacked_max, UNPACKED_ON_LOOP_MAX)
+    try:
+        if checks_records:
+            _check_records(batch, rules, now_ms, unpacked_max)
+        else:
+            unpacked = len(batch.decompressed(unpacked_max))
+            if unpacked < batch.count * RECORD_BYTES_MIN:
+                raise _invalid(f"the batch counts {batch.count} records in {unpacked} bytes")
+    except DecompressedTooLarge as error:
+        if unpacked_max < rules.max_decompressed_bytes:
+            raise TooMuchToLookAt from None
+        raise InvalidBatch(str(error), error.code) from None
+    except CorruptBatch as error:
+        # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
+        raise _invalid(str(error)) from None
 
 
 def _invalid(message: str) -> InvalidBatch:
@@ -127,13 +205,24 @@ def _check_bytes(batch: RecordBatch, rules: ProduceRules) -> None:
         )
 
 
-def _check_offsets(batch: RecordBatch) -> None:
+def _check_offsets(batch: RecordBatch, rules: ProduceRules) -> None:
     if batch.last_offset_delta < 0:
         raise _invalid(f"the batch has last offset delta {batch.last_offset_delta}, at least 0 expected")
     if batch.count <= 0:
         raise _invalid(f"the batch counts {batch.count} records, at least 1 expected")
     if batch.count != batch.last_offset_delta + 1:
         raise _invalid(f"the batch counts {batch.count} records for {batch.last_offset_delta + 1} offsets")
+    if not batch.is_compressed and batch.count * RECORD_BYTES_MIN > len(batch.payload):
+        raise _invalid(
+            f"the batch counts {batch.count} records in {len(batch.payload)} bytes, "
+            f"at least {RECORD_BYTES_MIN} bytes a record expected"
+        )
+    if batch.count * RECORD_BYTES_MIN > rules.max_decompressed_bytes:
+        raise InvalidBatch(
+            f"the batch counts {batch.count} records, which unpack to more than the "
+            f"{rules.max_decompressed_bytes} bytes allowed",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        )
 
 
 def _check_origin(batch: RecordBatch, rules: ProduceRules) -> None:
@@ -180,29 +269,26 @@ def _time_fault(timestamp: TimestampMs, rules: ProduceRules, now_ms: TimestampMs
     return None
 
 
-def _check_records(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
+def _check_records(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, unpacked_max: int) -> None:
     faults: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    faulty = index = 0
     max_timestamp = NO_TIMESTAMP
-    try:
-        for index, record in enumerate(batch.records(rules.max_decompressed_bytes)):
-            found = _record_fault(record, batch.base_offset + index, rules, now_ms)
-            if found:
-                faulty += 1
-                if found[0] is ErrorCode.INVALID_TIMESTAMP:
-                    code = found[0]
-                if faulty <= RECORD_ERRORS_MAX:
-                    faults.append((index, found[1]))
-            max_timestamp = max(max_timestamp, record.timestamp)
-    except DecompressedTooLarge as error:
-        raise InvalidBatch(str(error), error.code) from None
-    except CorruptBatch as error:
-        # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
-        raise _invalid(str(error)) from None
-    if faulty:
+    for index, record in enumerate(batch.records(unpacked_max)):
+        found = _record_fault(record, batch.base_offset + index, rules, now_ms)
+        if found:
+            if found[0] is ErrorCode.INVALID_TIMESTAMP:
+                code = found[0]
+            faults.append((index, found[1]))
+            if len(faults) == RECORD_ERRORS_MAX:
+                break
+        max_timestamp = max(max_timestamp, record.timestamp)
+    if faults:
         first_index, first = faults[0]
-        what = f"{faulty} of {batch.count} records are refused, the first (index {first_index}) as {first}"
+        or_more = " or more" if len(faults) == RECORD_ERRORS_MAX < batch.count else ""
+        what = (
+            f"{len(faults)}{or_more} of {batch.count} records are refused, "
+            f"the first (index {first_index}) as {first}"
+        )
         raise InvalidBatch(what, code, faults)
     if max_timestamp != batch.max_timestamp and not rules.log_append_time:
         raise InvalidBatch(

@@ -25,10 +25,11 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition, 
 from penstock.base.world import Timer, World
 from penstock.replica.group_commit import GroupCommit
 from penstock.replica.in_sync import InSync
+from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
-from penstock.storage import Appended, Log, Origin, StorageError
+from penstock.storage import Appended, Inspected, Log, Origin, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +57,10 @@ class DataPath:
         "_durability",
         "_ends_transaction",
         "_flush_timer",
+        "_inspections",
         "_is_staged",
         "_lowering",
+        "_may_look",
         "_overdue_timer",
         "_staged_bytes",
         "_syncs",
@@ -102,9 +105,10 @@ class DataPath:
         write_later: Callable[[Callable[[], None]], None],
         changes: IsrChanges | None = None,
         high_watermark: Offset = 0,
+        inspections: Inspections | None = None,
     ) -> None:
         """`changes` takes wishes for another ISR, where there are other brokers. `high_watermark` is what a former
-        life has left."""
+        life has left. `inspections` judges batches beside the loop; without it, all are judged on it."""
         self.topic: str = log.partition.topic
         self.number: int = log.partition.partition
         self.topic_id = topic_id
@@ -124,10 +128,11 @@ class DataPath:
         self.high_watermark = max(log.log_start, min(high_watermark, log.log_end))
         self.leader_high_watermark: Offset = self.high_watermark
         """While it follows: what its leader said last, which may be ahead of the log here."""
-        self._world = world
-        self._durability = durability
+        self._world, self._durability = world, durability
         self._write_later = write_later
         self._changes = changes
+        self._inspections = inspections
+        self._may_look = None if inspections is None else inspections.may_look
         self._is_staged = False
         """Something is staged, and `write` will be called at the end of the turn."""
         self._staged_bytes = 0
@@ -196,9 +201,20 @@ class DataPath:
     # -- writing ---------------------------------------------------------------------------------------
 
     def stage(
-        self, records: memoryview, acks: int, now_ms: TimestampMs, origin: Origin = Origin.CLIENT
+        self,
+        records: memoryview,
+        acks: int,
+        now_ms: TimestampMs,
+        origin: Origin = Origin.CLIENT,
+        inspected: Inspected | None = None,
     ) -> Appended:
-        """Check a batch and give it its offset; `wait` for it right after. Raises what the producer is to be told."""
+        """Check a batch and give it its offset; `wait` for it right after. Raises what the producer is to be told, or
+        `NeedsInspection` where a client's batch takes too long to look at (`replica.inspections`)."""
+        if inspected is not None and not self.is_leader:
+            raise KafkaError(
+                f"{self.name} is led elsewhere now; refresh metadata and retry",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
         if acks == ALL_IN_SYNC and self.in_sync < self.min_in_sync and self.in_sync < self.least_in_sync:
             raise KafkaError(
                 f"{self.name} has {self.in_sync} replicas in sync, {self.least_in_sync} are needed",
@@ -209,7 +225,14 @@ class DataPath:
             followers.left_behind(self.log.log_end)  # what was staged is written now if a segment is full
         stable = self.last_stable if origin is not _CLIENT and followers is not None else None
         try:
-            appended = self.log.stage(records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+            appended = self.log.stage(
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                may_look=self._may_look,
+                inspected=inspected,
+            )
         except StorageError as error:
             logger.error("%s", error)
             self._written(error)
@@ -224,6 +247,25 @@ class DataPath:
             self._is_staged = True
             self._write_later(self.write)
         return appended
+
+    def stage_own(
+        self, batch: bytearray, now_ms: TimestampMs, staged: Callable[[Appended | KafkaError], None]
+    ) -> None:
+        """Stage a batch that this node has made for a client, and call `staged` with what came of it: at once, unless
+        it, or one before it, takes long to look at or to bring into the topic's codec. Their order is kept."""
+
+        def stage(inspected: Inspected | None) -> Appended:
+            return self.stage(memoryview(batch), ALL_IN_SYNC, now_ms, inspected=inspected)
+
+        if self._inspections is not None:
+            self._inspections.stage_in_order(self, stage, staged)
+            return
+        outcome: Appended | KafkaError
+        try:
+            outcome = stage(None)
+        except KafkaError as error:
+            outcome = error
+        staged(outcome)
 
     def stage_plain(
         self,

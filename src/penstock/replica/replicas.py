@@ -36,6 +36,7 @@ from penstock.metadata import (
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.fetchers import Fetchers
+from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import ControllerPort, IsrChanges
 from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
@@ -83,6 +84,7 @@ class Replicas:
         self.directory = directory
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lane = SyncLane(world)
+        self.inspections = Inspections(world)
         self._world = world
         self._node_id = node_id
         self._settings = settings
@@ -307,6 +309,7 @@ class Replicas:
                 self._write_later,
                 self.isr_changes,
                 self.directory.high_watermarks.get(name, log.log_start),
+                self.inspections,
             )
             self.partitions[name] = partition
             if cost == CREATION_COST:

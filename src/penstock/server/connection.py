@@ -19,7 +19,7 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
+from penstock.base.later import HoldingLater, Later
 from penstock.handlers.context import Session
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.turn import Turn
@@ -286,9 +286,10 @@ class Connection(asyncio.BufferedProtocol):
                 waiting = self._open = deque()
             waiting.append(reply)
             if not reply.is_answered:
-                if reply.holds:
+                if reply.holds and isinstance(reply, HoldingLater) and not reply.is_let_go:
                     self._holder = reply
                     self._look_again()
+                    reply.when_let_go(self._free)
                 if len(waiting) > OPEN_REQUESTS_MAX:
                     self.stop_reading(Pause.TOO_MANY_OPEN)
                 reply.then(self._settle)
@@ -317,8 +318,14 @@ class Connection(asyncio.BufferedProtocol):
             self._holder = None
             self._look_again()
 
+    def _free(self) -> None:
+        """The request that held back the next ones holds them back no longer, though it may not be answered yet."""
+        self._holder = None
+        self._look_again()
+        self._go_on()
+
     def _send(self, reply: list[Buffer]) -> None:
-        if self._transport is None:
+        if self._transport is None or not reply:
             return
         if len(reply) == 1:
             buffer = reply[0]

@@ -9,7 +9,6 @@ After `close` nothing is called back any more, whatever was under way.
 import asyncio
 import errno
 import logging
-import pickle
 import random
 import re
 import time
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import ProcessUsage, Syncable, Timer
+from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer
 from penstock.server.child import Child
-from penstock.server.helper import Helper
+from penstock.server.helper_lane import HelperLane
 from penstock.server.kernel_syncs import KernelSyncs
 from penstock.server.process_usage import process_usage
 from penstock.server.threads import Threads
@@ -39,9 +38,6 @@ half as long with sixteen as with eight, and hardly less with more."""
 
 CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""
-
-HELPER_IDLE_MS = 60_000
-"""How long the helper stays when nobody needs it: its modules take half a second to import, and 80 MB."""
 
 
 class LoopWorld:
@@ -66,12 +62,7 @@ class LoopWorld:
         self._minders: ThreadPoolExecutor | None = None
         """One thread waits for each child."""
         self._children: set[Child[Any]] = set()
-        self._helper = Helper()
-        self._helper_minder: ThreadPoolExecutor | None = None
-        """Its one thread waits for the helper."""
-        self._helper_timer: Timer | None = None
-        """Runs while the helper is there and has nothing to do."""
-        self._helper_works = 0
+        self._helpers: dict[str, HelperLane] = {}
         self._dialling: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -122,28 +113,18 @@ class LoopWorld:
 
         self._minders.submit(self._run, child.run, finished)
 
-    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def in_helper(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | None, Exception | None], None],
+        lane: str = EXPORTS,
+    ) -> None:
         if self._is_closed:
             return
-        if self._helper_minder is None:
-            self._helper_minder = ThreadPoolExecutor(1, "penstock-helper")
-        if self._helper_timer is not None:
-            self._helper_timer.cancel()
-            self._helper_timer = None
-        minder = self._helper_minder
-        data = pickle.dumps(work)
-        self._helper_works += 1
-
-        def let_go() -> None:
-            minder.submit(self._helper.let_go)  # it waits for the process's end
-
-        def finished(result: T | None, error: Exception | None) -> None:
-            self._helper_works -= 1
-            if not self._helper_works:
-                self._helper_timer = self.call_later(HELPER_IDLE_MS, let_go)
-            done(result, error)
-
-        minder.submit(self._run, lambda: self._helper.run(data), finished)
+        helpers = self._helpers.get(lane)
+        if helpers is None:
+            helpers = self._helpers[lane] = HelperLane(lane, self._run, self.call_later)
+        helpers.do(work, done)
 
     def dial(
         self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
@@ -176,12 +157,8 @@ class LoopWorld:
         if self._minders is not None:
             self._minders.shutdown(wait=True, cancel_futures=True)
         self._children.clear()
-        self._helper.stop()
-        if self._helper_timer is not None:
-            self._helper_timer.cancel()
-        if self._helper_minder is not None:
-            self._helper_minder.shutdown(wait=True, cancel_futures=True)
-            self._helper.let_go()
+        for lane in self._helpers.values():
+            lane.close()
 
     def _run(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """On a thread."""

@@ -174,7 +174,9 @@ class SimWorld:
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self.beside(work, done)
 
-    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def in_helper(
+        self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None], lane: str = ""
+    ) -> None:
         self.beside(work, done)
 
     def dial(

@@ -4,6 +4,7 @@
     log           one partition: append, truncate                         <- start here
     reading, durable       the parts of a log that read it, and that know what is on disk for certain
     rules, syncing         what a log asks of a batch; what it has to sync, for any thread
+    inspection    judging a batch beside the event loop, where its records take long to look at
     recovery      opening a partition after a clean stop, or a crash
     segments      the immutable list of segments that readers hold
     segment       a stretch of log in a file, with its indexes
@@ -22,6 +23,7 @@ Nothing here reads a clock, draws a random number or starts a thread: time, chan
 
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog, DirectoryRefused, OffsetOutOfRange, StorageError
+from penstock.storage.inspection import Inspected, Inspection, NeedsInspection
 from penstock.storage.log import Appended, Log
 from penstock.storage.rules import Origin
 
@@ -29,8 +31,11 @@ __all__ = [
     "Appended",
     "CorruptLog",
     "DirectoryRefused",
+    "Inspected",
+    "Inspection",
     "Log",
     "LogDirectory",
+    "NeedsInspection",
     "OffsetOutOfRange",
     "Origin",
     "StorageError",

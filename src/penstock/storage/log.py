@@ -24,9 +24,12 @@ from penstock.records import (
     LOG_OVERHEAD,
     PACK_PLACE,
     Codec,
+    MayLook,
     RecordBatch,
+    TooMuchToLookAt,
     iter_batches,
     stamp,
+    validate_header,
     validate_produced,
 )
 from penstock.storage import names
@@ -35,6 +38,7 @@ from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.durable import DurableLog, Points
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from penstock.storage.inspection import Inspected, Inspection, NeedsInspection
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import Producer, Producers
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
@@ -176,13 +180,15 @@ class Log(DurableLog):
         self.write_staged()
         return appended
 
-    def stage(
+    def stage(  # noqa: PLR0912  # the steps of an append, in Kafka's order
         self,
         data: bytes | bytearray | memoryview,
         *,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
         origin: Origin = Origin.CLIENT,
+        may_look: MayLook | None = None,
+        inspected: Inspected | None = None,
     ) -> Appended:
         """Check a batch as a leader does and give it the next offset, in place; it is written later.
 
@@ -190,6 +196,9 @@ class Log(DurableLog):
         the code for the client when the batch is not good, and then leaves everything as it was; but
         `StorageError` means that the disk failed: of what was staged before, that is in the log which lies below
         `log_end`, and nothing else.
+
+        With `may_look`, raises `NeedsInspection` where the event loop would be held for too long; `inspected` is then
+        what came of the inspection. Without it the records are looked at here, however long that takes.
         """
         batch = RecordBatch.parse(data)
         if batch.size != len(data):
@@ -198,7 +207,17 @@ class Log(DurableLog):
                 ErrorCode.INVALID_RECORD,
             )
         is_client = origin is _CLIENT
-        validate_produced(batch, self._client_rules if is_client else self._rules[origin], now_ms)
+        if inspected is not None and not inspected.holds_for(self.settings):
+            inspected = None
+        try:
+            if inspected is not None:
+                validate_header(batch, self._client_rules, now_ms)
+            elif is_client:
+                validate_produced(batch, self._client_rules, now_ms, may_look)
+            else:
+                validate_produced(batch, self._rules[origin], now_ms)
+        except TooMuchToLookAt:
+            raise NeedsInspection(Inspection(bytes(data), self.settings, now_ms)) from None
         if batch.producer_id >= 0:
             if batch.is_control:
                 self.producers.check_marker(batch)
@@ -211,7 +230,7 @@ class Log(DurableLog):
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
         if self._codec is not None and is_client and batch.codec is not self._codec:
-            batch = recompressed(batch, self._codec, self.settings)
+            batch = self._in_codec(batch, self._codec, now_ms, may_look, inspected)
         elif batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
         if append_time != NO_TIMESTAMP:
@@ -221,6 +240,22 @@ class Log(DurableLog):
         batch.place(base_offset, leader_epoch)
         self._accept(batch, now_ms)
         return _new(Appended, (base_offset, base_offset + batch.last_offset_delta, append_time, False))
+
+    def _in_codec(
+        self,
+        batch: RecordBatch,
+        codec: Codec,
+        now_ms: TimestampMs,
+        may_look: MayLook | None,
+        inspected: Inspected | None,
+    ) -> RecordBatch:
+        """The batch in the topic's codec."""
+        if inspected is not None and inspected.data is not None:
+            return RecordBatch.parse(inspected.data)
+        try:
+            return recompressed(batch, codec, self.settings, may_look)
+        except TooMuchToLookAt:
+            raise NeedsInspection(Inspection(bytes(batch.view), self.settings, now_ms)) from None
 
     def stage_plain(
         self,

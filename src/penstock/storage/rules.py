@@ -10,8 +10,10 @@ from penstock.records import (
     CorruptBatch,
     DecompressedTooLarge,
     InvalidBatch,
+    MayLook,
     ProduceRules,
     RecordBatch,
+    TooMuchToLookAt,
     recompress,
 )
 from penstock.storage.scan import BATCH_BYTES_MAX
@@ -24,6 +26,10 @@ CODECS = {
     "zstd": Codec.ZSTD,
 }
 """The values of `compression.type`, but for `producer`."""
+
+RECOMPRESSED_ON_LOOP_MAX = 16 * 1024
+"""Bytes, packed and unpacked, of a batch that is brought into the topic's codec on the event loop: some 5 ms in the
+slowest codec and level."""
 
 
 class Origin(Enum):
@@ -46,10 +52,24 @@ def rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
     )
 
 
-def recompressed(batch: RecordBatch, codec: Codec, settings: LogSettings) -> RecordBatch:
-    """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after."""
+def recompressed(
+    batch: RecordBatch, codec: Codec, settings: LogSettings, may_look: MayLook | None = None
+) -> RecordBatch:
+    """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after.
+
+    With `may_look`, raises TooMuchToLookAt where that takes longer than the event loop may be held.
+    """
     rules = rules_for(settings, Origin.CLIENT)
     limit = rules.max_message_bytes if codec is Codec.NONE else rules.max_decompressed_bytes
+    if may_look is not None:
+        if batch.size > RECOMPRESSED_ON_LOOP_MAX or not may_look():
+            raise TooMuchToLookAt
+        try:
+            batch.decompressed(min(limit, RECOMPRESSED_ON_LOOP_MAX))
+        except DecompressedTooLarge:
+            raise TooMuchToLookAt from None
+        except CorruptBatch:
+            pass  # found again below, where it is told
     try:
         data = recompress(batch, codec, _level(settings, codec), limit)
     except DecompressedTooLarge as error:
