@@ -14,9 +14,8 @@ from typing import Protocol
 from penstock.base.errors import ErrorCode
 from penstock.sim import history, speech
 from penstock.sim.line import BadReply, Line
-from penstock.sim.link import Link
-from penstock.sim.network import Network
-from penstock.sim.schedule import Event, Schedule
+from penstock.sim.ports import Connection, Exchange, Timetable
+from penstock.sim.schedule import Event
 from penstock.wire import KAFKA_RANGES, Api
 from penstock.wire.peers import Address
 
@@ -50,8 +49,8 @@ class Recorder(Protocol):
 class Stage:
     """What all clients share."""
 
-    schedule: Schedule
-    network: Network
+    schedule: Timetable
+    network: Exchange
     recorder: Recorder
     bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
     skew_ms: int = 0
@@ -104,7 +103,7 @@ class Client:
         self.hang_up()
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> Connection | None:
         """The home's, while it is there."""
         home = self._home
         return home.link if home is not None and not home.is_over else None
@@ -115,7 +114,7 @@ class Client:
         line = self._heard_on
         assert line is not None
         assert line.link is not None
-        return line.link.world.incarnation
+        return line.link.incarnation
 
     def hang_up(self) -> None:
         if self.link is not None:

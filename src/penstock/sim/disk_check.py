@@ -13,14 +13,14 @@ from penstock.sim.violation import Violation
 from penstock.storage.check import Tally, check_directory
 from penstock.storage.findings import read_through
 from penstock.storage.layout import layout_of
-from penstock.vfs import MemoryDisk
+from penstock.vfs import Vfs
 
 DATA = "/data"
 
 
-def check_disk(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+def check_disk(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
     """LogMatchesReads: the files are sound, and have what was read, where the partition is there at all."""
-    layout = layout_of(disk, DATA)
+    layout = layout_of(disk, data)
     findings = [
         finding
         for finding in check_directory(disk, layout.logs, layout.meta, deep=True, tally=Tally())
@@ -28,12 +28,12 @@ def check_disk(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
     ]
     if findings:
         raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} findings more)")
-    check_contents(disk, audited, rules)
+    check_contents(disk, audited, rules, data)
 
 
-def check_contents(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+def check_contents(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
     """LogMatchesReads, as far as it can be said of a node that was killed."""
-    logs = layout_of(disk, DATA).logs
+    logs = layout_of(disk, data).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
         name = directory_of(each.at)
@@ -61,7 +61,7 @@ def _compare(
         raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
 
 
-def check_spoilt(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None:
+def check_spoilt(disk: Vfs, audited: list[Audited], rules: Rules) -> None:
     """The same of a node whose disk has flipped bits, which nobody need have read since: what is sound is what was
     read."""
     logs = layout_of(disk, DATA).logs
@@ -74,12 +74,12 @@ def check_spoilt(disk: MemoryDisk, audited: list[Audited], rules: Rules) -> None
             _compare(each.at, on_disk, read, rules)
 
 
-def read_records(disk: MemoryDisk, directory: str) -> dict[Offset, bytes]:
+def read_records(disk: Vfs, directory: str) -> dict[Offset, bytes]:
     """Every record of a partition's files, by offset."""
     return {offset: value for offset, (_, value) in read_batches(disk, directory).items()}
 
 
-def read_batches(disk: MemoryDisk, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
+def read_batches(disk: Vfs, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
     """The same with the leader epoch of each."""
     records: dict[Offset, tuple[LeaderEpoch, bytes]] = {}
     for batch in _in_place(_read_log(disk, directory)):
@@ -88,7 +88,7 @@ def read_batches(disk: MemoryDisk, directory: str) -> dict[Offset, tuple[LeaderE
     return records
 
 
-def are_records_sound(disk: MemoryDisk) -> bool:
+def are_records_sound(disk: Vfs) -> bool:
     """Whether every batch of every partition is what was written."""
     logs = layout_of(disk, DATA).logs
     directories = (entry.name for entry in disk.list_dir(logs) if entry.is_dir)
@@ -102,7 +102,7 @@ class _Batch(NamedTuple):
     records: list[tuple[Offset, bytes]]
 
 
-def _read_log(disk: MemoryDisk, directory: str) -> list[_Batch | None]:
+def _read_log(disk: Vfs, directory: str) -> list[_Batch | None]:
     """The batches of all segments; None for each stretch that is none, or whose CRC is wrong."""
     batches: list[_Batch | None] = []
     for entry in disk.list_dir(directory):
@@ -136,10 +136,10 @@ def _in_place(batches: list[_Batch | None]) -> Iterator[_Batch | None]:
 
 
 def read_replicas(
-    disk: MemoryDisk, node: int, ends: Mapping[TopicPartition, Offset]
+    disk: Vfs, node: int, ends: Mapping[TopicPartition, Offset], data: str = DATA
 ) -> Iterator[ReplicaRead]:
     """What a node has of these partitions, up to where they are committed."""
-    logs = layout_of(disk, DATA).logs
+    logs = layout_of(disk, data).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for at, end in ends.items():
         if str(at) in there:

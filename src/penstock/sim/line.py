@@ -11,9 +11,8 @@ from typing import Protocol
 
 from penstock.sim.history import Event as Seen
 from penstock.sim.history import Overdue, Replied
-from penstock.sim.link import Link
-from penstock.sim.network import Network
-from penstock.sim.schedule import Event, Schedule
+from penstock.sim.ports import Connection, Exchange, Timetable
+from penstock.sim.schedule import Event
 from penstock.wire import Api, parse_response_header, request_frame
 from penstock.wire.peers import Address
 
@@ -58,10 +57,10 @@ class Line:
     """Implements `Caller`."""
 
     def __init__(
-        self, owner: Owner, network: Network, schedule: Schedule, to: Address, timeout_us: int
+        self, owner: Owner, network: Exchange, schedule: Timetable, to: Address, timeout_us: int
     ) -> None:
         self.to = to
-        self.link: Link | None = None
+        self.link: Connection | None = None
         """Once it is there; still set when it is over."""
         self.is_over = False
         self._owner = owner
@@ -112,7 +111,7 @@ class Line:
 
     # -- what the network tells ------------------------------------------------------------------------
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: Connection) -> None:
         self._patience.cancel()
         if self.is_over:
             link.close()
@@ -126,10 +125,10 @@ class Line:
     def refused(self) -> None:
         self._end()
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: Connection) -> None:
         self._end()
 
-    def received(self, link: Link, data: bytes) -> None:
+    def received(self, link: Connection, data: bytes) -> None:
         if self.is_over:
             return
         self._received += data
@@ -143,7 +142,7 @@ class Line:
             del self._received[: 4 + length]
             self._hear(link, memoryview(frame))
 
-    def _hear(self, link: Link, frame: memoryview) -> None:
+    def _hear(self, link: Connection, frame: memoryview) -> None:
         found = int.from_bytes(frame[:4], "big", signed=True)
         expected = self._pending[0].correlation_id if self._pending else -1
         self._owner.record(Replied(self._owner.name, link.number, expected, found))

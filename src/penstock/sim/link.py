@@ -11,6 +11,7 @@ direction wait until it is not.
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.sim.ports import Caller
 from penstock.sim.schedule import Event
 from penstock.sim.world import SimWorld
 
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
 
 KERNEL_BYTES_MAX = 64 * 1024
 """What the kernel takes before a transport has to wait."""
-
-
-class Caller(Protocol):
-    """A client, as the network sees it."""
-
-    def connected(self, link: "Link") -> None: ...
-
-    def refused(self) -> None: ...
-
-    def received(self, link: "Link", data: bytes) -> None: ...
-
-    def closed(self, link: "Link") -> None: ...
 
 
 class End(Protocol):
@@ -192,6 +181,10 @@ class Link:
     def world(self) -> SimWorld:
         """Of the process at the far end."""
         return self.far.world
+
+    @property
+    def incarnation(self) -> int:
+        return self.far.world.incarnation
 
     @property
     def is_node_there(self) -> bool:

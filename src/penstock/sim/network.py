@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.sim.link import KERNEL_BYTES_MAX, Caller, ClientEnd, End, Link
+from penstock.sim.link import KERNEL_BYTES_MAX, ClientEnd, End, Link
+from penstock.sim.ports import Caller
 from penstock.sim.schedule import Schedule
 from penstock.sim.transport import NodeTransport
 from penstock.sim.world import SimWorld
