@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from tests.cluster.namespaces import Network, WalledCluster
 from tests.cluster.test_chaos import SESSION_S, SETTINGS
 from tests.cluster.views import QUICK, Seen, assert_equal_replicas
+from tests.cluster.walled import WalledCluster
 from tests.compat.clients.driver import SECONDS_MAX
 from tests.compat.clients.patient import wait_until
 
+from penstock.chaos.namespaces import Network
 from penstock.client.cluster import Cluster
 from penstock.client.quorum import describe_quorum
 from penstock.client.settings import Address

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.admin_commands import configs, topics
 from penstock.cli.archive_commands import archive, audit, replay
+from penstock.cli.chaos_commands import chaos
 from penstock.cli.cluster_commands import BROKERS_MAX, cluster
 from penstock.cli.coordinator_commands import groups, transactions
 from penstock.cli.data_commands import consume, produce
@@ -73,6 +74,7 @@ lab.command("segments")(segments_command)
 lab.command("indexes")(indexes_command)
 lab.command("isr")(isr_command)
 app.add_typer(sim, name="sim")
+app.add_typer(chaos, name="chaos")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]

@@ -81,6 +81,11 @@ class Crew:
             client.end()
 
     @property
+    def is_admin_done(self) -> bool:
+        """Whether every topic is there."""
+        return self._admin.is_done
+
+    @property
     def is_idle(self) -> bool:
         return (
             self._admin.is_done
@@ -91,6 +96,19 @@ class Crew:
         )
 
     # -- what they have done ---------------------------------------------------------------------------
+
+    def progress(self) -> dict[str, int]:
+        """By client, or by group, a number that rises as long as there is somebody who serves it."""
+        counts = {each.name: each.acked_count for each in self._producers}
+        counts |= {each.name: each.record_count for each in self._consumers}
+        for member in self._members:
+            group = f"group {member.member_plan.group}"
+            counts[group] = counts.get(group, 0) + member.commit_count
+        for transactional in self._transactional:
+            counts[transactional.name] = transactional.transactor.committed_count
+        if self._workers:
+            counts["workers"] = sum(each.transactor.committed_count for each in self._workers)
+        return counts
 
     @property
     def has_transactions(self) -> bool:

@@ -15,9 +15,12 @@ from penstock.wire.peers import Address
 class Connection(Protocol):
     """One connection of a client, from when it is open."""
 
-    number: int
-    disturbed_us: int
-    """When a fault last stood between the client and the process that it is connected to; -1 for never."""
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def disturbed_us(self) -> int:
+        """When a fault last stood between the client and the process that it is connected to; -1 for never."""
 
     @property
     def incarnation(self) -> int:

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from penstock.base.ids import Offset, TopicPartition
 from penstock.server.node import Node
 from penstock.sim import history
-from penstock.sim.auditors import OffsetsAuditor
 from penstock.sim.bench import Bench
-from penstock.sim.client import REQUEST_TIMEOUT_US, Client, Stage
+from penstock.sim.client import REQUEST_TIMEOUT_US, Stage
+from penstock.sim.closing import Closing
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.consumers import Auditor
 from penstock.sim.crew import Crew
 from penstock.sim.disk_check import (
     are_records_sound,
@@ -35,7 +34,6 @@ from penstock.sim.fleet import Fleet
 from penstock.sim.machine import MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
-from penstock.sim.passing import LifeAuditor
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
 from penstock.sim.violation import Violation
@@ -133,7 +131,6 @@ class Simulation:
             patience=CLUSTER_PATIENCE if is_cluster else 1,
         )
         self._crew = Crew(scenario, self._stage)
-        self._auditors: list[Auditor] = []
         self._audited: list[history.Audited] = []
         self._power_cuts = 0
         self._passed_over: tuple[type[history.Event], ...] = ()
@@ -215,37 +212,12 @@ class Simulation:
         if self._watch is not None:
             self._step_until(self._watch.are_all_in_sync, "every replica is in sync")
         self.trace("everything is read")
-        topics = [each.name for each in self.scenario.topics]
-        self._auditors = [Auditor(each, self._stage) for each in topics]
-        self._auditors += [LifeAuditor(each.topic, self._stage) for each in self.scenario.renewals]
-        readers = (
-            [Auditor(each, self._stage, isolation=1) for each in topics]
-            if self._crew.has_transactions
-            else []
-        )
-        offsets = [OffsetsAuditor(*each, self._stage) for each in self.scenario.coordination.groups]
-        auditors: list[Client] = [*self._auditors, *readers, *offsets]
-        for client in auditors:
-            client.start()
-        self._step_until(
-            lambda: (
-                all(each.is_done for each in (*self._auditors, *readers))
-                and all(each.is_done for each in offsets)
-            ),
-            "everything is read",
-        )
-        for client in auditors:
-            client.end()
-        self._report()
-
-    def _report(self) -> None:
-        """Say what was found in the end."""
-        self.record(history.Closed())
-        for auditor in self._auditors:
-            for audited in auditor.findings():
-                self._audited.append(audited)
-                self.trace(f"{audited.at} has {audited.start}..{audited.end}, {len(audited.records)} records")
-                self.record(audited)
+        closing = Closing(self.scenario, self._stage, has_transactions=self._crew.has_transactions)
+        closing.start()
+        self._step_until(lambda: closing.is_done, "everything is read")
+        closing.end()
+        for audited in closing.report(self.record, self.trace):
+            self._audited.append(audited)
 
     def _step_until(self, is_done: Callable[[], bool], what: str) -> None:
         limit_us = self.scenario.settle_us_max

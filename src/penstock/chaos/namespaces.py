@@ -1,29 +1,25 @@
-"""Nodes in network namespaces of their own, joined by a bridge, so that a cable can be cut for real.
+"""Network namespaces, one for each node, joined by a bridge, so that a cable can be cut for real.
 
     node 1 --cable--+
     node 2 --cable--+-- bridge, and clients beside it
     node 3 --cable--+
 
 A cut cable loses what is sent through it and says nothing: connections stay open on both sides, and nobody answers.
-It needs root and `ip`; `Network.refusal` says why there is none.
+One direction between two of them is blocked by a route that leads nowhere, at the sender. All of it needs root and
+`ip`; `Network.refusal` says why there is none.
 """
 
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 
-from tests.processes import Process
-
 BRIDGE = "bridge"
-KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
+CLIENTS = 100
+"""Number of the clients' place, where a node has its own number."""
 CLONE_NEWNET = 0x40000000
 
 
@@ -63,7 +59,7 @@ class Network:
     def _make(self) -> None:
         self._add(self.hub)
         self._ip("link", "add", "name", BRIDGE, "type", "bridge", at=self.hub)
-        self._ip("address", "add", f"{self.address(100)}/24", "dev", BRIDGE, at=self.hub)
+        self._ip("address", "add", f"{self.address(CLIENTS)}/24", "dev", BRIDGE, at=self.hub)
         self._ip("link", "set", BRIDGE, "up", at=self.hub)
         for number in self._numbers:
             node = self.namespace(number)
@@ -119,6 +115,16 @@ class Network:
     def heal(self, number: int) -> None:
         self._ip("link", "set", f"to-{number}", "master", BRIDGE, at=self.hub)
 
+    def block(self, source: int, target: int) -> None:
+        """Lose what one sends to another; `CLIENTS` may be either. The other way stays open."""
+        self._ip("route", "replace", "blackhole", f"{self.address(target)}/32", at=self._at(source))
+
+    def unblock(self, source: int, target: int) -> None:
+        self._ip("route", "del", "blackhole", f"{self.address(target)}/32", at=self._at(source))
+
+    def _at(self, number: int) -> str:
+        return self.hub if number == CLIENTS else self.namespace(number)
+
     @contextmanager
     def inside(self, namespace: str) -> Iterator[None]:
         """This thread, and the threads that it starts meanwhile, open their sockets in that namespace."""
@@ -134,82 +140,3 @@ def _enter(descriptor: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
-
-
-class WalledNode(Process):
-    """A node in its namespace, brokers and controllers both."""
-
-    def __init__(self, network: Network, number: int, data: Path, flags: tuple[str, ...]) -> None:
-        address = network.address(number)
-        super().__init__(
-            *flags,
-            "--kafka",
-            f"{address}:{KAFKA_PORT}",
-            "--controller",
-            f"{address}:{CONTROLLER_PORT}",
-            data=data,
-            port=KAFKA_PORT,
-            command=(
-                "ip",
-                "netns",
-                "exec",
-                network.namespace(number),
-                sys.executable,
-                "-m",
-                "penstock",
-                "up",
-            ),
-        )
-        self._address = address
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self._address}:{KAFKA_PORT}"
-
-    def start(self) -> "WalledNode":
-        self.launch()
-        line = self.read_line()
-        assert line.startswith("penstock ready"), self.stderr
-        return self
-
-
-class WalledCluster:
-    def __init__(self, network: Network, data: Path, settings: Mapping[str, str]) -> None:
-        numbers = (1, 2, 3)
-        voters = ",".join(f"{each}@{network.address(each)}:{CONTROLLER_PORT}" for each in numbers)
-        self.nodes: dict[int, WalledNode] = {}
-        for number in numbers:
-            own = {"node.id": str(number), "controller.quorum.voters": voters, **settings}
-            flags = tuple(flag for name, value in own.items() for flag in ("--set", f"{name}={value}"))
-            self.nodes[number] = WalledNode(network, number, data / f"node-{number}", flags)
-
-    def __enter__(self) -> "WalledCluster":
-        try:
-            with ThreadPoolExecutor(len(self.nodes)) as pool:
-                list(pool.map(lambda node: node.start(), self.nodes.values()))
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def stop(self) -> None:
-        for node in self.nodes.values():
-            node.send(signal.SIGTERM)
-        assert [node.wait() for node in self.nodes.values()] == [0] * len(self.nodes)
-
-    def close(self) -> None:
-        for node in self.nodes.values():
-            node.close()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(each.bootstrap for each in self.nodes.values())
-
-    @property
-    def complaints(self) -> str:
-        return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())

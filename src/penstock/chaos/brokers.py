@@ -1,0 +1,269 @@
+"""The broker processes of a campaign, over all their lives.
+
+Every broker is a controller too. A process is started from the main thread, in a session of its own, so that a
+Ctrl-C at the terminal reaches the campaign alone; it ends with the campaign (`lifeline`).
+
+    DIR/node-1/            data
+    DIR/node-1.log         what it logs, in all its lives
+    DIR/node-1.out         its ready line
+    DIR/node-1.switches    faults of its disk and clock
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from penstock.base.ids import uuid_text
+from penstock.chaos.namespaces import Network
+from penstock.chaos.switches import Switches
+from penstock.sim.ports import Timetable
+from penstock.wire.peers import Address
+
+HOST = "127.0.0.1"
+PORTS = range(10_000, 32_000)
+"""Below what systems give out by themselves: nobody else is given one while its broker is down."""
+
+DOORS = ("kafka", "controller", "http", "line")
+LOOK_EVERY_S = 0.05
+READY_S_MAX = 120.0
+STOP_S_MAX = 90.0
+
+
+class BrokerFailed(Exception):
+    """A broker did what no fault explains: it ended, or did not start, or did not stop."""
+
+
+class Broker:
+    """One node. `begin_fault` and `end_fault` say when it owes nobody an answer."""
+
+    def __init__(self, node_id: int, directory: Path, ports: Mapping[str, Address], clock: Timetable) -> None:
+        self.id = node_id
+        self.directory = directory
+        self.ports = ports
+        self.clock = clock
+        self.switches: Switches | None = None
+        """None for a broker whose disk cannot be made to fail in this way."""
+        self.incarnation = 0
+        self.starts = 0
+        self.gave_up = 0
+        """How often it ended by itself while its disk failed."""
+        self.is_down = True
+        """Whether the campaign wants it down now."""
+        self.is_excused = False
+        """Whether it may end by itself: its disk fails."""
+        self._faults = 0
+        self._last_fault_us = -1
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.directory / f"node-{self.id}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"node-{self.id}.log"
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._child is None else self._child.poll()
+
+    @property
+    def disturbed_us(self) -> int:
+        """When a fault of it last lasted; -1 for never."""
+        return self.clock.now_us if self._faults else self._last_fault_us
+
+    def begin_fault(self) -> None:
+        self._faults += 1
+
+    def end_fault(self) -> None:
+        self._faults -= 1
+        self._last_fault_us = self.clock.now_us
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def spawn(self, command: list[str], incarnation: int) -> None:
+        """Start it, and do not wait."""
+        assert not self.is_running
+        self.incarnation = incarnation
+        self.starts += 1
+        self.is_down = False
+        out = self.directory / f"node-{self.id}.out"
+        with out.open("wb") as stdout, self.log.open("ab") as stderr:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+            )
+
+    @property
+    def is_ready(self) -> bool:
+        out = self.directory / f"node-{self.id}.out"
+        return self.is_running and out.read_bytes().startswith(b"penstock ready")
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    async def stop(self) -> None:
+        """Stop it cleanly."""
+        self.is_down = True
+        self.signal(signal.SIGTERM)
+        code = await self.wait(STOP_S_MAX)
+        if code is None:
+            self.signal(signal.SIGKILL)
+            await self.wait(STOP_S_MAX)
+            raise BrokerFailed(
+                f"node {self.id} did not stop within {STOP_S_MAX:.0f} s of SIGTERM; see {self.log}"
+            )
+        if code and not self.is_excused:
+            raise BrokerFailed(
+                f"node {self.id} was told to stop and ended with exit code {code}; see {self.log}"
+            )
+
+    async def kill(self) -> None:
+        self.is_down = True
+        self.signal(signal.SIGKILL)
+        await self.wait(STOP_S_MAX)
+
+    async def wait(self, timeout_s: float) -> int | None:
+        """Its exit code; None if it runs on."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self.exit_code is None and loop.time() < deadline:
+            await asyncio.sleep(LOOK_EVERY_S)
+        return self.exit_code
+
+    def last_words(self) -> str:
+        lines = self.log.read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class Brokers:
+    """All of them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        settings: Mapping[str, str],
+        clock: Timetable,
+        network: Network | None,
+        rng: Random,
+    ) -> None:
+        self.settings = settings
+        self._network = network
+        self._clock = clock
+        self._incarnations = 0
+        numbers = range(1, count + 1)
+        ports = {each: _ports(each, network, rng) for each in numbers}
+        self.all = [Broker(each, directory, ports[each], clock) for each in numbers]
+        voters = ",".join(f"{each}@{ports[each]['controller']}" for each in numbers)
+        self._common = {
+            **settings,
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": voters,
+            "cluster.id": uuid_text(secrets.token_bytes(16)),
+        }
+
+    def __getitem__(self, node_id: int) -> Broker:
+        return self.all[node_id - 1]
+
+    def addresses(self, door: str = "kafka") -> tuple[Address, ...]:
+        return tuple(each.ports[door] for each in self.all)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(str(each) for each in self.addresses())
+
+    def at(self, address: Address) -> Broker:
+        """Whose port it is."""
+        return next(each for each in self.all if address in each.ports.values())
+
+    def spawn(self, broker: Broker) -> None:
+        self._incarnations += 1
+        command = [sys.executable, "-m", "penstock.chaos.node", "--parent", str(os.getpid())]
+        command += ["--data", str(broker.data)]
+        if broker.switches is not None:
+            command += ["--switches", str(broker.switches.path)]
+        for door in DOORS:
+            command += [f"--{door}", str(broker.ports[door])]
+        for name, value in {**self._common, "node.id": str(broker.id)}.items():
+            command += ["--set", f"{name}={value}"]
+        if self._network is not None:
+            command = ["ip", "netns", "exec", self._network.namespace(broker.id), *command]
+        broker.spawn(command, self._incarnations)
+
+    async def start(self, *brokers: Broker) -> None:
+        """Start brokers, all at once, and return when they serve."""
+        for each in brokers:
+            self.spawn(each)
+        await self.await_ready(*brokers)
+
+    async def await_ready(self, *brokers: Broker) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_S_MAX
+        while waiting := [each for each in brokers if not each.is_ready]:
+            for each in waiting:
+                if not each.is_running:
+                    raise BrokerFailed(
+                        f"node {each.id} did not start: it ended with exit code {each.exit_code}: {each.last_words()}"
+                    )
+            if loop.time() > deadline:
+                raise BrokerFailed(
+                    f"node {waiting[0].id} was not ready {READY_S_MAX:.0f} s after its start; see {waiting[0].log}"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Complain of a broker that ended by itself; one whose disk fails may."""
+        for each in self.all:
+            if not each.is_down and not each.is_running:
+                each.is_down = True
+                if not each.is_excused:
+                    raise BrokerFailed(
+                        f"node {each.id} ended by itself with exit code {each.exit_code}: {each.last_words()}"
+                    )
+                each.gave_up += 1
+
+    def end(self) -> None:
+        """End all processes at once, whatever state they are in."""
+        for each in self.all:
+            if each.is_running:
+                each.is_down = True
+                each.signal(signal.SIGKILL)
+        for each in self.all:
+            if each._child is not None:
+                each._child.wait()
+            if each.switches is not None:
+                each.switches.close()
+
+
+def _ports(number: int, network: Network | None, rng: Random) -> dict[str, Address]:
+    if network is not None:
+        host = network.address(number)
+        return {door: Address(host, 9092 + place) for place, door in enumerate(DOORS)}
+    return {door: Address(HOST, _free_port(rng)) for door in DOORS}
+
+
+def _free_port(rng: Random) -> int:
+    while True:
+        port = rng.choice(PORTS)
+        with socket.socket() as tried, suppress(OSError):
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((HOST, port))
+            return port

@@ -1,0 +1,409 @@
+"""One campaign, from the first broker's start to the verdict.
+
+    1. brokers and clients start; everybody must get on
+    2. faults, one after the other: each begins, lasts, ends; then every client must get on, and every replica be in
+       sync, within `ALLOWANCE_S`
+    3. clients finish what they began; everything is read once more
+    4. brokers stop; their files are checked, and held against what was read and against each other
+
+The first rule that is broken ends the second step; the others follow all the same, as far as they can, since what
+they find often explains it. Real processes are not deterministic: a seed decides the load and the faults, not how the
+system schedules them.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, TextIO
+
+from penstock.chaos import mounts
+from penstock.chaos.brokers import BrokerFailed, Brokers
+from penstock.chaos.faults import CLOCK_JUMP_S_MAX, KINDS, ClockJump, DiskFault, Fault, Ground, refusal
+from penstock.chaos.load import PROBED, broker_settings, draw_load
+from penstock.chaos.mounts import MemoryMount
+from penstock.chaos.namespaces import Network
+from penstock.chaos.probe import Probe
+from penstock.chaos.stage import LoopExchange, LoopTimetable
+from penstock.chaos.switches import Switches
+from penstock.chaos.verdict import check_files, replicas_of, tracebacks
+from penstock.client.admin import list_topics
+from penstock.client.cluster import Cluster
+from penstock.client.errors import ClientError
+from penstock.client.settings import ClientSettings, parse_servers
+from penstock.sim.bench import Bench
+from penstock.sim.client import Stage
+from penstock.sim.closing import Closing
+from penstock.sim.crew import Crew
+from penstock.sim.history import Acked, Audited, Event, Leased
+from penstock.sim.run import collecting_rarely
+from penstock.sim.violation import Violation
+
+ALLOWANCE_S = 60.0
+"""How long after a fault everybody may take to get on. The longest known reason is a replica that comes back into
+sync after `replica.lag.time.max.ms`, 30 s unless set; the rest is for machines that are busy with other things."""
+
+REQUEST_TIMEOUT_US = 20_000_000
+PATIENCE = 3
+LOOK_EVERY_S = 0.1
+SESSION_MS_DEFAULT = 9_000
+"""Kafka's `broker.session.timeout.ms`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign is to be."""
+
+    seed: int
+    seconds: float
+    directory: Path
+    brokers: int = 3
+    faults: tuple[str, ...] = ()
+    """Names; all that this machine allows, if empty."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of brokers."""
+    allows_root: bool = True
+    """Whether namespaces and mounts are tried at all."""
+
+
+@dataclass
+class Struck:
+    """A fault that was done, and what came of it."""
+
+    name: str
+    subject: str
+    at_s: float
+    lasted_s: float
+    pause_s: float
+    """How long some partition acknowledged nothing to the probe (acks=all), at most."""
+    recovered_s: float
+    """After its end, until every client got on and every replica was in sync."""
+
+
+@dataclass
+class Outcome:
+    seed: int
+    directory: Path
+    seconds: float = 0.0
+    acked: int = 0
+    """Records."""
+    read: int = 0
+    """Records that are there in the end."""
+    faults: list[Struck] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Faults that this machine does not allow, and why."""
+    gave_up: int = 0
+    """How often a broker ended by itself while its disk failed."""
+    violations: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        told = dict(vars(self))
+        return told | {"directory": str(self.directory), "faults": [vars(each) for each in self.faults]}
+
+
+class Campaign:
+    """Implements the simulator's `Recorder`."""
+
+    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.outcome = Outcome(plan.seed, plan.directory)
+        self.interrupted = asyncio.Event()
+        """Set by whoever wants it to end now."""
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._rng = Random(f"{plan.seed}/faults")
+        self._clock = LoopTimetable(plan.seed, self._loop)
+        settings = broker_settings(plan.settings)
+        self._scenario = draw_load(plan.seed, plan.brokers, settings)
+        self._bench = Bench(self._scenario.rules)
+        self._resources = ExitStack()
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        self._trace: TextIO = self._resources.enter_context((plan.directory / "trace.log").open("a"))
+        self._kinds, network, network_refusal = self._choose_faults()
+        self._brokers = Brokers(plan.directory, plan.brokers, settings, self._clock, network, Random())
+        session_ms = int(settings.get("broker.session.timeout.ms", SESSION_MS_DEFAULT))
+        self._ground = Ground(self._brokers, session_ms / 1000, network, network_refusal)
+        self._exchange = LoopExchange(self._loop, self._brokers.at)
+        self._stage = Stage(
+            self._clock,
+            self._exchange,
+            self,
+            bootstrap=self._brokers.addresses(),
+            skew_ms=1000 * CLOCK_JUMP_S_MAX if ClockJump in self._kinds else 0,
+            request_timeout_us=REQUEST_TIMEOUT_US,
+            patience=PATIENCE,
+        )
+        self._crew = Crew(self._scenario, self._stage)
+        partitions = next(each.partition_count for each in self._scenario.topics if each.name == PROBED)
+        self._probe = Probe(
+            self._brokers.bootstrap, PROBED, range(partitions), self._record_soon, self._probe_failed
+        )
+        self._audited: list[Audited] = []
+
+    # -- what clients call -----------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, Leased):
+            # When a coordinator changed hands, to the millisecond, only the simulator knows.
+            return
+        if isinstance(event, Acked):
+            self.outcome.acked += len(event.batch.records)
+        self._bench.see(event)
+
+    def trace(self, line: str) -> None:
+        self._trace.write(f"{self._clock.now_us / 1_000_000:10.3f} {line}\n")
+
+    def _record_soon(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self.record, event)
+
+    def _probe_failed(self, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._complain, f"Progress: the probe ended: {reason}")
+
+    def _complain(self, text: str) -> None:
+        if text not in self.outcome.violations:
+            self.trace(f"VIOLATION {text}")
+            self.outcome.violations.append(text)
+            self._say(f"VIOLATION: {text}")
+
+    def _stumble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception in something that the loop called: a client that saw a rule broken, or could not go on."""
+        error = context.get("exception")
+        if isinstance(error, Violation):
+            self._complain(str(error))
+        elif error is not None:
+            self._complain(f"NothingUnforeseen: a client stumbled: {type(error).__name__}: {error}")
+
+    # -- setting up ------------------------------------------------------------------------------------
+
+    def _choose_faults(self) -> tuple[list[type[Fault]], Network | None, str | None]:
+        """Which faults there are to be, and the network that they need."""
+        kinds = [KINDS[each] for each in self.plan.faults or KINDS]
+        why: str | None = None
+        network: Network | None = None
+        if any(each.needs_network for each in kinds):
+            why = Network.refusal() if self.plan.allows_root else "namespaces were not asked for"
+            if why is None:
+                network = self._resources.enter_context(Network(self.plan.brokers))
+                self._resources.enter_context(network.inside(network.hub))
+            else:
+                self.outcome.left_out |= {each.name: why for each in kinds if each.needs_network}
+                kinds = [each for each in kinds if not each.needs_network]
+        return kinds, network, why
+
+    def _prepare_disks(self) -> None:
+        """Give brokers disks that can fail. The last one has one that can really be full, where that is allowed."""
+        if not any(issubclass(each, DiskFault | ClockJump) for each in self._kinds):
+            return
+        brokers = list(self._brokers.all)
+        if "disk-full" in {each.name for each in self._kinds} and self.plan.allows_root:
+            why = mounts.refusal(self.plan.directory)
+            if why is None:
+                last = brokers.pop()
+                mount = self._ground.mounts[last.id] = MemoryMount(last.data)
+                self._resources.callback(lambda: mount.close(keep=bool(self.outcome.violations)))
+        for each in brokers:
+            each.switches = Switches(self.plan.directory / f"node-{each.id}.switches")
+
+    # -- the campaign ----------------------------------------------------------------------------------
+
+    async def run(self) -> Outcome:
+        began_s = time.monotonic()
+        self._loop.set_exception_handler(self._stumble)
+        try:
+            with self._resources, collecting_rarely():
+                try:
+                    self._prepare_disks()
+                    await self._work(began_s)
+                finally:
+                    self._exchange.close()
+                    self._brokers.end()
+                    self._probe.end()
+        finally:
+            self.outcome.seconds = time.monotonic() - began_s
+            self.outcome.gave_up = sum(each.gave_up for each in self._brokers.all)
+        return self.outcome
+
+    async def _work(self, began_s: float) -> None:
+        await self._guarded(self._begin)
+        if not self._is_over:
+            await self._guarded(lambda: self._strike_until(began_s + self.plan.seconds))
+        if self.interrupted.is_set():
+            self.outcome.is_interrupted = True
+            return
+        await self._guarded(self._close)
+        await self._guarded(self._check)
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self.outcome.violations) or self.interrupted.is_set()
+
+    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except (Violation, BrokerFailed) as error:
+            name = "" if isinstance(error, Violation) else "Progress: "
+            self._complain(f"{name}{error}")
+
+    async def _begin(self) -> None:
+        self._say(f"starting {self.plan.brokers} brokers in {self.plan.directory}")
+        await self._brokers.start(*self._brokers.all)
+        self._crew.start()
+        await self._until(self._are_topics_there, "topics are there")
+        self._probe.start()
+        await self._until_all_get_on("the start")
+
+    async def _strike_until(self, deadline_s: float) -> None:
+        order: list[type[Fault]] = []
+        while time.monotonic() < deadline_s and not self._is_over:
+            if not order:
+                order = self._rng.sample(self._kinds, len(self._kinds))
+            kind = order.pop()
+            if refusal(kind, self._ground) is None:
+                await self._strike(kind(self._ground, self._rng), deadline_s)
+
+    async def _strike(self, fault: Fault, deadline_s: float) -> None:
+        began_s = time.monotonic()
+        self.trace(f"{fault.name} of {fault.subject} for {fault.seconds:.1f} s")
+        await fault.begin()
+        try:
+            await self._wait(fault.seconds)
+        finally:
+            await fault.end()
+        self.trace(f"{fault.name} of {fault.subject} is over")
+        ended_s = time.monotonic()
+        await self._until_all_get_on(f"{fault.name} of {fault.subject}")
+        struck = Struck(
+            fault.name,
+            fault.subject,
+            began_s - (deadline_s - self.plan.seconds),
+            ended_s - began_s,
+            self._probe.longest_pause_s(began_s),
+            time.monotonic() - ended_s,
+        )
+        self.outcome.faults.append(struck)
+        self._say(
+            f"{struck.at_s:6.0f} s  {fault.name} of {fault.subject} for {struck.lasted_s:.1f} s:"
+            f" acks=all paused {struck.pause_s:.1f} s, all got on {struck.recovered_s:.1f} s after it;"
+            f" {self.outcome.acked:,} records acknowledged"
+        )
+
+    async def _close(self) -> None:
+        """Let everyone finish, and read everything."""
+        self.trace("everyone finishes")
+        self._say("reading everything, and checking the files")
+        self._exchange.is_calm = True
+        self._crew.finish()
+        self._probe.finish()
+        await self._until(lambda: self._crew.is_idle and self._probe.is_idle, "producers finish", of_end=True)
+        self._probe.end()
+        closing = Closing(self._scenario, self._stage, has_transactions=True)
+        closing.start()
+        await self._until(
+            lambda: closing.is_done,
+            lambda: f"{', '.join(closing.unfinished)} have read everything",
+            of_end=True,
+        )
+        closing.end()
+        self._crew.end()
+        for audited in closing.report(self.record, self.trace):
+            self._audited.append(audited)
+            self.outcome.read += len(audited.records)
+
+    async def _check(self) -> None:
+        """Stop the brokers, and look at what they leave."""
+        with suppress(Violation):  # it was said already that they are not
+            await self._until_in_sync("the end")
+        for broker in self._brokers.all:
+            await self._guarded(broker.stop)
+        data = {each.id: each.data for each in self._brokers.all}
+        for node_id, path in data.items():
+            await self._guarded(lambda node_id=node_id, path=path: self._check_files(node_id, path))  # type: ignore[misc]
+        await self._guarded(lambda: self._check_replicas(data))
+        for broker in self._brokers.all:
+            for line in tracebacks(broker.log):
+                self._complain(f"NothingUnforeseen: node {broker.id} logged an exception: {line}")
+
+    async def _check_files(self, node_id: int, data: Path) -> None:
+        check_files(node_id, data, self._audited, self._scenario.rules)
+
+    async def _check_replicas(self, data: dict[int, Path]) -> None:
+        for replica in replicas_of(data, self._audited):
+            self.record(replica)
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    async def _wait(self, seconds: float) -> None:
+        """Let time pass, unless something happens that ends it."""
+        deadline_s = time.monotonic() + seconds
+        while time.monotonic() < deadline_s and not self._is_over:
+            self._brokers.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _until(
+        self,
+        is_done: Callable[[], bool],
+        what: str | Callable[[], str],
+        *,
+        of_end: bool = False,
+    ) -> None:
+        """`of_end`: go on waiting though a rule was broken before."""
+        deadline_s = time.monotonic() + (2 * ALLOWANCE_S if of_end else ALLOWANCE_S)
+        while not is_done():
+            if self.interrupted.is_set() or (self.outcome.violations and not of_end):
+                return
+            self._brokers.look()
+            if time.monotonic() > deadline_s:
+                text = what if isinstance(what, str) else what()
+                raise Violation(f"Progress: {ALLOWANCE_S * (1 + of_end):.0f} s passed before {text}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _are_topics_there(self) -> bool:
+        return self._crew.is_admin_done
+
+    async def _until_all_get_on(self, after: str) -> None:
+        """Until every client has got on since now, and every replica is in sync."""
+        before = self._counts()
+
+        def stuck() -> list[str]:
+            return [name for name, count in self._counts().items() if count <= before.get(name, 0)]
+
+        await self._until(lambda: not stuck(), lambda: f"{', '.join(stuck())} got on after {after}")
+        if not self._is_over:
+            await self._until_in_sync(after)
+
+    def _counts(self) -> dict[str, int]:
+        counts = self._crew.progress()
+        return counts | {
+            f"probe of partition {each}": count for each, count in self._probe.acked_counts.items()
+        }
+
+    async def _until_in_sync(self, after: str) -> None:
+        deadline_s = time.monotonic() + ALLOWANCE_S
+        while not self.interrupted.is_set():
+            behind = await asyncio.to_thread(self._behind)
+            if not behind:
+                return
+            self._brokers.look()
+            if time.monotonic() > deadline_s:
+                raise Violation(
+                    f"Progress: {ALLOWANCE_S:.0f} s after {after} replicas are out of sync: {', '.join(behind[:5])}"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _behind(self) -> Sequence[str]:
+        """Partitions without a leader, or with a replica that is not in sync."""
+        settings = ClientSettings(client_id="chaos", connect_timeout_ms=2_000, api_timeout_ms=10_000)
+        try:
+            with Cluster(parse_servers(self._brokers.bootstrap), settings) as cluster:
+                return [
+                    f"{topic.name}-{each.partition} has {list(each.isr)} of {list(each.replicas)} in sync"
+                    for topic in list_topics(cluster)
+                    for each in topic.partitions.values()
+                    if each.leader < 0 or len(each.isr) < len(each.replicas)
+                ]
+        except ClientError as error:
+            return [str(error)]

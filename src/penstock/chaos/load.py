@@ -1,0 +1,190 @@
+"""Which clients a campaign puts on its brokers, as a scenario of the simulator.
+
+Every kind of client of the simulator is there at once: idempotent, plain and transactional producers, workers
+that read, process and write, groups of both protocols, consumers of committed and of all records. There are few
+of each, and they are slow: the clients and the rules that check them run in one process, and must not be what
+everybody waits for.
+"""
+
+from collections.abc import Mapping
+from random import Random
+
+from penstock.records import Codec
+from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
+from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.coordination import SOURCE, TARGET, Coordination
+from penstock.sim.history import Survives
+from penstock.sim.members import MemberPlan
+from penstock.sim.producers import ALL, ProducerPlan
+from penstock.sim.scenario import Scenario, TopicPlan
+from penstock.sim.transactional import TransactionalPlan, WorkerPlan
+
+ORDERS, PRICES, DOORS, PROBED = "orders", "prices", "doors", "probed"
+
+SESSION_MS = 6_000
+"""Of members of groups."""
+TRANSACTION_MS = 10_000
+TICK_US = 300_000
+
+REPLICAS = 3
+
+
+def draw_load(seed: int, brokers: int, settings: Mapping[str, str]) -> Scenario:
+    rng = Random(f"{seed}/load")
+    small = {"segment.bytes": str(rng.choice((50_000, 200_000)))}
+    return Scenario(
+        seed=seed,
+        steps=0,
+        settings=dict(settings),
+        topics=(
+            TopicPlan(ORDERS, 6, small, REPLICAS),
+            TopicPlan(PRICES, 2, small | {"cleanup.policy": "compact"}, REPLICAS),
+            TopicPlan(SOURCE, 3, {}, REPLICAS),
+            TopicPlan(TARGET, 3, {}, REPLICAS),
+            TopicPlan(DOORS, 3, {}, REPLICAS),
+            TopicPlan(PROBED, 6, {}, REPLICAS),
+        ),
+        producers=tuple(_draw_producers(rng)),
+        consumers=(
+            _reader("reader", ORDERS, rng, isolation=0),
+            _reader("careful-reader", ORDERS, rng, isolation=1),
+            _reader("price-reader", PRICES, rng),
+            _reader("result-reader", TARGET, rng, isolation=1),
+        ),
+        coordination=Coordination(
+            (
+                *_members("classic", ORDERS, 3, is_consumer_protocol=False),
+                *_members("modern", ORDERS, 2, is_consumer_protocol=True),
+            ),
+            tuple(_transactional(number, rng) for number in range(2)),
+            tuple(_worker(number, rng) for number in range(2)),
+        ),
+        crash_us_mean=0,
+        reset_us_mean=0,
+        has_disk_faults=True,
+        cluster=ClusterPlan(nodes=brokers, power_cuts=PowerCuts.NONE),
+        duration_us=1,
+    )
+
+
+def broker_settings(more: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's defaults, but for copies of what is kept, and sessions of groups that a campaign can wait for."""
+    return {
+        "default.replication.factor": str(REPLICAS),
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": str(REPLICAS),
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.replication.factor": str(REPLICAS),
+        "transaction.state.log.min.isr": "2",
+        "transaction.state.log.num.partitions": "3",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": str(SESSION_MS),
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": "1000",
+        **more,
+    }
+
+
+def _draw_producers(rng: Random) -> list[ProducerPlan]:
+    def plan(name: str, topic: str, acks: int, *, is_idempotent: bool = False, keys: int = 0) -> ProducerPlan:
+        return ProducerPlan(
+            name,
+            topic,
+            acks,
+            Survives.POWER_CUT if acks == ALL else Survives.NOTHING,
+            is_idempotent=is_idempotent,
+            retries=is_idempotent or rng.random() < 0.5,
+            key_count=keys,
+            pace_us=rng.choice((100_000, 200_000)),
+            timeout_ms=rng.choice((2_000, 5_000)),
+            codec=rng.choice((Codec.NONE, *Codec)),
+            drops_link=0.001,
+        )
+
+    return [
+        plan("idempotent-1", ORDERS, ALL, is_idempotent=True),
+        plan("idempotent-2", ORDERS, ALL, is_idempotent=True),
+        plan("plain", ORDERS, ALL),
+        plan("hasty", ORDERS, 1),
+        plan("pricer", PRICES, ALL, is_idempotent=True, keys=20),
+        plan("feeder", SOURCE, ALL, is_idempotent=True),
+    ]
+
+
+def _reader(name: str, topic: str, rng: Random, isolation: int | None = None) -> ConsumerPlan:
+    return ConsumerPlan(
+        name,
+        topic,
+        uses_session=rng.random() < 0.5,
+        max_wait_ms=500,
+        bytes_max=1 << 16,
+        pause_us_max=200_000,
+        drops_link=0.001,
+        isolation=isolation,
+    )
+
+
+def _members(group: str, topic: str, count: int, *, is_consumer_protocol: bool) -> list[MemberPlan]:
+    return [
+        MemberPlan(
+            name=f"{group}-{number}",
+            topic=topic,
+            group=group,
+            is_consumer_protocol=is_consumer_protocol,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=2 * SESSION_MS,
+            crashes=0.002,
+            stalls=0.002,
+            leaves=0.002,
+            stall_ms_max=2 * SESSION_MS,
+            tick_us=TICK_US,
+            fetch=ConsumerPlan(
+                f"{group}-{number}",
+                topic,
+                max_wait_ms=500,
+                bytes_max=1 << 16,
+                pause_us_max=200_000,
+                isolation=1,
+            ),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def _transactional(number: int, rng: Random) -> TransactionalPlan:
+    return TransactionalPlan(
+        name=f"transactional-{number}",
+        transactional_id=f"transactional-{number}",
+        topic=rng.choice((ORDERS, SOURCE)),
+        survives=Survives.POWER_CUT,
+        is_version_2=rng.random() < 0.6,
+        timeout_ms=TRANSACTION_MS,
+        group=f"side-{number}",
+        crashes=0.001,
+        stalls=0.001,
+        stall_ms_max=2 * TRANSACTION_MS,
+        pace_us=300_000,
+    )
+
+
+def _worker(number: int, rng: Random) -> WorkerPlan:
+    return WorkerPlan(
+        name=f"worker-{number}",
+        transactional_id=f"worker-{number}",
+        group="workers",
+        source=SOURCE,
+        target=TARGET,
+        survives=Survives.POWER_CUT,
+        is_version_2=rng.random() < 0.6,
+        timeout_ms=TRANSACTION_MS,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=2 * SESSION_MS,
+        crashes=0.002,
+        stalls=0.002,
+        leaves=0.002,
+        tick_us=TICK_US,
+        max_wait_ms=500,
+        pause_us_max=100_000,
+    )

@@ -1,0 +1,63 @@
+"""A small file system in memory for one broker's data, which can really be full."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+BYTES_MAX = 1 << 30
+
+
+def refusal(directory: Path) -> str | None:
+    """Why no file system can be mounted here; None where one can."""
+    if shutil.which("mount") is None:
+        return "the command mount is not there"
+    tried = directory / "mount-try"
+    tried.mkdir()
+    try:
+        told = _run("mount", "-t", "tmpfs", "-o", "size=1m", "penstock-chaos", str(tried))
+        if told.returncode:
+            return f"mounting is not allowed: {told.stderr.strip()}"
+        _run("umount", str(tried))
+        return None
+    finally:
+        tried.rmdir()
+
+
+class MemoryMount:
+    """Mounted from when it is made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        _check("mount", "-t", "tmpfs", "-o", f"size={BYTES_MAX}", "penstock-chaos", str(path))
+
+    def fill(self) -> None:
+        """Leave no room: the file system is as large as what is in it."""
+        found = os.statvfs(self.path)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        _check("mount", "-o", f"remount,size={max(used, found.f_frsize)}", str(self.path))
+
+    def empty(self) -> None:
+        """Give back the room."""
+        _check("mount", "-o", f"remount,size={BYTES_MAX}", str(self.path))
+
+    def close(self, *, keep: bool) -> None:
+        """Unmount it. What is in it is copied to the directory below where it is to be kept."""
+        beside = self.path.with_name(f"{self.path.name}.kept")
+        if keep:
+            shutil.copytree(self.path, beside, symlinks=True)
+        _check("umount", str(self.path))
+        if keep:
+            self.path.rmdir()
+            beside.rename(self.path)
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def _check(*words: str) -> None:
+    told = _run(*words)
+    if told.returncode:
+        raise OSError(f"{' '.join(words)}: {told.stderr.strip()}")

@@ -1,0 +1,100 @@
+"""Memory that the campaign shares with one broker process: the faults of its disk and of its clock.
+
+A file of 64-bit numbers, one for each `Switch`, mapped by both sides. The campaign sets a switch, and the broker's
+next operation on its disk sees it. The broker reads a switch without a system call, so that a disk without a fault is
+as fast as it would be without switches.
+"""
+
+import errno
+import mmap
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from penstock.vfs import FaultyDisk, RealDisk
+
+FILE_BYTES = 4096
+
+METADATA = "/__cluster_metadata-"
+"""In the path of every file of the quorum's log."""
+
+
+class Switch(IntEnum):
+    """0 is off."""
+
+    FULL = 0
+    """Files do not grow: ENOSPC."""
+    READ_ONLY = 1
+    """Nothing is written, made, renamed or removed: EROFS."""
+    FAIL_WRITES = 2
+    FAIL_SYNCS = 3
+    FAIL_READS = 4
+    SLOW = 5
+    """Every sync takes `SLOW_S` longer. Reads and writes do not: they mostly end in the page cache."""
+    SPARES_METADATA = 6
+    """The other switches do not concern the quorum's log: one disk of several fails."""
+    CLOCK_AHEAD_MS = 7
+    """How far the wall clock is ahead; negative for behind."""
+
+
+SLOW_S = 0.7
+
+
+class Switches:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            path.write_bytes(bytes(FILE_BYTES))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), FILE_BYTES)
+        self._values = memoryview(self._map).cast("q")
+
+    def set(self, switch: Switch, value: int = 1) -> None:
+        self._values[switch] = value
+
+    def get(self, switch: Switch) -> int:
+        return self._values[switch]
+
+    def clear(self) -> None:
+        """Switch off every fault of the disk. A clock stays where it was put."""
+        for switch in Switch:
+            if switch is not Switch.CLOCK_AHEAD_MS:
+                self._values[switch] = 0
+
+    def close(self) -> None:
+        self._values.release()
+        self._map.close()
+
+
+_CHANGES = frozenset({"write", "truncate", "make_dirs", "rename", "remove", "remove_dir", "set_modified_ms"})
+_GROWS = frozenset({"write", "make_dirs"})
+
+
+class SwitchedDisk(FaultyDisk):
+    """The real disk, with the faults that are switched on. A child process that is handed it sees the same ones."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(RealDisk(), sleep=time.sleep)
+        self._switches = switches = Switches(Path(path))
+
+        def when(switch: Switch, *operations: str) -> Callable[[str, str], bool]:
+            def applies(operation: str, path: str) -> bool:
+                return (
+                    operation in operations
+                    and switches.get(switch) != 0
+                    and not (switches.get(Switch.SPARES_METADATA) and METADATA in path)
+                )
+
+            return applies
+
+        self.fail("*", error=errno.ENOSPC, when=when(Switch.FULL, *_GROWS))
+        self.fail("*", error=errno.EROFS, when=when(Switch.READ_ONLY, *_CHANGES))
+        self.fail("*", error=errno.EIO, when=when(Switch.FAIL_WRITES, "write"))
+        self.fail("*", error=errno.EIO, when=when(Switch.FAIL_SYNCS, "sync", "sync_dir"))
+        self.fail("*", error=errno.EIO, when=when(Switch.FAIL_READS, "read"))
+        self.delay("*", SLOW_S, when=when(Switch.SLOW, "sync", "sync_dir"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SwitchedDisk, (str(self._switches.path),)

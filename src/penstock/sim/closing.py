@@ -1,0 +1,58 @@
+"""The end of a run, when all is quiet: everything is read once more, and said to the rules.
+
+closing = Closing(scenario, stage, has_transactions=True)
+closing.start()
+...                     until closing.is_done
+for audited in closing.report(record, trace): ...
+"""
+
+from collections.abc import Callable, Iterator
+
+from penstock.sim.auditors import OffsetsAuditor
+from penstock.sim.client import Client, Stage
+from penstock.sim.consumers import Auditor
+from penstock.sim.history import Audited, Closed, Event
+from penstock.sim.passing import LifeAuditor
+from penstock.sim.scenario import Scenario
+
+
+class Closing:
+    def __init__(self, scenario: Scenario, stage: Stage, *, has_transactions: bool) -> None:
+        topics = [each.name for each in scenario.topics]
+        self._auditors = [Auditor(each, stage) for each in topics]
+        self._auditors += [LifeAuditor(each.topic, stage) for each in scenario.renewals]
+        self._readers = [Auditor(each, stage, isolation=1) for each in topics] if has_transactions else []
+        self._offsets = [OffsetsAuditor(*each, stage) for each in scenario.coordination.groups]
+
+    @property
+    def _clients(self) -> list[Client]:
+        return [*self._auditors, *self._readers, *self._offsets]
+
+    def start(self) -> None:
+        for client in self._clients:
+            client.start()
+
+    @property
+    def is_done(self) -> bool:
+        return all(each.is_done for each in (*self._auditors, *self._readers)) and all(
+            each.is_done for each in self._offsets
+        )
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Names of those that have not read everything."""
+        open_ones = [each.name for each in (*self._auditors, *self._readers) if not each.is_done]
+        return open_ones + [each.name for each in self._offsets if not each.is_done]
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.end()
+
+    def report(self, record: Callable[[Event], None], trace: Callable[[str], None]) -> Iterator[Audited]:
+        """Say what was found; each audit is given on before the rules see it."""
+        record(Closed())
+        for auditor in self._auditors:
+            for audited in auditor.findings():
+                yield audited
+                trace(f"{audited.at} has {audited.start}..{audited.end}, {len(audited.records)} records")
+                record(audited)
