@@ -116,12 +116,14 @@ class Broker:
         return self.is_running and out.read_bytes().startswith(b"penstock ready")
 
     def signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
+        if self.is_running:
             os.kill(self.pid, number)
 
     async def stop(self) -> None:
-        """Stop it cleanly."""
+        """Stop it cleanly, if it runs."""
         self.is_down = True
+        if not self.is_running:
+            return
         self.signal(signal.SIGTERM)
         code = await self.wait(STOP_S_MAX)
         if code is None:

@@ -6,7 +6,7 @@
     3. clients finish what they began; everything is read once more
     4. brokers stop; their files are checked, and held against what was read and against each other
 
-The first rule that is broken ends the second step; the others follow all the same, as far as they can, since what
+The first rule that is broken ends the second step. The others follow all the same, as far as they can, since what
 they find often explains it. Real processes are not deterministic: a seed decides the load and the faults, not how the
 system schedules them.
 """
@@ -111,8 +111,7 @@ class Campaign:
     def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
         self.plan = plan
         self.outcome = Outcome(plan.seed, plan.directory)
-        self.interrupted = asyncio.Event()
-        """Set by whoever wants it to end now."""
+        self._work_task: asyncio.Task[None] | None = None
         self._say = say
         self._loop = asyncio.get_running_loop()
         self._rng = Random(f"{plan.seed}/faults")
@@ -143,6 +142,8 @@ class Campaign:
             self._brokers.bootstrap, PROBED, range(partitions), self._record_soon, self._probe_failed
         )
         self._audited: list[Audited] = []
+        self._broken: set[str] = set()
+        """Names of rules."""
 
     # -- what clients call -----------------------------------------------------------------------------
 
@@ -152,7 +153,11 @@ class Campaign:
             return
         if isinstance(event, Acked):
             self.outcome.acked += len(event.batch.records)
-        self._bench.see(event)
+        try:
+            self._bench.see(event)
+        except Violation as violation:
+            # The client goes on: what else it sees often explains what is wrong.
+            self._complain(str(violation))
 
     def trace(self, line: str) -> None:
         self._trace.write(f"{self._clock.now_us / 1_000_000:10.3f} {line}\n")
@@ -164,8 +169,11 @@ class Campaign:
         self._loop.call_soon_threadsafe(self._complain, f"Progress: the probe ended: {reason}")
 
     def _complain(self, text: str) -> None:
-        if text not in self.outcome.violations:
-            self.trace(f"VIOLATION {text}")
+        """Note that a rule was broken; of each rule the first time, since the others mostly follow from it."""
+        self.trace(f"VIOLATION {text}")
+        rule = text.partition(":")[0]
+        if rule not in self._broken:
+            self._broken.add(rule)
             self.outcome.violations.append(text)
             self._say(f"VIOLATION: {text}")
 
@@ -217,7 +225,10 @@ class Campaign:
             with self._resources, collecting_rarely():
                 try:
                     self._prepare_disks()
-                    await self._work(began_s)
+                    self._work_task = self._loop.create_task(self._work())
+                    await asyncio.wait([self._work_task])
+                    if not self.outcome.is_interrupted:
+                        self._work_task.result()
                 finally:
                     self._exchange.close()
                     self._brokers.end()
@@ -227,19 +238,23 @@ class Campaign:
             self.outcome.gave_up = sum(each.gave_up for each in self._brokers.all)
         return self.outcome
 
-    async def _work(self, began_s: float) -> None:
+    def interrupt(self) -> None:
+        """End it now, and check nothing more."""
+        self.outcome.is_interrupted = True
+        if self._work_task is not None:
+            self._work_task.cancel()
+
+    async def _work(self) -> None:
         await self._guarded(self._begin)
         if not self._is_over:
-            await self._guarded(lambda: self._strike_until(began_s + self.plan.seconds))
-        if self.interrupted.is_set():
-            self.outcome.is_interrupted = True
-            return
+            await self._guarded(self._strike_all)
         await self._guarded(self._close)
         await self._guarded(self._check)
 
     @property
     def _is_over(self) -> bool:
-        return bool(self.outcome.violations) or self.interrupted.is_set()
+        """Whether a rule was broken."""
+        return bool(self.outcome.violations)
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -256,8 +271,9 @@ class Campaign:
         self._probe.start()
         await self._until_all_get_on("the start")
 
-    async def _strike_until(self, deadline_s: float) -> None:
+    async def _strike_all(self) -> None:
         order: list[type[Fault]] = []
+        deadline_s = time.monotonic() + self.plan.seconds
         while time.monotonic() < deadline_s and not self._is_over:
             if not order:
                 order = self._rng.sample(self._kinds, len(self._kinds))
@@ -272,7 +288,8 @@ class Campaign:
         try:
             await self._wait(fault.seconds)
         finally:
-            await fault.end()
+            if not self.outcome.is_interrupted:  # or everything is thrown away
+                await fault.end()
         self.trace(f"{fault.name} of {fault.subject} is over")
         ended_s = time.monotonic()
         await self._until_all_get_on(f"{fault.name} of {fault.subject}")
@@ -353,7 +370,7 @@ class Campaign:
         """`of_end`: go on waiting though a rule was broken before."""
         deadline_s = time.monotonic() + (2 * ALLOWANCE_S if of_end else ALLOWANCE_S)
         while not is_done():
-            if self.interrupted.is_set() or (self.outcome.violations and not of_end):
+            if self._is_over and not of_end:
                 return
             self._brokers.look()
             if time.monotonic() > deadline_s:
@@ -383,7 +400,7 @@ class Campaign:
 
     async def _until_in_sync(self, after: str) -> None:
         deadline_s = time.monotonic() + ALLOWANCE_S
-        while not self.interrupted.is_set():
+        while True:
             behind = await asyncio.to_thread(self._behind)
             if not behind:
                 return

@@ -14,7 +14,7 @@ def play(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Outcome:
         campaign = Campaign(plan, say)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, campaign.interrupted.set)
+            loop.add_signal_handler(number, campaign.interrupt)
         return await campaign.run()
 
     # The standard library's loop, and no other: see `stage`.
