@@ -87,7 +87,7 @@ def test_a_lock_that_kafka_holds_keeps_us_out_and_leaves_nothing_locked() -> Non
 def test_a_directory_with_meta_properties_at_its_top_is_kafkas() -> None:
     disk = MemoryDisk()
     disk.make_dirs("/kafka-logs")
-    put(disk, "/kafka-logs/meta.properties", MetaProperties("c", 8, "d").encode())
+    put(disk, "/kafka-logs/meta.properties", MetaProperties("c", 8, "RElSRUNUT1JZIG9mIDggIQ").encode())
     assert layout_of(disk, "/kafka-logs/") == ("/kafka-logs", "/kafka-logs.meta")
     directory = open_as(disk, 1, "/kafka-logs")
     directory.create(P, now_ms=NOW_MS)
@@ -266,3 +266,47 @@ def test_a_lost_log_start_file_shows_no_deleted_record() -> None:
     reopened = open_directory(disk, "/data", now_ms=1, rng=Random(1))
 
     assert reopened.logs[TopicPartition("t", 0)].log_start == 4
+
+
+# -- meta.properties that changed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", range(0, 800, 7))
+def test_a_flipped_bit_in_meta_properties_is_refused_with_a_sentence(place: int) -> None:
+    """Each of its ids would be another's, and none has a checksum."""
+    disk = MemoryDisk()
+    first = open_as(disk, 3)
+    first.close()
+    data = bytearray(files_of(disk)["/data/logs/meta.properties"])
+    at, bit = divmod(place % (8 * len(data)), 8)
+    data[at] ^= 1 << bit
+    put(disk, "/data/logs/meta.properties", bytes(data))
+    try:
+        found = open_as(disk, 3).identity
+    except DirectoryRefused as error:
+        said = str(error)
+    else:
+        assert found == first.identity, "what it says is the same"
+        return
+    assert "/data/logs/meta.properties" in said
+    assert "/data/meta/identity.properties" in said
+
+
+def test_meta_properties_that_vanished_are_not_made_up() -> None:
+    disk = MemoryDisk()
+    open_as(disk, 3).close()
+    disk.remove("/data/logs/meta.properties")
+    with pytest.raises(DirectoryRefused, match=r"meta\.properties is gone, .* restore it from that copy"):
+        open_as(disk, 3)
+    disk.remove("/data/meta/identity.properties")
+    open_as(disk, 3)
+
+
+def test_a_directory_of_a_kafka_that_knew_no_directory_ids_gets_one() -> None:
+    disk = MemoryDisk()
+    disk.make_dirs("/kafka-logs")
+    put(disk, "/kafka-logs/meta.properties", b"#\nversion=1\nnode.id=8\ncluster.id=Q0xVU1RFUg\n")
+    directory = open_as(disk, 1, "/kafka-logs")
+    directory.close()
+    assert len(directory.identity.directory_id) == 22
+    assert open_as(disk, 1, "/kafka-logs").identity == directory.identity

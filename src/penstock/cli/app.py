@@ -19,6 +19,7 @@ from penstock.cli.pipeline_commands import pipeline
 from penstock.cli.quorum_commands import quorum
 from penstock.cli.reassign_commands import reassign
 from penstock.cli.simulating import sim
+from penstock.cli.stray_commands import strays
 from penstock.cli.transfer import export_command, import_command
 
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 log = typer.Typer(
-    help="""Look inside logs on disk: list, dump, check, rebuild; import and export older formats.
+    help="""Look inside logs on disk: list, dump, check, rebuild; strays; import and export older formats.
 
     A DIR is a data directory (with logs/ and meta/), a Kafka log directory (with meta.properties), or the
     directory of one partition, such as orders-0. Directories that Apache Kafka wrote are read as well.
@@ -327,6 +328,7 @@ def log_rebuild(
     raise typer.Exit(show(str(directory), wanted, as_json=as_json))
 
 
+log.add_typer(strays, name="strays")
 log.command("import")(import_command)
 log.command("export")(export_command)
 

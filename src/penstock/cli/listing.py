@@ -11,6 +11,7 @@ from penstock.base.ids import Offset, uuid_text
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json, print_table, show_time
 from penstock.cli.places import Place, locate
+from penstock.cli.strays_shown import as_document
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.epochs import LeaderEpochs
@@ -18,6 +19,7 @@ from penstock.storage.errors import BadCheckpoint
 from penstock.storage.marks import Known
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.segment import Segment
+from penstock.storage.strays import find_strays
 from penstock.vfs import RealDisk, Vfs, read_file
 
 _INTERVAL_BYTES = 4096
@@ -69,6 +71,7 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
         if row is not None:
             rows.append(row)
             problems += row.problems
+    strays = [] if place.logs is None or place.is_partition else list(find_strays(vfs, place.logs))
     if as_json:
         document = {
             "directory": path,
@@ -76,10 +79,17 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
             "nodeId": marks.identity.node_id if marks.identity else None,
             "stoppedCleanly": marks.clean,
             "partitions": [_as_json(row, with_segments) for row in rows],
+            "strays": [as_document(each) for each in strays],
         }
         print_json(document)
     else:
         _print(place, rows, with_segments, marks.clean)
+        if strays:
+            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` tells why):")
+            print_table(
+                ("partition", "bytes", "directory"),
+                [(str(each.partition), each.size_bytes, each.name) for each in strays],
+            )
     for problem in problems:
         complain(problem)
     return EXIT_WRONG if problems else 0

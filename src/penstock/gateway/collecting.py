@@ -431,6 +431,13 @@ def _node(page: Page, context: Context, disk: Usage | None) -> None:
         page.gauge(
             "penstock_disk_usable_bytes", "What is left of it for this node.", [((), disk.usable_bytes)]
         )
+    strays = context.replicas.directory.strays_left()
+    page.gauge(
+        "penstock_strays", "Partitions on disk that no topic claims, and that are kept.", [((), len(strays))]
+    )
+    page.gauge(
+        "penstock_stray_bytes", "Size of their records.", [((), sum(each.size_bytes for each in strays))]
+    )
     used = context.world.process()
     if used is None:
         return

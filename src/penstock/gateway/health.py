@@ -66,6 +66,22 @@ def problems(node: Operated) -> Steps[list[Problem]]:
     return found
 
 
+def warnings(node: Operated) -> list[Problem]:
+    """What keeps the node from none of its work, and somebody should know."""
+    strays = node.directory.strays_left()
+    if not strays:
+        return []
+    size = sum(each.size_bytes for each in strays)
+    return [
+        Problem(
+            "strays",
+            f"{len(strays)} partitions on disk, {size} bytes, belong to no topic of the cluster and are kept: "
+            f"{_named([str(each.partition) for each in strays])}; "
+            f"see `penstock log strays list {node.directory.layout.logs}`",
+        )
+    ]
+
+
 def _membership(context: Context) -> list[Problem]:
     broker = context.image.brokers.get(context.node_id)
     if broker is None or broker.fenced:

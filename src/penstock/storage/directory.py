@@ -19,6 +19,7 @@ from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoi
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import BadCheckpoint, DirectoryRefused, StorageError
+from penstock.storage.identity import identify_directory
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_BROKER_EPOCH = -1
+
+STRAYS_LOOKED_AT_MAX = 1000
+"""Whenever somebody asks for them: some milliseconds."""
 
 
 class DirectoryRemoval(NamedTuple):
@@ -218,6 +222,13 @@ class LogDirectory:
         self._has_stale_points = True
         if sync:
             self._try_to_forget_deleted()
+
+    def strays_left(self) -> list[Stray]:
+        """The strays that are still there: an operator may delete some at any time."""
+        for stray in list(self.strays.values())[:STRAYS_LOOKED_AT_MAX]:
+            if self.vfs.stat(stray.path) is None:
+                del self.strays[stray.name]
+        return list(self.strays.values())
 
     def take_back(self, stray: Stray, *, now_ms: TimestampMs) -> Log:
         """Make a stray the partition that it was, and open it; durable when this returns. Nothing else may be there
@@ -499,7 +510,7 @@ def open_directory(
     """
 
     def identify(layout: Layout) -> MetaProperties:
-        return _identify(vfs, layout, node_id, cluster_id or uuid_text(random_uuid(rng)), rng)
+        return identify_directory(vfs, layout, node_id, cluster_id or uuid_text(random_uuid(rng)), rng)
 
     try:
         return _open(vfs, layout_of(vfs, path), now_ms, settings_of, identify, open_files_max, boot_id)
@@ -544,25 +555,6 @@ def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
             raise
         raise DirectoryRefused(f"{layout.logs} is in use by another process, which holds {path}") from error
     return locks
-
-
-def _identify(vfs: Vfs, layout: Layout, node_id: int, cluster_id: str, rng: "Random") -> MetaProperties:
-    """Whose directory this is; a new one gets its ids now."""
-    properties, broker_id = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{ck.BROKER_ID}"
-    try:
-        if vfs.stat(properties) is None:
-            identity = MetaProperties(cluster_id, node_id, uuid_text(random_uuid(rng)))
-            replace_file(vfs, properties, identity.encode())
-        else:
-            identity = MetaProperties.decode(read_file(vfs, properties), properties)
-    except BadCheckpoint as error:
-        raise DirectoryRefused(str(error)) from error
-    if vfs.stat(broker_id) is None:
-        replace_file(vfs, broker_id, b"%d\n" % identity.node_id)
-    found = read_file(vfs, broker_id).decode("ascii", "replace").strip()
-    if found != str(identity.node_id):
-        raise DirectoryRefused(f"{broker_id} says {found}, but node.id in {properties} is {identity.node_id}")
-    return identity
 
 
 def _read_broker_epoch(directory: LogDirectory) -> int:

@@ -19,9 +19,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
+from penstock.records.batch import LEADER_EPOCH_AT
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.errors import BadCheckpoint
+from penstock.storage.findings import read_through
 from penstock.vfs import Vfs, read_file, replace_file
 
 NOTE: Final = "stray.json"
@@ -78,6 +80,25 @@ def read_stray(vfs: Vfs, path: str, partition: TopicPartition) -> Stray:
         return Stray(path, partition, topic_id, size)
     partition = TopicPartition(note.topic, note.partition)
     return Stray(path, partition, topic_id, size, max(note.log_start, 0), note.reason, note.set_aside_ms)
+
+
+def make_of_topic(vfs: Vfs, path: str, topic_id: Uuid) -> None:
+    """Make a stray a partition of another topic. The leader epochs of its batches become 0: they count the leaders of
+    the old topic, and one that is later than the new topic's leaders would be taken for damage. No checksum covers
+    them. Whoever is interrupted does it again."""
+    for entry in vfs.list_dir(path):
+        if entry.name.endswith(names.LOG):
+            file = vfs.open(f"{path}/{entry.name}", write=True)
+            try:
+                for piece in read_through(file, 0, entry.size):
+                    if piece.batch is not None and piece.batch.leader_epoch > 0:
+                        file.pwrite([bytes(4)], piece.position + LEADER_EPOCH_AT)
+                file.sync()
+            finally:
+                file.close()
+        elif entry.name == names.LEADER_EPOCHS:
+            vfs.remove(f"{path}/{entry.name}")  # made anew from the batches
+    replace_file(vfs, f"{path}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id))
 
 
 def _topic_id(vfs: Vfs, path: str) -> Uuid | None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock import __version__
-from penstock.gateway.health import Operated, Problem, problems
+from penstock.gateway.health import Operated, Problem, problems, warnings
 from penstock.gateway.http.messages import Answer, Request, Route, json
 from penstock.gateway.steps import Steps
 
@@ -28,6 +28,8 @@ class Health(msgspec.Struct):
     version: str
     uptime_ms: int
     problems: list[Problem]
+    warnings: list[Problem]
+    """What does not count against `status`."""
 
 
 def health(node: Operated, _: Request) -> Steps[Answer]:
@@ -41,6 +43,7 @@ def health(node: Operated, _: Request) -> Steps[Answer]:
         __version__,
         up_ns // 1_000_000,
         found,
+        warnings(node),
     )
     return _answer(answer, found)
 

@@ -1,0 +1,198 @@
+"""What `penstock log strays` does.
+
+Restoring opens the directory as a start of the node would, locks included: what was not checkpointed is scanned, the
+stray is taken back, and all is closed cleanly. Which topics there are is read from the node's own metadata log.
+"""
+
+import os.path
+import random
+import time
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Uuid
+from penstock.base.settings import LogSettings
+from penstock.cli.output import Refused, print_json
+from penstock.cli.places import Place, locate
+from penstock.cli.strays_shown import as_document, print_strays
+from penstock.metadata import ClusterImage, Topic
+from penstock.server.metadata_opening import PARTITION, LogOpening
+from penstock.storage import LogDirectory, open_directory
+from penstock.storage import names as dirs
+from penstock.storage.strays import Stray, find_strays, make_of_topic
+from penstock.vfs import RealDisk, Vfs, remove_tree
+
+
+def show(path: str, *, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = _directory(vfs, path)
+    found = list(find_strays(vfs, _logs(place)))
+    if as_json:
+        print_json({"directory": path, "strays": [as_document(each) for each in found]})
+    elif not found:
+        print("No strays.")
+    else:
+        print_strays(found)
+    return 0
+
+
+# -- deleting --------------------------------------------------------------------------------------------
+
+
+def delete(path: str, names: list[str], *, everything: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    logs = _logs(_directory(vfs, path))
+    chosen = _choose(list(find_strays(vfs, logs)), names, everything=everything, may_be_many=True)
+    for each in chosen:
+        remove_tree(vfs, each.path)
+    vfs.sync_dir(logs)
+    _tell("deleted", path, chosen, as_json=as_json)
+    return 0
+
+
+# -- restoring -------------------------------------------------------------------------------------------
+
+
+def restore(path: str, names: list[str], *, everything: bool, is_replaced: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = _directory(vfs, path)
+    chosen = _choose(list(find_strays(vfs, _logs(place))), names, everything=everything, may_be_many=False)
+    if chosen:
+        _restore_all(vfs, _root(place), chosen, is_replaced=is_replaced)
+    _tell("restored", path, chosen, as_json=as_json)
+    return 0
+
+
+def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    rng = random.Random()
+    try:
+        directory = open_directory(vfs, path, now_ms=now_ms, rng=rng)
+    except KafkaError as error:
+        raise Refused(f"{error}; stop the node that uses it first") from error
+    directory.broker_epoch = directory.former_broker_epoch
+    try:
+        topics = _topics(directory, now_ms)
+        prepared = [(each, _topic_id_for(each, directory, topics)) for each in chosen]
+        for stray, _ in prepared:
+            _check_place(stray, directory, is_replaced=is_replaced)
+        for stray, topic_id in prepared:
+            if topic_id not in (None, stray.topic_id):
+                assert topic_id is not None
+                make_of_topic(vfs, stray.path, topic_id)
+            if stray.partition in directory.logs:
+                _clear_place(stray, directory, rng, now_ms)
+            directory.take_back(stray, now_ms=now_ms)
+    finally:
+        directory.close()
+
+
+def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
+    """The cluster as this node's metadata log has it; None where there is none: then a node alone takes in what it
+    finds."""
+    logs = directory.layout.logs
+    if directory.vfs.stat(f"{logs}/{dirs.partition_dir(PARTITION)}") is None:
+        return None
+    opened = LogOpening(directory.vfs, directory.files, logs, LogSettings(), now_ms).open(None)
+    image, log = opened.image, opened.log
+    for batch in log.committed(max(image.offset + 1, log.start_offset), log.end_offset):
+        image = image.replay(batch.records, batch.last_offset, batch.epoch)
+    return image
+
+
+def _topic_id_for(stray: Stray, directory: LogDirectory, image: ClusterImage | None) -> Uuid | None:
+    """Of which topic the stray is to be; None where nobody says. Raises where it cannot be of any."""
+    if image is None:
+        return stray.topic_id
+    (name, number), node_id = stray.partition, directory.identity.node_id
+    topic: Topic | None = image.topics.get(name)
+    placed = None if topic is None else topic.partitions.get(number)
+    if topic is None or placed is None:
+        what = f"no topic {name}" if topic is None else f"no partition {number} of topic {name}"
+        raise Refused(
+            f"the metadata log of {directory.layout.logs} has {what}: restore the metadata, or create the topic "
+            f"with {number + 1} partitions or more and one replica, on node {node_id}, and stop the node again"
+        )
+    replicas = list(placed.replicas)
+    if node_id not in replicas:
+        raise Refused(
+            f"{stray.partition} is on brokers {replicas}, expected node {node_id} among them: move it there with "
+            "`penstock reassign` first"
+        )
+    if topic.id != stray.topic_id and replicas != [node_id]:
+        raise Refused(
+            f"topic {name} was created anew, with another id, and {stray.partition} is on brokers {replicas}: the "
+            f"others would overwrite what is restored here. Create it with one replica, on node {node_id}, restore, "
+            "and add replicas with `penstock reassign`"
+        )
+    return topic.id
+
+
+def _check_place(stray: Stray, directory: LogDirectory, *, is_replaced: bool) -> None:
+    log = directory.logs.get(stray.partition)
+    if log is not None and log.log_end > 0 and not is_replaced:
+        raise Refused(
+            f"{log.directory} has records from {log.log_start} to {log.log_end}: --replace sets it aside as a stray, "
+            f"in exchange for {stray.name}"
+        )
+
+
+def _clear_place(stray: Stray, directory: LogDirectory, rng: random.Random, now_ms: int) -> None:
+    """Take what has the partition's name out of the way; only an empty log goes for good."""
+    if directory.logs[stray.partition].log_end == 0:
+        directory.delete(stray.partition, rng).run()
+    else:
+        directory.set_aside(stray.partition, rng, reason=f"{stray.name} was restored", now_ms=now_ms)
+
+
+# -- what is meant ---------------------------------------------------------------------------------------
+
+
+def _directory(vfs: Vfs, path: str) -> Place:
+    place = locate(vfs, path)
+    if place.is_partition:
+        raise Refused(f"{path} is a partition, expected the directory that it lies in")
+    return place
+
+
+def _logs(place: Place) -> str:
+    assert place.logs is not None, "a partition has none"
+    return place.logs
+
+
+def _root(place: Place) -> str:
+    """The directory that a node is given as `--data`."""
+    logs = _logs(place)
+    above = os.path.dirname(os.path.abspath(logs))
+    return above if os.path.abspath(place.meta) == os.path.join(above, "meta") else os.path.abspath(logs)
+
+
+def _choose(found: list[Stray], names: list[str], *, everything: bool, may_be_many: bool) -> list[Stray]:
+    """The strays that are meant; of two of one partition, `restore` must be told which."""
+    if everything == bool(names):
+        raise Refused(
+            "name the strays, or say --all" if not names else "name the strays or say --all, not both"
+        )
+    chosen: dict[str, Stray] = {}
+    for name in names:
+        fitting = [each for each in found if name in (each.name, str(each.partition))]
+        if not fitting:
+            raise Refused(f"there is no stray {name}: `penstock log strays list` shows what there is")
+        chosen |= {each.name: each for each in fitting}
+    if everything:
+        chosen = {each.name: each for each in found}
+    partitions = [each.partition for each in chosen.values()]
+    twice = next((each for each in partitions if partitions.count(each) > 1), None)
+    if twice is not None and not may_be_many:
+        several = ", ".join(each.name for each in chosen.values() if each.partition == twice)
+        raise Refused(f"there are several strays of {twice}: name one of {several}")
+    return list(chosen.values())
+
+
+def _tell(done: str, path: str, chosen: list[Stray], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"directory": path, done: [as_document(each) for each in chosen]})
+        return
+    for each in chosen:
+        print(f"{each.name}: {done}{f' as {each.partition}' if done == 'restored' else ''}")
+    if not chosen:
+        print("No strays.")
