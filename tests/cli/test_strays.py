@@ -48,7 +48,9 @@ def test_ls_shows_strays_too(penstock: Command, data: Path) -> None:
     assert outcome.code == 0
     assert "penstock log strays list" in outcome.out
     assert first.name in outcome.out
-    assert [each["topic"] for each in penstock("log", "ls", data, "--json").json()["strays"]] == ["orders"] * 2
+    assert [each["topic"] for each in penstock("log", "ls", data, "--json").json()["strays"]] == [
+        "orders"
+    ] * 2
 
 
 def test_no_strays_is_no_error(penstock: Command, data: Path) -> None:
@@ -142,7 +144,10 @@ def test_a_stray_becomes_a_partition_of_a_topic_that_was_made_anew(
         pass
     outcome = penstock("log", "strays", "restore", data, "orders-0")
     assert outcome.code != 0
-    assert "has no topic orders: restore the metadata, or create the topic with 1 partitions or more" in outcome.err
+    assert (
+        "has no topic orders: restore the metadata, or create the topic with 1 partitions or more"
+        in outcome.err
+    )
     with Broker(data=data) as broker:
         broker.create_topic("orders")
     assert penstock("log", "strays", "restore", data, "orders-0").code == 0
@@ -168,5 +173,3 @@ def test_records_that_are_in_the_place_of_a_stray_are_not_lost_either(
     assert "was restored" in kept["reason"]
     with Broker(data=data) as broker:
         assert Seen(broker.bootstrap).driver.watermarks("orders", 0) == (0, 100)
-
-

@@ -9,7 +9,8 @@ from tests.cluster.views import Seen
 from tests.compat.clients.patient import wait_until
 
 from penstock.storage.strays import Stray, find_strays
-from penstock.testing import Cluster
+from penstock.testing import Broker, Cluster
+from penstock.testing.broker import BrokerFailed
 from penstock.vfs import RealDisk
 
 SETTINGS = {
@@ -112,3 +113,59 @@ def test_strays_are_served_again_when_the_metadata_is_back(tmp_path: Path) -> No
         wait_until(seen.is_whole)
         assert seen.driver.watermarks("orders", 0) == (0, len(sent))
         assert not any(strays_of(tmp_path, number) for number in NODES)
+
+
+# -- a start that is refused -----------------------------------------------------------------------------
+
+
+def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_everything(
+    tmp_path: Path,
+) -> None:
+    quick = {**SETTINGS, "initial.broker.registration.timeout.ms": 5_000}
+    with Cluster(brokers=3, data=tmp_path, settings=quick) as cluster:
+        seen = Seen(cluster.bootstrap)
+        cluster.create_topic("orders")
+        sent = seen.send("orders", (b"%d" % each * 20 for each in range(100)), acks="all")
+        cluster.stop()
+        for number in NODES:
+            shutil.move(logs_of(tmp_path, number) / METADATA, tmp_path / f"copy-{number}")
+        before = [log_bytes(logs_of(tmp_path, number) / "orders-0") for number in NODES]
+        with pytest.raises(
+            BrokerFailed,
+            match=r"the end of the metadata log is lost, and no controller was found that has it",
+        ):
+            cluster.start()
+        assert [log_bytes(logs_of(tmp_path, number) / "orders-0") for number in NODES] == before
+        assert not any(strays_of(tmp_path, number) for number in NODES)
+
+        # One that has it is enough.
+        shutil.rmtree(logs_of(tmp_path, 2) / METADATA)
+        shutil.copytree(tmp_path / "copy-2", logs_of(tmp_path, 2) / METADATA)
+        cluster.start()
+        wait_until(seen.is_whole)
+        assert seen.driver.watermarks("orders", 0) == (0, len(sent))
+        assert not any(strays_of(tmp_path, number) for number in NODES)
+
+
+def test_a_node_alone_that_lost_metadata_does_not_start_until_somebody_decides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = tmp_path / "data" / "logs"
+    with Broker(data=tmp_path / "data") as broker:
+        broker.create_topic("orders", retention_ms=-1)
+        Seen(broker.bootstrap).send("orders", [b"precious"] * 10)
+    (log,) = (logs / METADATA).glob("*.log")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size // 3)
+    for lose in (lambda: None, lambda: shutil.rmtree(logs / METADATA)):
+        lose()
+        with pytest.raises(
+            BrokerFailed, match=r"__cluster_metadata-0 ends at offset \d+, but was synced to offset \d+"
+        ):
+            Broker(data=tmp_path / "data").start()
+        assert len(log_bytes(logs / "orders-0")) > 10 * len(b"precious")
+
+    (tmp_path / "data" / "meta" / "metadata-synced").unlink()
+    with Broker(data=tmp_path / "data") as broker:
+        assert Seen(broker.bootstrap).driver.watermarks("orders", 0) == (0, 10)
+    assert "Their settings are not known and fall back to the broker's defaults" in caplog.text

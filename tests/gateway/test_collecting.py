@@ -42,6 +42,7 @@ class LargeNode:
                 world=self.world,
                 metrics=Metrics(),
                 replicas=SimpleNamespace(
+                    directory=SimpleNamespace(strays_left=list),
                     partitions=held,
                     by_key=by_key,
                     gone=Traffic(),

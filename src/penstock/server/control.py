@@ -31,7 +31,7 @@ from penstock.server.controller_router import ControllerRouter
 from penstock.server.quorum import MetadataQuorum, QuorumListener, QuorumSettings
 from penstock.server.quorum_transport import PeerTransport
 from penstock.server.vigil import Vigil
-from penstock.storage import LogDirectory
+from penstock.storage import LogDirectory, StorageError
 from penstock.vfs import Vfs
 from penstock.wire.peers import Peers
 
@@ -120,6 +120,28 @@ class Control:
             features=SUPPORTED,
         )
         self._is_registered = not (cluster.is_controller and own)
+        if self.is_alone and self.quorum.lost_end is not None:
+            raise StorageError(self.loss)
+
+    @property
+    def loss(self) -> str:
+        """What this node's metadata log has lost, and what to do about it; empty where it lost nothing."""
+        quorum, lost = self.quorum, self.quorum.lost_end
+        if lost is None:
+            return ""
+        missing = (
+            f"{quorum.directory} ends at offset {quorum.end_offset}, but was synced to offset {lost.offset}: the end "
+            "of the metadata log is lost"
+        )
+        if not self.is_alone:
+            return (
+                f"{missing}, and no controller was found that has it; start the other controllers, or see 'Lost "
+                "metadata' in docs/cluster.md"
+            )
+        return (
+            f"{missing}. Restore the directory from a copy; or remove {quorum.synced_path} to go on with what is "
+            "left: partitions of lost topics become strays, or, if nothing is left, topics with default settings"
+        )
 
     @property
     def is_alone(self) -> bool:

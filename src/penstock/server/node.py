@@ -185,7 +185,7 @@ class Node:
             controller,
             heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
             metadata_offset=lambda: self.context.image.offset,
-            failed=self._failed,
+            failed=self._not_joined,
             registration_timeout_ms=config.number("initial.broker.registration.timeout.ms"),
             session_timeout_ms=config.number("broker.session.timeout.ms"),
             is_deserted=lambda: self.quorum.is_deserted,
@@ -352,6 +352,11 @@ class Node:
         if self._config.cluster.is_broker and not self._has_joined:
             self._has_joined = True
             self._lifecycle.join(self._registration(), self._unfenced)
+
+    def _not_joined(self, reason: str) -> None:
+        """The cluster has not taken this broker, perhaps because no controller can be elected."""
+        loss = self._control.loss
+        self._failed(f"{reason}; {loss}" if loss else reason)
 
     def _registration(self) -> RegisterBroker:
         identity = self.directory.identity

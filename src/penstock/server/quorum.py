@@ -93,7 +93,10 @@ class MetadataQuorum:
         log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
         opening = LogOpening(vfs, files, logs_path, log_settings, world.now_ms())
         alone = settings.is_standalone and not len(settings.voters)
+        self.directory = opening.directory
+        """Of the metadata log."""
         synced_file = SyncedEndFile(vfs, meta_path)
+        self.synced_path = synced_file.path
         synced = synced_file.read()
         opened = opening.open(
             VoterSet.of([self._local]) if alone else None, synced.offset if synced is not None else 0
