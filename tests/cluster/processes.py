@@ -12,7 +12,14 @@ from tests.processes import HOST, Process, held_port
 class ClusterProcesses:
     """Nodes 1 to n, brokers all of them and controllers too."""
 
-    def __init__(self, data: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        environments: Mapping[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`environments` are variables of single nodes."""
         self._held = [held_port() for _ in range(2 * count)]
         ports = [each.getsockname()[1] for each in self._held]
         self.ports = dict(zip(range(1, count + 1), ports[:count], strict=True))
@@ -28,6 +35,7 @@ class ClusterProcesses:
                 *flags,
                 data=data / f"node-{number}",
                 port=self.ports[number],
+                environment=(environments or {}).get(number),
             )
 
     @property

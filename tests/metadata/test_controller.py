@@ -832,3 +832,43 @@ def test_a_damaged_leader_can_add_nobody_to_the_isr_nor_stay_in_it(world: World)
     assert hand_over(world, 2, 3).result.code is E.INVALID_REQUEST
     assert hand_over(world, 1, 2).result.code is E.INVALID_REQUEST
     assert world.partition("t").leader == 1
+
+
+# A follower whose own replica is damaged, or whose disk fails.
+
+
+def leave(world: World, follower: int, *others: int, state: int) -> r.IsrChanged:
+    held = world.partition("t")
+    epochs = held.leader_epoch, held.partition_epoch
+    (reply,) = world.ask(isr(*others, epochs=epochs, asker=follower, recovery=state)(world))
+    return reply
+
+
+@pytest.mark.parametrize("state", [r.DAMAGED, r.UNWRITABLE])
+def test_a_follower_whose_disk_fails_leaves_the_isr_by_itself(world: World, state: int) -> None:
+    assert leave(world, 3, 1, 2, state=state).result.code is E.NONE
+    held = world.partition("t")
+    assert (held.leader, held.isr, held.leader_epoch) == (1, (1, 2), 0)
+    assert leave(world, 3, 1, 2, state=state).result.code is E.NONE
+    assert world.partition("t") == held, "once is enough"
+
+
+@pytest.mark.parametrize(("state", "eligible"), [(r.DAMAGED, ()), (r.UNWRITABLE, (3,))])
+def test_a_follower_that_leaves_too_few_is_eligible_if_it_has_what_it_had(
+    world: World, state: int, eligible: tuple[int, ...]
+) -> None:
+    """KIP-966: what it lacks was never acknowledged. But who could not sync may lack what was."""
+    world.ask(set_config(T, ("min.insync.replicas", 0, "3")))
+    leave(world, 3, 1, 2, state=state)
+    held = world.partition("t")
+    assert (held.isr, held.elr) == ((1, 2), eligible)
+
+
+def test_a_follower_can_take_nobody_but_itself_out_of_the_isr(world: World) -> None:
+    before = world.partition("t")
+    assert leave(world, 3, 1, 3, state=r.UNWRITABLE).result.code is E.INVALID_REQUEST
+    assert leave(world, 4, 1, 2, state=r.UNWRITABLE).result.code is E.INVALID_REQUEST
+    assert leave(world, 3, 1, 2, state=s.RECOVERED).result.code is E.INVALID_REQUEST
+    assert world.partition("t") == before
+    assert leave(world, 3, 1, state=r.UNWRITABLE).result.code is E.NONE
+    assert world.partition("t").isr == (1, 2), "whoever else it leaves out stays"

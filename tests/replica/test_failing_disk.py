@@ -7,7 +7,7 @@ from tests.replica.leaders import Led
 
 from penstock.base.errors import ErrorCode
 from penstock.base.settings import LogSettings
-from penstock.metadata.controller.requests import DAMAGED
+from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE
 from penstock.replica.partition import Durability
 from penstock.storage import StorageError
 
@@ -27,10 +27,10 @@ def test_a_leader_that_cannot_write_asks_for_another() -> None:
     led.disk.fail("write", path="*.log", error=errno.ENOSPC)
     first = led.written()
     assert first.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert asked(led) == [((2, 3), DAMAGED)]
+    assert asked(led) == [((2, 3), UNWRITABLE)]
     second = led.written()
     assert second.answers == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert asked(led) == [((2, 3), DAMAGED)], "once is enough"
+    assert asked(led) == [((2, 3), UNWRITABLE)], "once is enough"
 
 
 def test_a_leader_that_cannot_sync_asks_for_another() -> None:
@@ -77,4 +77,4 @@ def test_a_leader_that_had_to_go_on_asks_again_when_the_disk_fails_again() -> No
     led.decide(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     assert asked(led) == []
     led.written()
-    assert asked(led) == [((2, 3), DAMAGED)]
+    assert asked(led) == [((2, 3), UNWRITABLE)]

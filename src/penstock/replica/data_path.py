@@ -23,6 +23,7 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.world import Timer, World
+from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE
 from penstock.replica.group_commit import GroupCommit
 from penstock.replica.in_sync import InSync
 from penstock.replica.inspections import Inspections
@@ -146,7 +147,7 @@ class DataPath:
         self._uncommitted_ends: deque[tuple[Offset, Offset]] = deque()
         """Markers above the high watermark: their offsets, and what was stable before. Until a marker is committed
         its transaction is undecided for readers: another leader may not have it."""
-        self._syncs = GroupCommit(log, lane, self._settle, self.disk_failed)
+        self._syncs = GroupCommit(log, lane, self._settle, lambda: self.disk_failed(DAMAGED))
         self._overdue_timer: Timer | None = None
         """Runs while somebody waits for followers or a sync, for those who cannot wait longer."""
         self._flush_timer: Timer | None = None
@@ -236,7 +237,7 @@ class DataPath:
         except StorageError as error:
             logger.error("%s", error)
             self._written(error)
-            self.disk_failed()
+            self.disk_failed(UNWRITABLE)
             raise
         if origin is not _CLIENT:
             self._ends_transaction = True
@@ -312,10 +313,11 @@ class DataPath:
             error = failure
         self._written(error)
         if error is not None:
-            self.disk_failed()
+            self.disk_failed(UNWRITABLE)
 
-    def disk_failed(self) -> None:
-        """Something could not be written here, or synced, or read: for whoever knows who else could lead."""
+    def disk_failed(self, state: int) -> None:
+        """Something could not be written here (UNWRITABLE), or synced or read (DAMAGED): for whoever knows who else
+        could lead."""
         raise NotImplementedError
 
     def _written(self, error: StorageError | None) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.world import Timer
+from penstock.metadata.controller.requests import UNWRITABLE
 from penstock.replica.fetch_session import Session
 from penstock.replica.following import Ends, Following, Key
 from penstock.replica.leader_ends import find_ends
@@ -96,12 +97,35 @@ class Fetcher:
             self._rest.cancel()
             self._rest = None
             self._wake(following)  # for all others too: this one may be gone before its log is synced
+        if following.partition.has_failing_disk:
+            following.waits_for_disk = True
+            return
+        self._begin(following)
+
+    def _begin(self, following: Following, *, is_trial: bool = False) -> None:
         try:
             following.begin()
         except StorageError as error:
             self._trouble(following, error)
             return
-        self._enter(following)
+        self._enter(following, is_trial=is_trial)
+
+    def suspend(self, key: Key) -> None:
+        """The disk fails: ask for nothing until `resume`."""
+        following = self.following.get(key)
+        if following is not None:
+            following.waits_for_disk = True
+            following.is_ready = False
+            if following.timer is not None:
+                following.timer.cancel()
+                following.timer = None
+            self._session.drop(following)
+
+    def resume(self, key: Key) -> None:
+        following = self.following.get(key)
+        if following is not None and following.waits_for_disk:
+            following.waits_for_disk = False
+            self._begin(following, is_trial=True)
 
     def forget(self, key: Key) -> Following | None:
         following = self.following.pop(key, None)
@@ -120,11 +144,12 @@ class Fetcher:
                 timer.cancel()
         self._question = self._rest = self._patience = None
 
-    def _enter(self, following: Following) -> None:
-        """Have it fetched from now on, once the leader may be told how far it is."""
+    def _enter(self, following: Following, *, is_trial: bool = False) -> None:
+        """Have it fetched from now on, once the leader may be told how far it is; if its disk has failed before, once
+        it is synced."""
 
         def synced(failed: list[Partition]) -> None:
-            if self.following.get(following.key) is not following:
+            if self.following.get(following.key) is not following or following.waits_for_disk:
                 return
             if failed:
                 self._trouble(following, _not_synced(following.partition))
@@ -133,7 +158,7 @@ class Fetcher:
             self._session.put(following)
             self._wake(following)
 
-        self._home.syncs.written([following.partition], synced)
+        self._home.syncs.written([following.partition], synced, is_trial=is_trial)
 
     # -- errors ----------------------------------------------------------------------------------------
 
@@ -141,10 +166,13 @@ class Fetcher:
         return min(float(self._home.backoff_ms), RETRY_MS_MIN * 2.0 ** min(errors - 1, 16))
 
     def _trouble(self, following: Following, error: KafkaError) -> None:
-        """Let a partition rest."""
+        """Let a partition rest; where its disk has failed, until `resume`."""
         self._home.failures += 1
         following.failed(error)
-        self._pause(following, self._retry_ms(following.errors))
+        if isinstance(error, StorageError) and not following.waits_for_disk:
+            following.partition.disk_failed(UNWRITABLE)
+        if not following.waits_for_disk:
+            self._pause(following, self._retry_ms(following.errors))
 
     def _pause(self, following: Following, delay_ms: float) -> None:
         following.is_ready = False
@@ -162,7 +190,7 @@ class Fetcher:
         home = self._home
 
         def found(ends: Ends | KafkaError) -> None:
-            if self.following.get(following.key) is not following:
+            if self.following.get(following.key) is not following or following.waits_for_disk:
                 return
             if isinstance(ends, KafkaError):
                 self._trouble(following, ends)
@@ -371,7 +399,7 @@ class Fetcher:
         """Cut logs off, some in a turn, then go on."""
         for _ in range(min(len(self._parting), TRUNCATIONS_A_TURN)):
             following, epoch_end = self._parting.popleft()
-            if self.following.get(following.key) is not following:
+            if self.following.get(following.key) is not following or following.waits_for_disk:
                 continue
             try:
                 following.part(epoch_end)

@@ -102,6 +102,20 @@ class Fetchers:
         self._throttled.discard(key)
         self.syncs.forget(partition)
 
+    def suspend(self, partition: Partition) -> None:
+        """Copy nothing of a partition until `resume`: its disk fails."""
+        key = (partition.topic_id, partition.number)
+        fetcher = self._by_key.get(key)
+        if fetcher is not None:
+            fetcher.suspend(key)
+
+    def resume(self, partition: Partition) -> None:
+        """The disk takes writes of a partition again."""
+        key = (partition.topic_id, partition.number)
+        fetcher = self._by_key.get(key)
+        if fetcher is not None:
+            fetcher.resume(key)
+
     def throttle_one(self, partition: Partition, is_throttled: bool) -> None:
         following = self.following(partition)
         if following is not None:

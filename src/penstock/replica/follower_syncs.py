@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from penstock.base.world import Timer, World
+from penstock.metadata.controller.requests import DAMAGED
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage import StorageError
 from penstock.storage.syncing import FlushWork
@@ -39,9 +40,15 @@ class FollowerSyncs:
         if timer is not None:
             timer.cancel()
 
-    def written(self, partitions: Iterable[Partition], then: Callable[[list[Partition]], None]) -> None:
+    def written(
+        self,
+        partitions: Iterable[Partition],
+        then: Callable[[list[Partition]], None],
+        *,
+        is_trial: bool = False,
+    ) -> None:
         """Logs have grown. `then` is called when the leader may be told so, with those of which it may not, because
-        they could not be synced."""
+        they could not be synced. A trial syncs in any case."""
         waiting = 1
         failed: list[Partition] = []
 
@@ -54,7 +61,7 @@ class FollowerSyncs:
                 then(failed)
 
         for partition in partitions:
-            if self._durability is Durability.ALWAYS:
+            if self._durability is Durability.ALWAYS or is_trial:
                 waiting += 1
                 self._sync(partition, partial(one_less, partition))
             else:
@@ -78,6 +85,7 @@ class FollowerSyncs:
             work = partition.log.prepare_flush()
         except StorageError as error:
             logger.error("%s", error)
+            partition.disk_failed(DAMAGED)
             then(False)
             return
         if work is None:
@@ -99,6 +107,7 @@ class FollowerSyncs:
             is_synced = partition.log.finish_flush(work, error)
         except StorageError as failure:
             logger.error("%s", failure)
+            partition.disk_failed(DAMAGED)
             is_synced = False
         then(is_synced)
 

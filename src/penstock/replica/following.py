@@ -64,6 +64,7 @@ class Following:
         "partition",
         "timer",
         "told",
+        "waits_for_disk",
     )
 
     def __init__(self, partition: Partition, bytes_max: int, *, is_throttled: bool = False) -> None:
@@ -74,6 +75,8 @@ class Following:
         self.is_throttled = is_throttled
         self.is_ready = True
         """Whether it is to be fetched: not while it rests after an error, nor while `Ends` are asked for."""
+        self.waits_for_disk = False
+        """Its disk has refused something: it is not fetched before a trial write has worked (`failing_disk`)."""
         self.told: FetchPartition | None = None
         """What the leader knows to be wanted; None where it is asked for nothing."""
         self.errors = 0

@@ -26,7 +26,7 @@ class GroupCommit:
         log: Log,
         lane: SyncLane,
         settle: Callable[[Writer, KafkaError | None], None],
-        disk_failed: Callable[[], None] = lambda: None,
+        disk_failed: Callable[[], object] = lambda: None,
     ) -> None:
         """`disk_failed` is told of every sync that fails, whether somebody waits for it or not."""
         self._log = log

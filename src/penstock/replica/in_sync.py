@@ -27,6 +27,9 @@ from penstock.metadata.image import Partition as Placed
 UNKNOWN: Final = -1
 """The offset or broker epoch of a follower that has not fetched yet."""
 
+NEVER: Final = -(2**62)
+"""Longer ago than any lag that is allowed."""
+
 IsEligible = Callable[[int, int], bool]
 """Whether a broker, of an epoch, may be in an ISR."""
 
@@ -113,7 +116,11 @@ class InSync:
         self.settle(placed.isr)
 
     def settle(self, isr: tuple[int, ...]) -> None:
-        """The controller has decided."""
+        """The controller has decided. Who has left the ISR is waited for again when it has fetched again: one that
+        left by itself, because its disk fails, was at the log end of late."""
+        for broker_id in self.committed:
+            if broker_id not in isr and (follower := self.followers.get(broker_id)) is not None:
+                follower.caught_up_ms, follower.seen = NEVER, None
         self.committed, self.wish = isr, None
         self.maximal = frozenset(isr)
 

@@ -4,7 +4,8 @@
                                                                  |  one is under way at a time
     the partition is told  <------------------------------------+  what could not be decided is asked again
 
-A leader whose own log is damaged wishes for an ISR without itself: then another replica leads.
+A leader whose own log is damaged, or whose disk fails, wishes for an ISR without itself: then another replica leads.
+A follower whose disk fails asks by itself (`failing_disk`).
 
 Whether the answer or the metadata log is first to say what was decided makes no difference to the partition: it goes
 by the partition's epoch.
@@ -25,6 +26,7 @@ from penstock.metadata.controller.requests import AlterPartition, IsrChange, Isr
 from penstock.metadata.schema import RECOVERED
 
 if TYPE_CHECKING:
+    from penstock.replica.failing_disk import FailingDisk
     from penstock.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -85,6 +87,8 @@ class IsrChanges:
         on this node, so that nobody else can have been given what it leads."""
         self.lag_ms_max = lag_ms_max
         self.is_in_touch = is_in_touch
+        self.failing: FailingDisk | None = None
+        """Takes note of replicas whose disk fails."""
         self.shrinks = self.expands = 0
         """ISRs that became smaller, or larger, while they were led here."""
         self.failures = 0

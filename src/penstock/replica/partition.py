@@ -176,7 +176,7 @@ class Partition(DataPath):
                 raise
             raise KafkaError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
         except StorageError:
-            self.disk_failed()
+            self.disk_failed(DAMAGED)
             raise
 
     def damage_found(self) -> None:
@@ -196,15 +196,27 @@ class Partition(DataPath):
         logger.error("%s is damaged here: another replica is to lead it", self.name)
         changes.propose(self, followers.others_in_sync, DAMAGED)
 
-    def disk_failed(self) -> None:
-        """Have another replica lead, if one is in sync: with the next record it could be the same again. This one
-        follows it, and is in sync again when its disk takes what it copies."""
+    def disk_failed(self, state: int) -> None:
+        """Have another replica lead, if one is in sync: with the next record it could be the same again. A follower
+        leaves the ISR. Either is copied again when the disk has taken a trial write."""
         followers, changes = self.followers, self._changes
-        if followers is None or changes is None or followers.wish is not None:
+        if changes is None or (self.is_leader and followers is None):
             return
-        if followers.others_in_sync:
+        if changes.failing is not None:
+            changes.failing.failed(self, state)
+        if followers is not None and followers.wish is None and followers.others_in_sync:
             logger.error("the disk fails %s here: another replica is to lead it", self.name)
-            changes.propose(self, followers.others_in_sync, DAMAGED)
+            changes.propose(self, followers.others_in_sync, state)
+
+    @property
+    def has_failing_disk(self) -> bool:
+        """Whether its disk has refused something, and has taken no trial write since."""
+        failing = None if self._changes is None else self._changes.failing
+        return failing is not None and failing.is_failing(self)
+
+    @property
+    def written_to(self) -> int:
+        return self.log.segments.active.size
 
     def mend(self) -> None:
         """Cut the log off where it is damaged: the leader has the rest, and nobody counts on what is here. The high

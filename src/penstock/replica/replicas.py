@@ -35,6 +35,7 @@ from penstock.metadata import (
 )
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.image import Partition as Placed
+from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import ControllerPort, IsrChanges
@@ -116,6 +117,13 @@ class Replicas:
                 broker_epoch=broker_epoch,
                 save_log_starts=directory.save_log_starts,
             )
+        self.failing_disk: FailingDisk | None = None
+        if self.isr_changes is not None and controller is not None:
+            self.failing_disk = FailingDisk(
+                world, self.lane, directory, controller, node_id, broker_epoch, lambda: self._image
+            )
+            self.failing_disk.suspend, self.failing_disk.resume = self._suspend, self._resume
+            self.isr_changes.failing = self.failing_disk
         self.gone = Traffic()
         """Of partitions that are not here any more: what a node has counted never becomes less."""
         self._todo: deque[Step] = deque()
@@ -363,6 +371,16 @@ class Replicas:
             is_throttled = rules.following_is_throttled(partition.name, self._node_id)
             self.fetchers.follow(partition, is_throttled=is_throttled)
 
+    def _suspend(self, name: TopicPartition) -> None:
+        partition = self.partitions.get(name)
+        if partition is not None and self.fetchers is not None:
+            self.fetchers.suspend(partition)
+
+    def _resume(self, name: TopicPartition) -> None:
+        partition = self.partitions.get(name)
+        if partition is not None and self.fetchers is not None:
+            self.fetchers.resume(partition)
+
     def _create(self, name: TopicPartition, topic: Topic) -> Log | None:
         """A new log, in place of one that belongs, or may belong, to another topic of the same name; None if the disk
         fails, and then it is tried again."""
@@ -494,6 +512,8 @@ class Replicas:
 
     def _forget(self, partition: Partition) -> None:
         self._created.pop(partition, None)
+        if self.failing_disk is not None:
+            self.failing_disk.forget(partition)
         self._lead_no_more(partition)
         self._held.pop((partition.topic, partition.number), None)
         self._held.pop((partition.topic_id, partition.number), None)
@@ -530,6 +550,8 @@ class Replicas:
             self.fetchers.stop()
         if self.isr_changes is not None:
             self.isr_changes.stop()
+        if self.failing_disk is not None:
+            self.failing_disk.stop()
         self.by_key.clear()
         self._held.clear()
         for partition in self.partitions.values():

@@ -28,7 +28,7 @@ from penstock.base.settings import BadSetting
 from penstock.base.world import World
 from penstock.server.config import NodeConfig
 from penstock.sim.client import Recorder
-from penstock.sim.disk_troubles import Ailment, Trouble, inflict
+from penstock.sim.disk_troubles import Ailment, inflict
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
@@ -342,14 +342,14 @@ class Machine:
         """Have the disk fail from now on."""
         self.ailment = ailment
         self._trace(f"has a disk that {ailment}")
-        if ailment.trouble is Trouble.SYNCS_FAIL:
-            self.lost_power = True  # what it could not sync may be gone
+        self.lost_power = True  # what it could not write or sync is not there
         if self._faulty is not None and self.state is not State.DOWN:
             self._failing_sync = inflict(ailment, self._faulty)
 
     def recover(self) -> None:
         """Have the disk work again."""
         self.ailment = None
+        self.lost_power = True  # until it has caught up
         self._trace("has a disk that works")
         if self._faulty is not None:
             self._faulty.clear()

@@ -13,6 +13,7 @@ from .elections import Elect, PartitionEdit, acceptance, leaderless
 from .requests import (
     DAMAGED,
     OK,
+    UNWRITABLE,
     AlterPartition,
     Election,
     ElectionResult,
@@ -26,6 +27,9 @@ from .requests import (
 from .scene import Scene
 
 UNCLEAN = "unclean.leader.election.enable"
+
+_LEAVING = (DAMAGED, UNWRITABLE)
+"""Says a replica that asks for an ISR without itself."""
 
 
 def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
@@ -63,8 +67,9 @@ def _altered(
     _check_change(scene, broker_id, change, partition)
     edit = PartitionEdit(scene, topic, change.partition, partition, acceptance(scene.image, partition))
     edit.isr = tuple(member.broker_id for member in change.isr)
-    if change.recovery_state == DAMAGED:
-        return _handed_over(broker_id, change, edit)
+    if change.recovery_state in _LEAVING:
+        leave = _handed_over if broker_id == partition.leader else _left
+        return leave(broker_id, change, edit)
     edit.recovery_state = change.recovery_state
     if unclean_election_allowed(topic.name, scene.image, scene.settings):
         edit.elect = Elect.UNCLEAN
@@ -74,7 +79,11 @@ def _altered(
         # The change ended a reassignment that took the leader away: it holds, and another leads.
         lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {after.leader} leads now")
         return record, IsrChanged(change.topic_id, change.partition, lost)
-    return record, IsrChanged(
+    return record, _changed(change, after)
+
+
+def _changed(change: IsrChange, after: Partition) -> IsrChanged:
+    return IsrChanged(
         change.topic_id,
         change.partition,
         OK,
@@ -86,14 +95,27 @@ def _altered(
     )
 
 
+def _left(
+    broker_id: int, change: IsrChange, edit: PartitionEdit
+) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
+    """A follower whose replica is damaged, or whose disk fails, leaves the ISR; one that is out of it stays so."""
+    edit.isr = tuple(each for each in edit.partition.isr if each != broker_id)
+    if change.recovery_state == DAMAGED:
+        edit.unclean_broker = broker_id
+    record = edit.record()
+    after = edit.partition if record is None else merge(edit.partition, record)
+    return record, _changed(change, after)
+
+
 def _handed_over(
     broker_id: int, change: IsrChange, edit: PartitionEdit
 ) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
     """A leader whose replica is damaged leaves as one does that stopped uncleanly, if there is another that may lead;
-    else what it can still give is all that there is."""
+    else what it can still give is all that there is. The same for one that cannot write, but it stays eligible."""
     is_acceptable = edit.acceptable
     edit.acceptable = lambda replica: replica != broker_id and is_acceptable(replica)
-    edit.unclean_broker = broker_id
+    if change.recovery_state == DAMAGED:
+        edit.unclean_broker = broker_id
     record = edit.record()
     if record is None or record.leader < 0 or edit.recovery_state == s.RECOVERING:
         raise KafkaError(
@@ -106,7 +128,8 @@ def _handed_over(
 
 def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partition) -> None:
     wanted = [member.broker_id for member in change.isr]
-    is_damaged = change.recovery_state == DAMAGED
+    is_leaving = change.recovery_state in _LEAVING
+    may_ask = broker_id == held.leader or (is_leaving and broker_id in held.replicas)
     problems = (
         (change.leader_epoch > held.leader_epoch, ErrorCode.NOT_CONTROLLER,
          f"leader epoch {change.leader_epoch} is ahead of {held.leader_epoch}"),
@@ -114,17 +137,17 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
          f"partition epoch {change.partition_epoch} is ahead of {held.partition_epoch}"),
         (change.leader_epoch < held.leader_epoch, ErrorCode.FENCED_LEADER_EPOCH,
          f"leader epoch {change.leader_epoch} is over, {held.leader_epoch} is current"),
-        (broker_id != held.leader, ErrorCode.INVALID_REQUEST,
+        (not may_ask, ErrorCode.INVALID_REQUEST,
          f"broker {broker_id} asks, but {held.leader} leads"),
         (change.partition_epoch < held.partition_epoch, ErrorCode.INVALID_UPDATE_VERSION,
          f"partition epoch {change.partition_epoch} is over, {held.partition_epoch} is current"),
-        ((not wanted and not is_damaged) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
+        ((not wanted and not is_leaving) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
          ErrorCode.INVALID_REQUEST, f"an ISR of {wanted} is not among the replicas {list(held.replicas)}"),
-        (held.leader not in wanted and not is_damaged, ErrorCode.INVALID_REQUEST,
+        (held.leader not in wanted and not is_leaving, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is without its leader {held.leader}"),
-        (is_damaged and (held.leader in wanted or not set(wanted) <= set(held.isr)), ErrorCode.INVALID_REQUEST,
-         f"an ISR of {wanted} is not {list(held.isr)} without a damaged leader"),
-        (change.recovery_state not in (s.RECOVERED, s.RECOVERING, DAMAGED), ErrorCode.INVALID_REQUEST,
+        (is_leaving and (broker_id in wanted or not set(wanted) <= set(held.isr)), ErrorCode.INVALID_REQUEST,
+         f"an ISR of {wanted} is not {list(held.isr)} without the replica {broker_id} that leaves it"),
+        (change.recovery_state not in (s.RECOVERED, s.RECOVERING, *_LEAVING), ErrorCode.INVALID_REQUEST,
          f"{change.recovery_state} is not a state of recovery"),
         (change.recovery_state == s.RECOVERING and len(wanted) > 1, ErrorCode.INVALID_REQUEST,
          f"an ISR of {wanted} is more than a leader that still recovers"),
@@ -134,7 +157,7 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
     for holds, code, message in problems:
         if holds:
             raise KafkaError(message, code)
-    for member in change.isr:
+    for member in () if is_leaving and broker_id != held.leader else change.isr:
         broker = scene.image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (-1, broker.epoch):
             raise KafkaError(

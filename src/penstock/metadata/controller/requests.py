@@ -101,8 +101,12 @@ class IsrMember(NamedTuple):
 
 
 DAMAGED = 3
-"""A state of recovery that Kafka does not have, and whose controllers refuse it: the leader has found that its own
-replica is not what was written. It asks for an ISR without itself, and for another leader out of that."""
+"""A state of recovery that Kafka does not have, and that its controllers refuse: the replica that asks has found that
+it is not what was written, or that its disk fails. It asks for an ISR without itself; a leader, also for another
+leader out of that ISR. It is not eligible to lead (KIP-966) until it is in sync again."""
+
+UNWRITABLE = 4
+"""The same for a replica whose disk takes no more writes: it has all that it had, and stays eligible."""
 
 
 class IsrChange(NamedTuple):
