@@ -10,8 +10,12 @@ one ends the process at once, as a crash would, which loses nothing that was ack
     0    stopped cleanly
     1    a failure ended it: the disk refused, or a part of it broke
     2    it could not start
+
+A node that gives up ends, whatever else fails on the way out: standard error may lie on the disk that is full, or be
+a pipe that nobody reads, and a thread may wait for a sync that never returns. After `END_S_MAX` the process just ends.
 """
 
+import faulthandler
 import gc
 import logging
 import os
@@ -33,6 +37,9 @@ logger = logging.getLogger("penstock.up")
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
 EXIT_CANNOT_START = 2
+
+END_S_MAX = 10
+"""How long a node that has given up may take to let everything go."""
 
 DESCRIPTORS_MAX = 1 << 20
 """Some systems allow a thousand million, which is no help to anybody."""
@@ -116,7 +123,7 @@ class _Run:
         controller = ",".join(each.shown for each in self._host.controllers.values())
         places = [("kafka", kafka), *((name, each.shown) for name, each in self._host.doors.items())]
         shown = " ".join(f"{name}={at}" for name, at in [*places, ("controller", controller)] if at)
-        with suppress(BrokenPipeError):
+        with suppress(OSError):  # nobody reads it, or it goes to a disk that is full
             print(f"penstock ready {shown}", flush=True)
 
     def _opened(self) -> None:
@@ -131,9 +138,12 @@ class _Run:
         if self._code != EXIT_STOPPED:
             return
         self._code = EXIT_FAILED if self._is_ready else EXIT_CANNOT_START
-        print(f"penstock: {reason}", file=sys.stderr, flush=True)
-        self._host.abandon()
-        self._loop.stop()
+        end_within(END_S_MAX)
+        try:
+            say(reason)
+            self._host.abandon()
+        finally:
+            self._loop.stop()
 
     # -- signals ---------------------------------------------------------------------------------------
 
@@ -147,8 +157,8 @@ class _Run:
     def _signal(self, number: signal.Signals) -> None:
         assert self._host is not None
         if self._signalled:
+            end_within(END_S_MAX)
             logger.warning("%s again: ending at once", number.name)
-            logging.shutdown()
             os._exit(128 + number)
         self._signalled = True
         logger.info("%s: stopping; a second one ends it at once", number.name)
@@ -157,8 +167,23 @@ class _Run:
 
 def refuse(sentence: str) -> int:
     """Say why there is no node; return the exit code for that."""
-    print(f"penstock: {sentence}", file=sys.stderr, flush=True)
+    say(sentence)
     return EXIT_CANNOT_START
+
+
+def say(sentence: str) -> None:
+    """Write a last sentence to standard error, if that can be written to."""
+    try:
+        print(f"penstock: {sentence}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        # Python would try again at exit, and change the exit code when that fails.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def end_within(seconds: float) -> None:
+    """End the process after so long with exit code 1, whatever holds it: a thread without Python does it."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=open(os.devnull, "wb"))  # noqa: SIM115  # until the end
 
 
 # -- the process ---------------------------------------------------------------------------------------
