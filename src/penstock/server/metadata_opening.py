@@ -15,6 +15,7 @@ begins with (its features) Kafka's formatting leaves in `bootstrap.checkpoint`, 
 """
 
 import logging
+from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
@@ -53,6 +54,8 @@ class _NoPoints:
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
+
+    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None: ...
 
 
 class OpenedLog(NamedTuple):

@@ -89,8 +89,14 @@ class TxnIndex:
 
     def restore(self, entries: Iterable[AbortedTxn]) -> None:
         """Take what the log says, and what was appended since the entries before it were lost."""
-        by_marker = {entry.last_offset: entry for entry in (*entries, *(self._entries or ()))}
-        self.start(by_marker[offset] for offset in sorted(by_marker))
+        self.start(_in_order((*entries, *(self._entries or ()))))
+
+    def add(self, entries: Iterable[AbortedTxn]) -> None:
+        """Take in transactions that end at a hole, wherever in the segment that lies."""
+        known = list(self.entries())
+        added = [entry for entry in entries if entry not in known]
+        if added:
+            self.start(_in_order((*known, *added)))
 
     def append(self, aborted: AbortedTxn) -> None:
         assert self._entries is not None
@@ -156,6 +162,12 @@ class TxnIndex:
         self._entries = None
 
 
+def _in_order(entries: Iterable[AbortedTxn]) -> Iterable[AbortedTxn]:
+    """By marker; the last that is said of a transaction counts."""
+    by_marker = {(entry.last_offset, entry.producer_id): entry for entry in entries}
+    return (by_marker[each] for each in sorted(by_marker))
+
+
 def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
     if len(data) % _ENTRY.size:
         raise BadCheckpoint(f"{path}: {len(data)} bytes, expected a multiple of {_ENTRY.size}")
@@ -165,7 +177,8 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
         entry = AbortedTxn(*fields)
         if version != 0:
             raise BadCheckpoint(f"{path}: entry {len(entries)} has version {version}, expected 0")
-        if not last_offset < entry.last_offset or entry.first_offset >= entry.last_offset:
+        # Several may end at one hole, where their markers are not known.
+        if not last_offset <= entry.last_offset or entry.first_offset >= entry.last_offset:
             raise BadCheckpoint(f"{path}: entry {len(entries)} ends at {entry.last_offset}, out of order")
         if not last_stable <= entry.last_stable_offset <= entry.last_offset + 1:
             raise BadCheckpoint(

@@ -109,6 +109,24 @@ class RecoveryPoint(msgspec.Struct, frozen=True):
     """Byte position of `offset` in that segment."""
 
 
+class Hole(NamedTuple):
+    """Offsets that are known to have existed and cannot be read: see `holes`."""
+
+    start: Offset
+    end: Offset
+    """First offset behind it."""
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end - 1}"
+
+
+class Extent(NamedTuple):
+    """A segment that is on disk for certain, up to a size."""
+
+    base_offset: Offset
+    size: int
+
+
 class Checkpoint(msgspec.Struct):
     """`meta/checkpoint.json`."""
 
@@ -122,6 +140,11 @@ class Checkpoint(msgspec.Struct):
     """CRC-32C of Kafka's recovery point file, as it was and as it is to be: with any other, Kafka wrote since."""
     txn_indexes: dict[str, dict[Offset, FileSum]] = {}
     """By partition and segment: what its transaction index is known to be, which has no checksum itself."""
+
+    segments: dict[str, list[Extent]] = {}
+    """By partition: the sealed segments below its recovery point. One that is missing was lost."""
+    holes: dict[str, list[Hole]] = {}
+    """By partition: the holes that were found and said, and whose transactions are in doubt since."""
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1)

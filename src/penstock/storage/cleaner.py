@@ -136,6 +136,8 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
         segment = _segment(files, plan, old)
         first = segment.find(plan.first_dirty)
         for position, batch in scan_batches(segment.file(), first.position if first else old.size, old.size):
+            if batch.is_control or batch.is_transactional:
+                _check_crc(segment, position, batch)  # a damaged marker must decide nothing
             if batch.is_control:
                 transactions.meet_marker(batch)
             elif not transactions.meet_data(batch):
@@ -151,10 +153,14 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
     return latest
 
 
-def _check(segment: Segment, position: int, batch: RecordBatch) -> bytes:
-    """A batch's records, uncompressed; what the CRC does not bear out must not be copied as if it were sound."""
+def _check_crc(segment: Segment, position: int, batch: RecordBatch) -> None:
     if not batch.crc_valid():
         raise CorruptLog(segment.ref.path, position, "the CRC does not fit the batch")
+
+
+def _check(segment: Segment, position: int, batch: RecordBatch) -> bytes:
+    """A batch's records, uncompressed; what the CRC does not bear out must not be copied as if it were sound."""
+    _check_crc(segment, position, batch)
     return bytes(batch.decompressed() if batch.is_compressed else batch.payload)
 
 
@@ -208,6 +214,8 @@ class _Round:
     ) -> bytes | bytearray | memoryview | None:
         """What is to stay of a batch; None for nothing at all."""
         is_control = batch.is_control
+        if is_control or batch.is_transactional:
+            _check_crc(source, position, batch)
         disposable = transactions.meet_marker(batch) if is_control else transactions.meet_data(batch)
         horizon = batch.delete_horizon_ms
         is_due = horizon is not None and horizon <= self.plan.now_ms
@@ -478,6 +486,16 @@ class _Transactions:
         if not batch.is_transactional:
             return False
         entry = self._open_aborted.get(batch.producer_id)
+        if (
+            entry is not None
+            and isinstance(entry[0], AbortedTxn)
+            and entry[0].last_offset < batch.base_offset
+        ):
+            # It ends at a hole, not at a marker: what comes behind it is another transaction.
+            del self._open_aborted[batch.producer_id]
+            if entry[1]:
+                self._kept.append(entry[0])
+            entry = None
         if entry is None:
             self._open_committed.add(batch.producer_id)
             return False

@@ -21,9 +21,10 @@ def cleanable_end(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> Offs
     """First offset that may not be cleaned yet.
 
     Neither the active segment, nor what is not replicated, nor an open transaction, nor records younger
-    than `min.compaction.lag.ms`.
+    than `min.compaction.lag.ms`; and nothing behind a hole, whose place must stay between two segments.
     """
     end = min(log.segments.active.base_offset, high_watermark, log.last_stable)
+    end = min([end, *(hole.start for hole in log.holes)])
     lag = log.settings.min_compaction_lag_ms
     if lag > 0:
         for segment in log.segments[log.segments.index_of(log.clean_to) : -1]:
@@ -109,6 +110,8 @@ def install(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> Removal:
         if not _still_fits(log, plan, cleaned):
             discard(log, cleaned)
             return Removal(log.vfs, ())
+        # A crash from here on must not take the segments that go for segments that were lost.
+        log.points.leave_out(log.partition, {base for each in cleaned.segments for base in each.replaces})
         for each in cleaned.segments:
             paths += _swap_in(log, each)
     except OSError as error:

@@ -6,7 +6,8 @@ recovered like any unclean stop; but it may be known to have lost nothing (`boot
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
@@ -15,7 +16,7 @@ from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.boot import BootFile, Former
-from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.checkpoints import Checkpoint, Extent, MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import BadCheckpoint, DirectoryRefused, StorageError
@@ -311,6 +312,10 @@ class LogDirectory:
         self._write(ck.LOG_STARTS, ck.encode_offsets(log_starts))
         self._log_starts = log_starts
 
+    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
+        """Have no checkpoint on disk, or on its way there, know of segments that are about to be replaced."""
+        self._write_recovery_points(clean=False, without={partition: segments})
+
     def save_clean_to(self, log: Log) -> None:
         """Note how far compaction has come."""
         self._cleaner_points[log.partition] = log.clean_to
@@ -388,15 +393,19 @@ class LogDirectory:
         self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
         self._write(ck.HIGH_WATERMARKS, ck.encode_offsets(self.high_watermarks))
 
-    def _write_recovery_points(self, *, clean: bool) -> None:
-        ours, kafkas = self._encode_recovery_points(clean=clean)
+    def _write_recovery_points(
+        self, *, clean: bool, without: Mapping[TopicPartition, Collection[Offset]] = MappingProxyType({})
+    ) -> None:
+        ours, kafkas = self._encode_recovery_points(clean=clean, without=without)
         # One of two that are on their way together must not come behind what is written here.
         self._drafts.pop(f"{self.layout.logs}/{ck.RECOVERY_POINTS}", None)
         self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", ours)
         self._write(ck.RECOVERY_POINTS, kafkas)
         self._kafka_file = crc32c(kafkas)
 
-    def _encode_recovery_points(self, *, clean: bool) -> tuple[bytes, bytes]:
+    def _encode_recovery_points(
+        self, *, clean: bool, without: Mapping[TopicPartition, Collection[Offset]] = MappingProxyType({})
+    ) -> tuple[bytes, bytes]:
         """Our file and Kafka's."""
         offsets = {partition: point.offset for partition, point in self._recovery_points.items()}
         data = ck.encode_offsets(offsets)
@@ -406,8 +415,20 @@ class LogDirectory:
             log_starts={str(each): offset for each, offset in self._log_starts.items()},
             kafka_files=(self._kafka_file, crc32c(data)),
             txn_indexes={str(each): sums for each, log in self.logs.items() if (sums := log.txn_sums)},
+            segments={
+                str(each): extents
+                for each, log in self.logs.items()
+                if each in self._recovery_points and (extents := self._extents(each, log, without))
+            },
+            holes={str(each): holes for each, log in self.logs.items() if (holes := log.holes)},
         )
         return checkpoint.encode(), data
+
+    def _extents(
+        self, partition: TopicPartition, log: Log, without: Mapping[TopicPartition, Collection[Offset]]
+    ) -> list[Extent]:
+        """The segments below the recovery point that is saved with them, which need not be the log's newest."""
+        return log.extents(self._recovery_points[partition], without.get(partition, ()))
 
     def _write(self, name: str, data: bytes) -> None:
         self._replace(f"{self.layout.logs}/{name}", data)
@@ -567,6 +588,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     ours = _read_checkpoint(directory)
     points, is_ours = _read_points(directory, ours)
     former = directory._boot.read()
+    was_killed = former != Former()
     if clean:
         epoch = _read_broker_epoch(directory)
         if epoch != NO_BROKER_EPOCH:  # else it stopped before it was registered
@@ -604,6 +626,9 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             if log_starts is None
             else log_starts.get(partition),
             txn_sums=ours.txn_indexes.get(str(partition)),
+            extents=ours.segments.get(str(partition), ()),
+            holes=ours.holes.get(str(partition), ()),
+            is_all_there=was_killed,
         )
         directory.logs[partition] = log
         if report.notes or report.bytes_scanned:
@@ -626,6 +651,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         directory.former = former
     else:
         directory._boot.remove()
+    lowered += _save_doubts(directory)
     if not is_ours:
         # From here on the points are ours. After a crash of our own they stay where they are: syncing all that
         # was recovered would make the start as slow as the disk, and the next checkpoint does it.
@@ -633,6 +659,17 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     elif lowered:
         # What was synced once is gone: after another crash nobody may take what comes in its place for that.
         _note(lambda: directory._write_recovery_points(clean=False))
+
+
+def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
+    """Make durable what new holes leave in doubt, before the checkpoint knows of the holes: or the next start would
+    take the doubts for settled. Returns the partitions that have any."""
+    holed = [partition for partition, report in directory.reports.items() if report.holes]
+    for partition in holed:
+        log = directory.logs[partition]
+        _note(log.save_doubts)
+        directory._recovery_points[partition] = log.recovery_point
+    return holed
 
 
 def _note(write: Callable[[], None]) -> None:

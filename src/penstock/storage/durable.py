@@ -5,13 +5,13 @@ Flushing takes three steps, because syncing may run on another thread: `prepare_
 written on top of it (`_mend`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.storage import names
 from penstock.storage.aborted import FileSum
-from penstock.storage.checkpoints import RecoveryPoint
+from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import CorruptLog, StorageError
@@ -32,6 +32,9 @@ class Points(Protocol):
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
+
+    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
+        """Have the checkpoint not know of segments that are about to be replaced, by their base offsets."""
 
 
 class DurableLog(LogReader):
@@ -104,6 +107,23 @@ class DurableLog(LogReader):
         """By segment: what the transaction indexes are known to be, of those that have entries."""
         known = ((segment.base_offset, segment.txn_index.sum) for segment in self.segments)
         return {base_offset: each for base_offset, each in known if each is not None}
+
+    def extents(self, point: RecoveryPoint, without: Collection[Offset] = ()) -> list[Extent]:
+        """The sealed segments below a recovery point, for the checkpoint: one that is missing later was lost."""
+        sealed = self.segments[: self.segments.index_of(point.segment)]
+        return [Extent(each.base_offset, each.size) for each in sealed if each.base_offset not in without]
+
+    @property
+    def holes(self) -> list[Hole]:
+        """What is missing between segments, above the log start."""
+        return [each.hole for each in self.segments if each.hole and each.hole.end > self.log_start]
+
+    def save_doubts(self) -> None:
+        """Make it durable which transactions are in doubt. A snapshot of the same offset may not know of them."""
+        self._unsynced += write_snapshot(self.vfs, self.directory, self.producers)
+        self._has_new_files = True
+        self._snapshots.add(self.producers.end_offset)
+        self.checkpoint()
 
     @property
     def is_flushed(self) -> bool:

@@ -434,6 +434,13 @@ class Log(DurableLog):
                 segment.damaged[spot.position] = problem
                 self.met_damage(CorruptLog(segment.ref.path, spot.position, problem))
 
+    def accept_loss(self, first_offset: Offset) -> None:
+        """Let the last stable offset pass a transaction that is in doubt (`producers`); durable when this returns."""
+        self.write_staged()
+        self.producers.accept_loss(first_offset)
+        self.save_doubts()
+        self.points.save_recovery_point(self.partition, self.recovery_point)
+
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Note that a leader of this epoch writes from here on; no file says so before it has written something."""
         self.epochs.assign(epoch, self.log_end)
@@ -504,11 +511,18 @@ class Log(DurableLog):
         return self._cut_at(keep, spot.position, min(offset, spot.base_offset))
 
     def cut_damage(self) -> Offset:
-        """Drop everything from the first batch on that is not what was written, and return the new log end. For a
-        replica that has the rest from others."""
+        """Drop everything from the first hole, or the first batch that is not what was written, and return the new log
+        end. For a replica that has the rest from others."""
         self._mend()
         damaged = self._damaged
         for keep, segment in enumerate(self.segments):
+            if segment.hole is not None:
+                damaged, start = None, segment.hole.start
+                if keep == 0:
+                    self.restart_at(start, segment.created_ms)
+                else:
+                    self._cut_at(keep - 1, self.segments[keep - 1].size, start)
+                break
             if segment is damaged or (damaged is None and segment.damaged):
                 damaged = None
                 try:
@@ -528,8 +542,7 @@ class Log(DurableLog):
         segment = self.segments[keep]
         try:
             fresh = self._shortened(segment, position, end)
-            producers = self._producers_in(self.segments, keep, position)
-            producers.end_offset = end
+            producers = self._producers_in(self.segments, keep, position, end)
         except OSError as error:
             raise StorageError(f"cannot truncate {self.directory}: {error.strerror or error}") from error
         self._lower_points(RecoveryPoint(end, segment.base_offset, position))
@@ -550,6 +563,7 @@ class Log(DurableLog):
             size=position,
             created_ms=segment.created_ms,
         )
+        fresh.hole = segment.hole
         fresh.flushed_bytes = min(segment.flushed_bytes, position)
         fresh.checked_from = min(segment.checked_from, position)
         if segment.checked_to <= position:
@@ -634,6 +648,7 @@ class Log(DurableLog):
         self.log_start = offset
         self.clean_to = max(self.clean_to, offset)
         self.epochs.truncate_start(offset)
+        self.producers.forget_holes(offset)
 
     def detach(self, segments: Sequence[Segment], replacements: Sequence[Segment] = ()) -> None:
         """Take segments out of the list, putting others in their place. Their files may be touched afterwards.

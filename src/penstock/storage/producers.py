@@ -7,9 +7,19 @@ that are still open hold back the last stable offset; aborted ones go to the tra
 The state is a fold over the log: `apply` for every batch in order. Entries are immutable and replaced whole,
 so that an append which fails on disk is undone by putting the old ones back.
 
+Where a stretch of the log is damaged or missing (a hole), nobody knows which markers lay in it. A transaction that is
+open there is *in doubt* from then on:
+
+    T1: a b   ?? hole ??   T2: c d   commit          T1 may have been aborted in the hole
+
+No later marker decides it: the producer's next batch begins another transaction. Its records count as aborted, and the
+last stable offset waits at its first one, until an operator accepts the loss (`accept_loss`) or the log start passes
+the hole.
+
 Snapshots (`snapshots`) save replaying the log.
 """
 
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -87,6 +97,16 @@ class Producer(NamedTuple):
 _UNKNOWN = Producer(NO_PRODUCER_EPOCH, (), -1, -1, None)
 
 
+class InDoubt(NamedTuple):
+    """A transaction whose end may have been in a hole."""
+
+    producer_id: ProducerId
+    epoch: int
+    first_offset: Offset
+    hole: Offset
+    """First offset of the hole. All of the transaction's known records lie below it."""
+
+
 class Producers:
     """All producers of a partition, as of `end_offset`."""
 
@@ -94,18 +114,24 @@ class Producers:
         self.by_id: dict[ProducerId, Producer] = {}
         self.end_offset = end_offset
         self.ongoing: dict[Offset, ProducerId] = {}
-        """First offset of each open transaction."""
+        """First offset of each transaction that is not decided: open, or in doubt."""
+        self.in_doubt: dict[Offset, InDoubt] = {}
+        """By first offset, the transactions that a hole keeps from being decided. A producer's entry in `by_id` does
+        not know of them."""
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Producers) and self.by_id == other.by_id and self.end_offset == other.end_offset
+            isinstance(other, Producers)
+            and self.by_id == other.by_id
+            and self.end_offset == other.end_offset
+            and self.in_doubt == other.in_doubt
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def first_undecided(self) -> Offset | None:
-        """Where the oldest open transaction began: readers of committed data stop there."""
+        """Where the oldest undecided transaction began: readers of committed data stop there."""
         return min(self.ongoing) if self.ongoing else None
 
     def check(self, batch: RecordBatch) -> KeptBatch | None:
@@ -211,6 +237,51 @@ class Producers:
                 return AbortedTxn(batch.producer_id, first_offset, batch.base_offset, last_stable)
         return None  # an empty control batch: the cleaner removed the whole transaction
 
+    # -- holes -----------------------------------------------------------------------------------------
+
+    def pass_hole(self, start: Offset, survivors: Container[Offset] = ()) -> list[AbortedTxn]:
+        """Pass over a stretch of the log that is damaged or missing, from `start` on.
+
+        Every open transaction is in doubt from here on, but for those whose first offset is in `survivors`: a
+        snapshot from behind the hole proves that they were still open there. Returns an entry for each transaction in
+        doubt that ends it at the hole, for the transaction index: its records must not be read as committed.
+        """
+        doubtful = [
+            InDoubt(producer_id, self.by_id[producer_id].epoch, first_offset, start)
+            for first_offset, producer_id in sorted(self.ongoing.items())
+            if first_offset not in self.in_doubt and first_offset not in survivors
+        ]
+        for each in doubtful:
+            self.by_id[each.producer_id] = self.by_id[each.producer_id]._replace(txn_first_offset=None)
+            self.in_doubt[each.first_offset] = each
+        undecided = self.first_undecided
+        return [
+            AbortedTxn(each.producer_id, each.first_offset, start, undecided)
+            for each in doubtful
+            if undecided is not None
+        ]
+
+    def doubt(self, transactions: Iterable[InDoubt]) -> None:
+        """Take over what is in doubt from another fold of the same log."""
+        for each in transactions:
+            self.in_doubt[each.first_offset] = each
+            self.ongoing[each.first_offset] = each.producer_id
+
+    def doubt_of(self, producer_id: ProducerId) -> InDoubt | None:
+        """The oldest transaction of a producer that is in doubt."""
+        found = (each for _, each in sorted(self.in_doubt.items()) if each.producer_id == producer_id)
+        return next(found, None)
+
+    def accept_loss(self, first_offset: Offset) -> None:
+        """Let the last stable offset pass a transaction in doubt. Its records stay aborted."""
+        del self.in_doubt[first_offset]
+        del self.ongoing[first_offset]
+
+    def forget_holes(self, log_start: Offset) -> None:
+        """Nothing is in doubt about records that are deleted."""
+        for each in [each for each in self.in_doubt.values() if each.hole <= log_start]:
+            self.accept_loss(each.first_offset)
+
     def undo(self, producer_id: ProducerId, before: Producer | None) -> None:
         """Put back what was there before an `apply` that did not reach the disk."""
         now = self.by_id.pop(producer_id, None)
@@ -227,13 +298,17 @@ class Producers:
             if producer.txn_first_offset is None and now_ms - producer.timestamp >= idle_ms_max:
                 del self.by_id[producer_id]
 
-    def load(self, entries: dict[ProducerId, Producer], end_offset: Offset) -> None:
+    def load(
+        self, entries: dict[ProducerId, Producer], end_offset: Offset, in_doubt: Iterable[InDoubt] = ()
+    ) -> None:
         self.by_id = dict(entries)
         self.ongoing = {
             entry.txn_first_offset: producer_id
             for producer_id, entry in entries.items()
             if entry.txn_first_offset is not None
         }
+        self.in_doubt = {}
+        self.doubt(in_doubt)
         self.end_offset = end_offset
 
 

@@ -12,7 +12,9 @@ from typing import TypeVar
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
 from penstock.storage.aborted import AbortedTxn
+from penstock.storage.checkpoints import Hole
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
+from penstock.storage.holes import replay
 from penstock.storage.producers import Producers
 from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
@@ -168,12 +170,10 @@ class LogReader:
             except BadCheckpoint:
                 pass
             producers = self._producers_at(segments, index)
-            found = []
-            for _, batch in scan_batches(segment.file(), 0, segment.size):
-                aborted = producers.apply(batch)
-                if aborted is not None:
-                    found.append(aborted)
-            segment.txn_index.restore(found)
+            found = self._fold(producers, segments, segments.end_of(index))
+            if index + 1 < len(segments) and (hole := segments[index + 1].hole) is not None:
+                found += producers.pass_hole(hole.start)
+            segment.txn_index.restore(each for each in found if each.last_offset >= segment.base_offset)
 
     def _producers_at(self, segments: SegmentList, index: int) -> Producers:
         """Producer state at the beginning of a segment: from a snapshot, and the log from there on."""
@@ -183,14 +183,30 @@ class LogReader:
             not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers) and first > 0
         ):
             first -= 1
-        for segment in segments[first:index]:
-            for _, batch in scan_batches(segment.file(), 0, segment.size):
-                producers.apply(batch)
+        producers.end_offset = max(producers.end_offset, segments[first].base_offset)
+        self._fold(producers, segments, segments[index].base_offset)
         return producers
 
-    def _producers_in(self, segments: SegmentList, index: int, position: int) -> Producers:
-        """Producer state at a position within a segment."""
+    @staticmethod
+    def _fold(producers: Producers, segments: SegmentList, end: Offset) -> list[AbortedTxn]:
+        """Replay the log up to an offset, and return what it aborts on the way. A hole puts what is open in doubt."""
+        found = []
+        for each in replay(segments, producers.end_offset, end, _say_damage):
+            if isinstance(each, Hole):
+                found += producers.pass_hole(each.start)
+            elif (aborted := producers.apply(each)) is not None:
+                found.append(aborted)
+        producers.end_offset = end
+        return found
+
+    def _producers_in(self, segments: SegmentList, index: int, position: int, end: Offset) -> Producers:
+        """Producer state at a position within a segment, where it has the offset `end`."""
         producers = self._producers_at(segments, index)
         for _, batch in scan_batches(segments[index].file(), 0, position):
             producers.apply(batch)
+        producers.end_offset = end
         return producers
+
+
+def _say_damage(error: CorruptLog) -> None:
+    logger.error("%s; transactions that were open there count as aborted", error)

@@ -23,6 +23,7 @@ from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
 from penstock.storage.aborted import TxnIndex
+from penstock.storage.checkpoints import Hole
 from penstock.storage.errors import CorruptLog
 from penstock.storage.indexes import OffsetIndex, TimeEntry, TimeIndex
 from penstock.storage.openfiles import FileRef, OpenFiles
@@ -52,6 +53,7 @@ class Segment:
         "directory",
         "flushed_bytes",
         "gone",
+        "hole",
         "index",
         "interval_bytes",
         "next_offset",
@@ -101,6 +103,8 @@ class Segment:
         """The offset behind the last batch before `checked_to`."""
         self.checked_epoch: LeaderEpoch = NO_LEADER_EPOCH
         """The leader epoch of that batch."""
+        self.hole: Hole | None = None
+        """What is missing between the segment before it and this one."""
         self.gone = False
         self._indexed_to = 0
         """Position of the batch that has the last index entry, or 0."""

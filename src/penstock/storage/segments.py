@@ -63,9 +63,12 @@ class SegmentList(Sequence[Segment]):
         return self._bases[index + 1] if index + 1 < len(self._bases) else self._segments[index].next_offset
 
     def find(self, offset: Offset) -> tuple[Segment, Spot] | None:
-        """The first batch that ends at or after offset, looking on where a segment has a gap at its end."""
+        """The first batch that ends at or after offset, looking on where a segment has a gap at its end, but not
+        across a hole."""
         for index in range(self.index_of(offset), len(self._segments)):
             segment = self._segments[index]
+            if segment.hole is not None and offset < segment.base_offset:
+                raise CorruptLog(segment.ref.path, 0, f"{segment.hole} before it are missing")
             spot = segment.find(offset) if segment.size else None
             _check(segment)
             if spot is not None:

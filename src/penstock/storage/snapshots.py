@@ -1,8 +1,8 @@
 """Producer state on disk: what `producers` knew at an offset.
 
 Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
-beside it has all that are remembered, and the CRC of the snapshot that it goes with; where the snapshot says it all,
-there is none.
+beside it has all that are remembered, the transactions that are in doubt, and the CRC of the snapshot that it goes
+with; where the snapshot says it all, there is none.
 Both carry a CRC of their own, and a pair of which one is damaged, or that does not go together, is as good as missing:
 an older one serves.
 """
@@ -18,7 +18,7 @@ from penstock.records.checksum import crc32c
 from penstock.storage import names
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.openfiles import FileRef
-from penstock.storage.producers import KeptBatch, Producer, Producers
+from penstock.storage.producers import InDoubt, KeptBatch, Producer, Producers
 from penstock.vfs import Vfs, read_file
 
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -27,6 +27,10 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SEQUENCES_HEAD = Struct(">hI")
 _SEQUENCES_BODY = Struct(">I")
 _SEQUENCES_ENTRY = Struct(">qhiiqiq")
+_DOUBT_COUNT = Struct(">i")
+_DOUBT_ENTRY = Struct(">qhqq")
+_PLAIN, _WITH_DOUBTS = 1, 2
+"""Versions of `.sequences`: the second has the transactions in doubt before the batches."""
 
 
 def encode_snapshot(producers: dict[ProducerId, Producer]) -> bytes:
@@ -73,13 +77,20 @@ def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
     return producers
 
 
-def encode_sequences(producers: dict[ProducerId, Producer], snapshot: bytes) -> bytes:
+def encode_sequences(
+    producers: dict[ProducerId, Producer], snapshot: bytes, in_doubt: Iterable[InDoubt] = ()
+) -> bytes:
     """Our companion to a snapshot: every kept batch of every producer, oldest first, and the snapshot's CRC."""
+    doubts = sorted(in_doubt, key=lambda each: each.first_offset)
     body = bytearray(_SEQUENCES_BODY.pack(crc32c(snapshot)))
+    if doubts:
+        body += _DOUBT_COUNT.pack(len(doubts))
+        for each in doubts:
+            body += _DOUBT_ENTRY.pack(*each)
     for producer_id, producer in producers.items():
         for batch in producer.batches:
             body += _SEQUENCES_ENTRY.pack(producer_id, producer.epoch, *batch)
-    return _SEQUENCES_HEAD.pack(1, crc32c(body)) + body
+    return _SEQUENCES_HEAD.pack(_WITH_DOUBTS if doubts else _PLAIN, crc32c(body)) + body
 
 
 class Sequences(NamedTuple):
@@ -89,20 +100,31 @@ class Sequences(NamedTuple):
     """Of the snapshot that it goes with: with any other it means nothing."""
     batches: list[tuple[ProducerId, int, KeptBatch]]
     """Each with its producer and epoch."""
+    in_doubt: tuple[InDoubt, ...] = ()
 
 
 def decode_sequences(data: bytes, path: str) -> Sequences:
-    body = data[_SEQUENCES_HEAD.size :]
-    if len(body) < _SEQUENCES_BODY.size or (len(body) - _SEQUENCES_BODY.size) % _SEQUENCES_ENTRY.size:
-        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold a whole number of entries")
+    body = memoryview(data)[_SEQUENCES_HEAD.size :]
+    if len(body) < _SEQUENCES_BODY.size:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes are too few")
     version, crc = _SEQUENCES_HEAD.unpack_from(data)
-    if version != 1:
-        raise BadCheckpoint(f"{path}: version {version}, expected 1")
+    if version not in (_PLAIN, _WITH_DOUBTS):
+        raise BadCheckpoint(f"{path}: version {version}, expected {_PLAIN} or {_WITH_DOUBTS}")
     if crc32c(body) != crc:
         raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}, which its bytes give")
     (snapshot_crc,) = _SEQUENCES_BODY.unpack_from(body)
-    entries = _SEQUENCES_ENTRY.iter_unpack(body[_SEQUENCES_BODY.size :])
-    return Sequences(snapshot_crc, [(each[0], each[1], KeptBatch(*each[2:])) for each in entries])
+    rest = body[_SEQUENCES_BODY.size :]
+    in_doubt: tuple[InDoubt, ...] = ()
+    if version == _WITH_DOUBTS:
+        (count,) = _DOUBT_COUNT.unpack_from(rest)
+        end = _DOUBT_COUNT.size + count * _DOUBT_ENTRY.size
+        in_doubt = tuple(InDoubt(*each) for each in _DOUBT_ENTRY.iter_unpack(rest[_DOUBT_COUNT.size : end]))
+        rest = rest[end:]
+    if len(rest) % _SEQUENCES_ENTRY.size:
+        raise BadCheckpoint(f"{path}: {len(data)} bytes do not hold a whole number of entries")
+    entries = _SEQUENCES_ENTRY.iter_unpack(rest)
+    batches = [(each[0], each[1], KeptBatch(*each[2:])) for each in entries]
+    return Sequences(snapshot_crc, batches, in_doubt)
 
 
 def merge_sequences(
@@ -129,11 +151,13 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
     snapshot = encode_snapshot(producers.by_id)
     path = f"{directory}/{names.segment_file(producers.end_offset, names.SEQUENCES)}"
     written = []
-    if _says_it_all(snapshot, producers.by_id):
+    if not producers.in_doubt and _says_it_all(snapshot, producers.by_id):
         with suppress(FileNotFoundError):  # one of other records, which were cut off, had this offset
             vfs.remove(path)
     else:
-        written.append(_write(vfs, path, encode_sequences(producers.by_id, snapshot)))
+        written.append(
+            _write(vfs, path, encode_sequences(producers.by_id, snapshot, producers.in_doubt.values()))
+        )
     path = f"{directory}/{names.segment_file(producers.end_offset, names.SNAPSHOT)}"
     written.append(_write(vfs, path, snapshot))
     return written
@@ -177,7 +201,7 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
         return False
     if sequences.snapshot_crc != crc32c(snapshot):
         return False
-    producers.load(merge_sequences(entries, sequences), offset)
+    producers.load(merge_sequences(entries, sequences), offset, sequences.in_doubt)
     return True
 
 

@@ -9,7 +9,7 @@ Kafka or the next import removes them. Publishing is a few renames. Should it be
 published is whole, and a second import with `skip_existing` brings the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,6 +113,8 @@ class _NoPoints:
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
     def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
+
+    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None: ...
 
 
 @dataclass

@@ -1,0 +1,176 @@
+"""Stretches of a log that are damaged or missing, and replaying a log over them.
+
+A hole is a range of offsets that was once on disk and cannot be read any more. There are three kinds:
+
+    damaged      bytes that are no sound batch, with sound ones behind      found by its CRC, inside a segment
+    missing      a segment whose file is gone, empty, or shorter            found by the checkpoint, between segments
+    a lost end   the log ends before the recovery point                     found by the checkpoint, at the end
+
+A gap between two offsets alone is no hole: compaction leaves gaps, and retention removes segments from the front. So
+the checkpoint remembers, for each log, every segment below the recovery point and its size (`Extent`). Before any
+file is touched, retention saves the new log start, a truncation lowers the recovery point, and compaction takes its
+segments out of the checkpoint. Whatever is missing then was lost.
+
+Nothing behind a hole is decided by what was in it: see `producers`. Readers and followers are served up to a hole and
+not across it, so that no copy of the log takes it for a gap.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.base.ids import Offset
+from penstock.records import RecordBatch
+from penstock.storage.checkpoints import Extent, Hole
+from penstock.storage.errors import CorruptLog
+from penstock.storage.scan import next_sound, scan_batches, walk_headers
+from penstock.storage.segment import Segment
+from penstock.vfs import File
+
+# -- what is missing ---------------------------------------------------------------------------------------
+
+
+class Missing(NamedTuple):
+    """What a log has lost between its segments, and at its end."""
+
+    holes: dict[Offset, Hole]
+    """By base offset of the segment behind each."""
+    new: list[Hole]
+    """Those that nobody knew of before."""
+    end: Offset | None
+    """The log has lost its end: it was known to reach to here."""
+
+
+def find_missing(
+    segments: Sequence[Segment],
+    extents: Sequence[Extent],
+    known: Sequence[Hole],
+    synced_end: Offset,
+    log_start: Offset,
+) -> Missing:
+    """Compare a log's segments with those that were on disk for certain, up to the offset `synced_end`.
+
+    A segment that has become shorter is shortened to its last whole batch. `known` are holes that were found, and
+    acted upon, by an earlier start.
+    """
+    present = {segment.base_offset: segment for segment in segments}
+    lost_from: dict[Offset, Offset] = {}
+    """By the segment behind, or -1 for none: first offset that is lost."""
+    ends = [*(each.base_offset for each in extents[1:]), synced_end]
+    for (base_offset, size), end in zip(extents, ends, strict=False):
+        segment = present.get(base_offset)
+        if end <= log_start or end > synced_end or end <= base_offset:
+            continue
+        if segment is not None and segment.size >= size:
+            continue
+        start = base_offset if segment is None else _shorten(segment)
+        behind = _behind(segments, base_offset, synced_end)
+        lost_from.setdefault(behind, max(start, log_start))
+    holes: dict[Offset, Hole] = {}
+    for hole in known:
+        behind = _behind(segments, hole.end - 1, synced_end)
+        if hole.end > log_start and behind >= 0 and hole.start < behind:
+            holes[behind] = Hole(hole.start, behind)
+    new = []
+    for behind, start in lost_from.items():
+        if behind < 0:
+            continue
+        before = holes.get(behind)
+        holes[behind] = Hole(start if before is None else min(start, before.start), behind)
+        if holes[behind] != before:
+            new.append(holes[behind])
+    return Missing(holes, new, synced_end if -1 in lost_from else None)
+
+
+def _behind(segments: Sequence[Segment], offset: Offset, synced_end: Offset) -> Offset:
+    """Base offset of the first segment behind an offset; -1 for none. One that is empty counts where nothing was in it
+    yet: it was made at the end of the log."""
+    bases = (
+        each.base_offset
+        for each in segments
+        if each.base_offset > offset and (each.size or each.base_offset >= synced_end)
+    )
+    return next(bases, -1)
+
+
+def _shorten(segment: Segment) -> Offset:
+    """Have a segment end behind its last whole batch; the offset behind that."""
+    end, size = segment.base_offset, 0
+    try:
+        for spot in walk_headers(segment.file(), 0, segment.size):
+            end, size = spot.last_offset + 1, spot.position + spot.size
+    except CorruptLog:
+        segment.size = size
+    return end
+
+
+# -- replaying ---------------------------------------------------------------------------------------------
+
+
+def replay(
+    segments: Sequence[Segment],
+    start: Offset,
+    end: Offset,
+    on_damage: Callable[[CorruptLog], None] = lambda _: None,
+) -> Iterator[RecordBatch | Hole]:
+    """Every batch between two offsets, and every hole on the way. Each batch is good until the next is asked for."""
+    for index, segment in enumerate(segments):
+        behind = segments[index + 1].base_offset if index + 1 < len(segments) else end
+        if index + 1 < len(segments) and behind <= start:
+            continue
+        if segment.base_offset >= end:
+            return
+        hole = segment.hole
+        if hole is not None and hole.start >= start:
+            yield hole
+        if not segment.size:
+            continue
+        try:
+            spot = segment.find(start)
+            if spot is None:
+                continue
+            position = spot.position
+        except CorruptLog:
+            position = 0
+        for event in read_on(segment, position, max(start, segment.base_offset), behind, on_damage):
+            if isinstance(event, RecordBatch):
+                if event.base_offset >= end:
+                    return
+                if event.base_offset >= start:
+                    yield event
+            elif event.end > start:
+                yield event
+
+
+def read_on(
+    segment: Segment,
+    position: int,
+    offset: Offset,
+    behind: Offset,
+    on_damage: Callable[[CorruptLog], None],
+) -> Iterator[RecordBatch | Hole]:
+    """The batches of a segment from a position on, and what is damaged between them. `offset` is the first that is
+    expected, `behind` where the next segment begins."""
+    file, size, floor = segment.file(), segment.size, segment.base_offset
+    while position < size:
+        try:
+            for at, batch in scan_batches(file, position, size):
+                if at in segment.damaged:  # its length may be what is wrong with it
+                    raise CorruptLog(file.path, at, segment.damaged[at])
+                check_batch(file, at, batch, floor)
+                yield batch
+                position, floor = at + batch.size, batch.next_offset
+                offset = max(offset, floor)
+        except CorruptLog as error:
+            on_damage(error)
+            sound = next_sound(file, error.position + 1, size, floor)
+            position = size if sound is None else sound
+            end = behind if sound is None else int.from_bytes(file.pread(8, sound), "big", signed=True)
+            yield Hole(offset, max(end, offset + 1))
+
+
+def check_batch(file: File, position: int, batch: RecordBatch, offset: Offset) -> None:
+    """Refuse a batch that goes back in offsets, or that its CRC does not fit."""
+    if batch.base_offset < offset:
+        raise CorruptLog(file.path, position, f"offset {batch.base_offset}, expected {offset} or more")
+    if not batch.crc_valid():
+        raise CorruptLog(file.path, position, "the CRC does not fit the batch")

@@ -1,0 +1,241 @@
+"""Damage and missing files: no record of an aborted transaction is ever read as committed, and the loss is reported.
+
+A history of transactions is written, one file is damaged, and the log is opened again. A reader of committed records
+then goes over all of it, and once more after every producer has committed another transaction, and once more after a
+restart: whatever a later marker might decide by mistake has been decided by then.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, files_of, make_batch, put
+
+from penstock.base.errors import KafkaError
+from penstock.records import ControlType, RecordBatch, end_txn_marker, iter_batches, parse_control
+from penstock.storage.directory import LogDirectory, open_directory
+from penstock.storage.log import Log
+from penstock.storage.rules import Origin
+from penstock.vfs import MemoryDisk, Vfs
+
+SETTINGS = replace(SMALL, segment_bytes=600, retention_bytes=-1)
+PRODUCERS = (7, 8, 9)
+
+
+def open_here(vfs: Vfs) -> LogDirectory:
+    directory = open_directory(
+        vfs,
+        "/data",
+        now_ms=NOW_MS,
+        rng=Random(1),
+        settings_of=lambda _: SETTINGS,
+        open_files_max=64,
+        boot_id="boot",
+    )
+    directory.registered(5)
+    return directory
+
+
+class History:
+    """Transactions as a coordinator knows them: which records were aborted, whatever the log says later."""
+
+    def __init__(self, steps: list[str]) -> None:
+        self.disk = MemoryDisk()
+        self.directory = open_here(self.disk)
+        self.log = self.directory.create(P, now_ms=NOW_MS)
+        self.sequences = dict.fromkeys(PRODUCERS, 0)
+        self.open: dict[int, list[int]] = {}
+        self.aborted: set[int] = set()
+        """Offsets of records whose transaction was aborted."""
+        self.values: dict[int, bytes] = {}
+        for step in steps:
+            self.run(step)
+
+    def run(self, step: str) -> None:
+        kind, _, number = step.partition(" ")
+        if kind == "plain":
+            self.note(append(self.log, make_batch(2, size=30, fill=len(self.values))))
+        elif kind == "produce":
+            self.produce(int(number))
+        elif kind in ("commit", "abort") and int(number) in self.open:
+            self.end(int(number), commit=kind == "commit")
+        elif kind == "roll" and self.log.log_end > self.log.segments.active.base_offset:
+            self.log.roll(NOW_MS)
+        elif kind == "checkpoint":
+            self.directory.checkpoint()
+
+    def note(self, data: bytes) -> list[int]:
+        offsets = []
+        for record in RecordBatch.parse(data).records():
+            assert record.value is not None
+            self.values[record.offset] = bytes(record.value)
+            offsets.append(record.offset)
+        return offsets
+
+    def produce(self, producer_id: int) -> None:
+        sequence = self.sequences[producer_id]
+        producer = (producer_id, 0, sequence)
+        batch = make_batch(1, size=40, fill=len(self.values), producer=producer, transactional=True)
+        self.open.setdefault(producer_id, []).extend(self.note(append(self.log, batch)))
+        self.sequences[producer_id] = sequence + 1
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        append(self.log, bytearray(end_txn_marker(producer_id, 0, commit, 0, NOW_MS)), marker=True)
+        offsets = self.open.pop(producer_id)
+        if not commit:
+            self.aborted.update(offsets)
+
+    @property
+    def not_committed(self) -> set[int]:
+        return self.aborted | {offset for offsets in self.open.values() for offset in offsets}
+
+
+class Seen(NamedTuple):
+    offset: int
+    value: bytes
+
+
+def read_committed(log: Log) -> Iterator[Seen]:
+    """What a consumer at isolation level read_committed is given, as Kafka's clients filter it; it seeks over what it is
+    told to be damaged."""
+    offset, end = log.log_start, log.last_stable
+    while offset < end:
+        try:
+            data = log.read(offset, EVERYTHING, visible=end)
+        except KafkaError:
+            offset += 1
+            continue
+        batches = list(iter_batches(data))
+        if not batches:
+            offset += 1
+            continue
+        ahead = sorted(log.aborted(offset, batches[-1].next_offset), key=lambda each: each.first_offset)
+        skipped: set[int] = set()
+        for batch in batches:
+            while ahead and ahead[0].first_offset <= batch.last_offset:
+                skipped.add(ahead.pop(0).producer_id)
+            if batch.is_control:
+                if any(parse_control(each).type is ControlType.ABORT for each in batch.records()):
+                    skipped.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in skipped):
+                yield from (
+                    Seen(each.offset, bytes(each.value or b"")) for each in batch.records() if each.offset >= offset
+                )
+        offset = max(offset + 1, batches[-1].next_offset)
+
+
+def commit_more(log: Log) -> set[int]:
+    """Every producer goes on with another transaction, and commits it. Its offsets."""
+    offsets = set()
+    for producer_id in PRODUCERS:
+        batch = make_batch(1, producer=(producer_id, 3, 0), transactional=True)
+        offsets.add(log.append(batch, leader_epoch=0, now_ms=NOW_MS).base_offset)
+        marker = bytearray(end_txn_marker(producer_id, 3, True, 0, NOW_MS))
+        log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    return offsets
+
+
+def check_committed(log: Log, history: History, later: set[int]) -> None:
+    for seen in read_committed(log):
+        if seen.offset in later:
+            continue
+        assert seen.offset not in history.aborted, f"offset {seen.offset} was aborted, and is read as committed"
+        assert seen.value == history.values[seen.offset], f"offset {seen.offset} has another value"
+
+
+def logs_of(disk: MemoryDisk) -> list[str]:
+    return sorted(name for name in files_of(disk) if name.endswith(".log"))
+
+
+def stopped(history: History, *, clean: bool) -> MemoryDisk:
+    if clean:
+        history.directory.close()
+    return history.disk.kill_clone()
+
+
+def check_after(history: History, disk: MemoryDisk) -> LogDirectory:
+    """Open what is left, and have nobody see a record that was aborted, now or later."""
+    directory = open_here(disk)
+    log = directory.logs[P]
+    check_committed(log, history, set())
+    later = commit_more(log)
+    check_committed(log, history, later)
+    killed = disk.kill_clone()
+    again = open_here(killed)
+    check_committed(again.logs[P], history, later)
+    again.close()
+    check_committed(open_here(killed).logs[P], history, later)
+    return directory
+
+
+# -- any single damage -------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            *(f"produce {each}" for each in PRODUCERS),
+            *(f"abort {each}" for each in PRODUCERS),
+            *(f"commit {each}" for each in PRODUCERS),
+            "plain",
+            "roll",
+            "checkpoint",
+        ]
+    ),
+    min_size=4,
+    max_size=40,
+)
+KINDS = ("flip", "remove", "remove all of a segment", "empty", "shorten")
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(STEPS, st.booleans(), st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_no_single_damage_makes_an_aborted_record_visible(
+    steps: list[str], clean: bool, kind: str, which: int, where: int
+) -> None:
+    history = History(steps)
+    if kind != "flip":
+        history.run("checkpoint")  # nothing tells how long a file was that nobody has synced
+    disk = stopped(history, clean=clean)
+    damage(disk, kind, which, where)
+    check_after(history, disk)
+
+
+def damage(disk: MemoryDisk, kind: str, which: int, where: int) -> None:
+    """Do one thing to one file of the partition."""
+    found = {name: data for name, data in files_of(disk).items() if "/orders-0/" in name}
+    names = sorted(name for name, data in found.items() if data or kind.startswith("remove"))
+    if not names:
+        return
+    name = names[which % len(names)]
+    data = found[name]
+    if kind == "flip":
+        put(disk, name, flipped(name, data, where))
+    elif kind == "remove":
+        disk.remove(name)
+    elif kind == "remove all of a segment":
+        base = name.rpartition("/")[2].partition(".")[0]
+        for each in names:
+            if each.rpartition("/")[2].startswith(base):
+                disk.remove(each)
+    else:
+        put(disk, name, b"" if kind == "empty" else data[: where % len(data)])
+
+
+def flipped(name: str, data: bytes, where: int) -> bytes:
+    """One bit, of those that a CRC covers in a log: offsets and epochs are held against their neighbours alone."""
+    changed = bytearray(data)
+    place = where % len(data)
+    if name.endswith(".log"):
+        position = 0
+        for batch in iter_batches(data):
+            if position <= place < position + 21:
+                place = position + 21
+            position += batch.size
+    changed[place] ^= 1 << (where % 8)
+    return bytes(changed)
