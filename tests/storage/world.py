@@ -312,6 +312,8 @@ class World:
         if log is None:
             assert not (before.exists and after.exists)
             return None
+        if directory.reports.get(P) is not None:
+            assert not directory.reports[P].holes, "a crash is no loss of what was synced"
         starts = [each.log_start for each in (before, after)]
         assert min(starts) <= log.log_start <= max(starts), "the log start went back, or ahead"
         present = batches_of(log)

@@ -14,6 +14,7 @@ from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
 from penstock.storage import Log
+from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
 from .context import CLUSTER_NAME, Call, Context, On, Operation
@@ -222,7 +223,9 @@ def describe_producers(context: Context, call: Call) -> Any:
 
     A producer is told until it has been idle for `producer.id.expiration.ms`: its epoch, the sequence and timestamp of
     its last batch, the epoch of the coordinator that ended its last transaction, and where its open transaction
-    began; -1 where there is no such thing. What cannot be a topic's name gets INVALID_TOPIC_EXCEPTION.
+    began; -1 where there is no such thing. Of a producer with a transaction in doubt (`storage.producers`) that one is
+    told, with the coordinator epoch by which a tool that aborts it accepts the loss. What cannot be a topic's name
+    gets INVALID_TOPIC_EXCEPTION.
     """
     make = call.make
     topics = []
@@ -249,17 +252,27 @@ def describe_producers(context: Context, call: Call) -> Any:
 
 
 def _producers(call: Call, log: Log) -> tuple[Any, ...]:
-    return tuple(
-        call.make.ProducerState(
+    producers = log.producers
+
+    def state(producer_id: int) -> Any:
+        producer = producers.by_id.get(producer_id, UNKNOWN_PRODUCER)
+        in_doubt = producers.doubt_of(producer_id) if producers.in_doubt else None
+        epoch, coordinator_epoch, first_offset = (
+            (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset)
+            if in_doubt is None
+            else (in_doubt.epoch, ACCEPT_LOSS_EPOCH, in_doubt.first_offset)
+        )
+        return call.make.ProducerState(
             producer_id=producer_id,
-            producer_epoch=producer.epoch,
+            producer_epoch=epoch,
             last_sequence=producer.last_sequence,
             last_timestamp=producer.timestamp,
-            coordinator_epoch=producer.coordinator_epoch,
-            current_txn_start_offset=-1 if producer.txn_first_offset is None else producer.txn_first_offset,
+            coordinator_epoch=coordinator_epoch,
+            current_txn_start_offset=-1 if first_offset is None else first_offset,
         )
-        for producer_id, producer in sorted(log.producers.by_id.items())
-    )
+
+    known = {*producers.by_id, *(each.producer_id for each in producers.in_doubt.values())}
+    return tuple(state(producer_id) for producer_id in sorted(known))
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

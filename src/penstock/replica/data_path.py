@@ -364,6 +364,12 @@ class DataPath:
         self._flush_timer = None
         self._syncs.flush()
 
+    def accept_loss(self, first_offset: Offset) -> None:
+        """Let readers of committed records pass a transaction in doubt; durable when this returns."""
+        self.log.accept_loss(first_offset)
+        for watcher in list(self._watchers):
+            watcher.decided()
+
     # -- committing ------------------------------------------------------------------------------------
 
     def _advance(self) -> None:

@@ -22,6 +22,7 @@ from penstock.replica import ALL_IN_SYNC, Partition, Replicas
 from penstock.replica.neighbours import Neighbours
 from penstock.runtime.groups import OFFSETS_TOPIC, Groups
 from penstock.storage import Appended, Origin
+from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request, through_kio
@@ -111,6 +112,10 @@ class MarkerWriter:
         now_ms = self._world.now_ms()
         try:
             partition = self._replicas.find(name.topic, name.partition)
+            if coordinator_epoch == ACCEPT_LOSS_EPOCH:
+                _accept_loss(partition, producer_id, commit)
+                done(None)
+                return
             if version >= EPOCH_BUMP_VERSION:
                 _check_epoch(partition, producer_id, epoch)
             marker = end_txn_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
@@ -123,6 +128,31 @@ class MarkerWriter:
             done(error)
             return
         partition.wait(_MarkerWrite(appended, now_ms + WRITE_MS_MAX, done))
+
+
+def _accept_loss(partition: Partition, producer_id: int, commit: bool) -> None:
+    """Let readers of committed records pass the oldest transaction of a producer that is in doubt."""
+    if partition.may_be_deposed:
+        raise KafkaError(
+            f"This broker may no longer lead {partition.name}; refresh metadata and retry.",
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
+    in_doubt = partition.log.producers.doubt_of(producer_id)
+    if in_doubt is None or commit:
+        raise KafkaError(
+            f"{partition.name}: producer {producer_id} has no transaction in doubt that could be "
+            f"{'committed' if commit else 'aborted'}; one in doubt can only be aborted",
+            ErrorCode.INVALID_TXN_STATE,
+        )
+    partition.accept_loss(in_doubt.first_offset)
+    logger.warning(
+        "%s: the loss of the end of producer %d's transaction at offset %d is accepted; its records stay aborted, and "
+        "readers of committed records go on to offset %d",
+        partition.name,
+        producer_id,
+        in_doubt.first_offset,
+        partition.last_stable,
+    )
 
 
 class _Ending:

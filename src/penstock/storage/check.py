@@ -26,7 +26,7 @@ from penstock.records.batch import CODEC_MASK
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check_indexes import Marker, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
-from penstock.storage.checkpoints import RecoveryPoint
+from penstock.storage.checkpoints import Extent, RecoveryPoint
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Finding, Piece, Severity, read_through
@@ -101,8 +101,43 @@ def check_directory(
         seen.add(partition)
         known = marks.known(partition)
         yield from check_partition(vfs, path, known, deep=deep, tally=tally, report=report)
+        yield from _counted(_check_segments(vfs, path, partition, marks), tally)
         yield from _counted(_check_topic_id(vfs, path, partition.topic, topic_ids), tally)
     yield from _counted(_check_strangers(marks, seen), tally)
+
+
+def _check_segments(vfs: Vfs, directory: str, partition: TopicPartition, marks: Marks) -> Iterator[Finding]:
+    """Every segment that the checkpoint knows is there, and as long as it was."""
+    for hole in marks.known(partition).holes:
+        yield Finding("error", directory, None, f"{hole} are missing, as a start of the broker has found")
+    if not _missing_from(vfs, directory, marks.known(partition)):
+        return
+    # The log may be in use, and cleaned meanwhile. A checkpoint that is read after the listing knows of it.
+    for base_offset, size, found in _missing_from(
+        vfs, directory, read_marks(vfs, marks.logs, marks.meta).known(partition)
+    ):
+        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        expected = f"{size} bytes at least, as checkpoint.json has it"
+        shown = "no file" if found is None else f"{found} bytes"
+        yield Finding("error", path, None, "the segment is missing, or shorter than it was", shown, expected)
+
+
+def _missing_from(vfs: Vfs, directory: str, known: Known) -> list[tuple[Offset, int, int | None]]:
+    """Base offset, size and what is found, of each segment below the recovery point that is not what it was."""
+    point = known.our_point
+    if point is None or point.offset != known.recovery_point:
+        return []
+    listed = ((names.parse_segment_file(entry.name), entry.size) for entry in vfs.list_dir(directory))
+    sizes = {
+        each.base_offset: size for each, size in listed if each and each.kind == names.LOG and not each.state
+    }
+    extents = [*known.segments, Extent(point.segment, point.position)]
+    ends = [*(each.base_offset for each in extents[1:]), point.offset]
+    return [
+        (base_offset, size, sizes.get(base_offset))
+        for (base_offset, size), end in zip(extents, ends, strict=True)
+        if sizes.get(base_offset, 0) < size and end > (known.log_start or 0)
+    ]
 
 
 def _check_topic_id(
@@ -310,6 +345,8 @@ class _PartitionCheck:
                     yield from index.skip(piece.position + piece.size)
                     times.skip()
                     self.can_replay, self.is_after_damage = False, True
+                    self.producers.pass_hole(self.expected)
+                    self.open_with_records = {}
                     continue
                 batch, is_placed = piece.batch, self._is_placed(segment, piece.batch)
                 yield from self._check_batch(segment, file, piece.position, batch)

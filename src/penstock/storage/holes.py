@@ -15,16 +15,20 @@ Nothing behind a hole is decided by what was in it: see `producers`. Readers and
 not across it, so that no copy of the log takes it for a gap.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.records import RecordBatch
-from penstock.storage.checkpoints import Extent, Hole
+from penstock.storage import names
+from penstock.storage.aborted import AbortedTxn
+from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog
+from penstock.storage.producers import InDoubt, Producers
 from penstock.storage.scan import next_sound, scan_batches, walk_headers
 from penstock.storage.segment import Segment
-from penstock.vfs import File
+from penstock.storage.snapshots import load_snapshot
+from penstock.vfs import File, Vfs
 
 # -- what is missing ---------------------------------------------------------------------------------------
 
@@ -44,14 +48,20 @@ def find_missing(
     segments: Sequence[Segment],
     extents: Sequence[Extent],
     known: Sequence[Hole],
-    synced_end: Offset,
+    point: RecoveryPoint,
     log_start: Offset,
 ) -> Missing:
-    """Compare a log's segments with those that were on disk for certain, up to the offset `synced_end`.
+    """Compare a log's segments with those that were on disk for certain, up to a recovery point.
 
     A segment that has become shorter is shortened to its last whole batch. `known` are holes that were found, and
     acted upon, by an earlier start.
     """
+    synced_end = point.offset
+    if point.segment >= 0:
+        sealed = [each for each in extents if each.base_offset < point.segment]
+        extents = [*sealed, Extent(point.segment, point.position)]
+    else:
+        extents = extents[:-1]  # how much of the last one lies below the point is not known
     present = {segment.base_offset: segment for segment in segments}
     lost_from: dict[Offset, Offset] = {}
     """By the segment behind, or -1 for none: first offset that is lost."""
@@ -139,6 +149,77 @@ def replay(
                     yield event
             elif event.end > start:
                 yield event
+
+
+# -- what is open at a hole --------------------------------------------------------------------------------
+
+
+class OpenAtHole(NamedTuple):
+    in_doubt: list[InDoubt]
+    ended: list[AbortedTxn]
+    """The same transactions, as the index of the segment before the hole must have them."""
+
+
+def open_at(
+    vfs: Vfs,
+    directory: str,
+    segments: Sequence[Segment],
+    hole: Hole,
+    still_open: Collection[Offset],
+    on_damage: Callable[[CorruptLog], None] = lambda _: None,
+) -> OpenAtHole:
+    """The transactions that were open at a hole, and whose end may have been in it.
+
+    `still_open` are the first offsets of those that are open at the end of the log, as a snapshot knows that was taken
+    when the log was whole. Such snapshots do not tell how a transaction has ended that was decided in the hole.
+    """
+    producers = producers_near(vfs, directory, segments, hole.start)
+    fold(producers, segments, hole.start, on_damage)
+    ended = producers.pass_hole(hole.start, {*still_open, *open_behind(vfs, directory, hole)})
+    return OpenAtHole([each for each in producers.in_doubt.values() if each.hole == hole.start], ended)
+
+
+def producers_near(vfs: Vfs, directory: str, segments: Sequence[Segment], at_most: Offset) -> Producers:
+    """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
+
+    One from before the first segment is no use: what came between it and the segment is gone, the end of
+    a transaction that it has for open perhaps.
+    """
+    first = segments[0].base_offset
+    producers = Producers(first)
+    listed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
+    offsets = {each.base_offset for each in listed if each and each.kind == names.SNAPSHOT and not each.state}
+    for offset in sorted(offsets, reverse=True):
+        if first <= offset <= at_most and load_snapshot(vfs, directory, offset, producers):
+            break
+    return producers
+
+
+def open_behind(vfs: Vfs, directory: str, hole: Hole) -> set[Offset]:
+    """First offsets of the transactions that were still open behind a hole, as a snapshot from there knows."""
+    producers = Producers()
+    if load_snapshot(vfs, directory, hole.end, producers):
+        return set(producers.ongoing) - set(producers.in_doubt)
+    return set()
+
+
+def fold(
+    producers: Producers,
+    segments: Sequence[Segment],
+    end: Offset,
+    on_damage: Callable[[CorruptLog], None] = lambda _: None,
+    still_open: Callable[[Hole], Container[Offset]] = lambda _: (),
+) -> list[AbortedTxn]:
+    """Replay the log up to an offset, and return what it aborts on the way. A hole puts in doubt what is open there,
+    but for what `still_open` has."""
+    found: list[AbortedTxn] = []
+    for each in replay(segments, producers.end_offset, end, on_damage):
+        if isinstance(each, Hole):
+            found += producers.pass_hole(each.start, still_open(each))
+        elif (aborted := producers.apply(each)) is not None:
+            found.append(aborted)
+    producers.end_offset = end
+    return found
 
 
 def read_on(

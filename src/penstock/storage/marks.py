@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.storage import checkpoints as ck
-from penstock.storage.checkpoints import Checkpoint, MetaProperties, RecoveryPoint
+from penstock.storage.checkpoints import Checkpoint, Extent, Hole, MetaProperties, RecoveryPoint
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Finding
 from penstock.vfs import Vfs, read_file
@@ -27,6 +27,8 @@ class Known(NamedTuple):
     high_watermark: Offset | None = None
     cleaner_point: Offset | None = None
     our_point: RecoveryPoint | None = None
+    segments: tuple[Extent, ...] = ()
+    holes: tuple[Hole, ...] = ()
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Marks:
     high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
     cleaner_points: dict[TopicPartition, Offset] = field(default_factory=dict)
     our_points: dict[str, RecoveryPoint] = field(default_factory=dict)
+    our_segments: dict[str, list[Extent]] = field(default_factory=dict)
+    our_holes: dict[str, list[Hole]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def known(self, partition: TopicPartition | None) -> Known:
@@ -54,6 +58,8 @@ class Marks:
             self.high_watermarks.get(partition),
             self.cleaner_points.get(partition),
             self.our_points.get(str(partition)),
+            tuple(self.our_segments.get(str(partition), ())),
+            tuple(self.our_holes.get(str(partition), ())),
         )
 
 
@@ -70,6 +76,7 @@ def read_marks(vfs: Vfs, logs: str, meta: str) -> Marks:
     checkpoint = read(f"{meta}/{ck.CHECKPOINT}", Checkpoint.decode, None)
     if checkpoint is not None:
         marks.our_points = checkpoint.recovery_points
+        marks.our_segments, marks.our_holes = checkpoint.segments, checkpoint.holes
     broker_id = read(f"{meta}/{ck.BROKER_ID}", lambda data, _: data.decode("ascii").strip(), None)
     if broker_id is not None and marks.identity and broker_id != str(marks.identity.node_id):
         marks.findings.append(

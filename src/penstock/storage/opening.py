@@ -20,12 +20,12 @@ from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint, decode_par
 from penstock.storage.deletion import finish_burials
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
-from penstock.storage.holes import find_missing, replay
+from penstock.storage.holes import find_missing, fold, open_at, open_behind, producers_near, replay
 from penstock.storage.names import SegmentFile
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.producers import InDoubt, Producers
 from penstock.storage.segment import Segment
-from penstock.storage.snapshots import load_snapshot, remove_snapshots_above
+from penstock.storage.snapshots import remove_snapshots_above
 from penstock.storage.swap import finish_swaps
 from penstock.vfs import Vfs, read_file
 
@@ -265,32 +265,21 @@ class Opening:
             return False
 
     def producers_near(self, at_most: Offset) -> Producers:
-        """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
-
-        One from before the first segment is no use: what came between it and the segment is gone, the end of
-        a transaction that it has for open perhaps.
-        """
-        first = self.segments[0].base_offset
-        producers = Producers(first)
-        for offset in sorted(self.snapshots, reverse=True):
-            if first <= offset <= at_most and load_snapshot(self.vfs, self.directory, offset, producers):
-                break
-        return producers
+        return producers_near(self.vfs, self.directory, self.segments, at_most)
 
     def replay_producers(self, end: Offset) -> None:
         """Bring the producers up to an offset; what ends on the way is in the transaction indexes already."""
         self.fold(self.producers, end)
 
     def fold(self, producers: Producers, end: Offset) -> list[AbortedTxn]:
-        """Replay the log up to an offset; return what it aborts on the way. Holes leave what is open in doubt."""
-        found = []
-        for each in replay(self.segments, producers.end_offset, end, self.found):
-            if isinstance(each, Hole):
-                found += producers.pass_hole(each.start, self.open_behind(each))
-            elif (aborted := producers.apply(each)) is not None:
-                found.append(aborted)
-        producers.end_offset = end
-        return found
+        """Replay the log up to an offset; return what it aborts on the way."""
+        return fold(
+            producers,
+            self.segments,
+            end,
+            self.found,
+            lambda hole: open_behind(self.vfs, self.directory, hole),
+        )
 
     def found(self, damage: CorruptLog) -> None:
         """Report damage, once."""
@@ -310,12 +299,7 @@ class Opening:
         log_start: Offset,
     ) -> None:
         """Find the segments that are missing, or shorter than they were."""
-        if point.segment >= 0:
-            sealed = [each for each in extents if each.base_offset < point.segment]
-            extents = [*sealed, Extent(point.segment, point.position)]
-        else:
-            extents = extents[:-1]  # how much of the last one lies below the point is not known
-        missing = find_missing(self.segments, extents, known, point.offset, log_start)
+        missing = find_missing(self.segments, extents, known, point, log_start)
         for segment in self.segments:
             segment.hole = missing.holes.get(segment.base_offset)
         self.report.holes += missing.new
@@ -331,29 +315,15 @@ class Opening:
             )
         self.known_end = max(self.known_end, missing.end or 0)
 
-    def open_behind(self, hole: Hole) -> set[Offset]:
-        """First offsets of the transactions that were still open behind a hole, as a snapshot from there knows."""
-        producers = Producers()
-        if hole.end in self.snapshots and load_snapshot(self.vfs, self.directory, hole.end, producers):
-            return set(producers.ongoing) - set(producers.in_doubt)
-        return set()
-
     def doubt_at_holes(self) -> None:
-        """Put in doubt what was open at each new hole.
-
-        The producers come from a snapshot that was taken when the log was whole: they do not say what is missing now,
-        which is how the transactions that were open at the hole have ended.
-        """
+        """Put in doubt what was open at each new hole. The producers come from a snapshot that was taken when the log
+        was whole: it does not say how the transactions have ended that were decided in what is missing now."""
         for hole in list(self.report.holes):
-            before = self.producers_near(hole.start)
-            self.fold(before, hole.start)
-            entries = before.pass_hole(hole.start, self.open_behind(hole) | self._still_open())
-            self.producers.doubt(each for each in before.in_doubt.values() if each.hole == hole.start)
-            if entries:
-                self._end_at_hole(hole, entries)
-
-    def _still_open(self) -> set[Offset]:
-        return set(self.producers.ongoing) - set(self.producers.in_doubt)
+            still_open = set(self.producers.ongoing) - set(self.producers.in_doubt)
+            found = open_at(self.vfs, self.directory, self.segments, hole, still_open, self.found)
+            self.producers.doubt(found.in_doubt)
+            if found.ended:
+                self._end_at_hole(hole, found.ended)
 
     def _end_at_hole(self, hole: Hole, entries: list[AbortedTxn]) -> None:
         """Have the transaction index of the segment before a hole know what counts as aborted there."""

@@ -42,6 +42,11 @@ Kafka keeps five, and tells such a producer that 1 is out of order, for which th
 
 SEQUENCE_MAX = 2**31 - 1
 
+ACCEPT_LOSS_EPOCH = 2**31 - 1
+"""DescribeProducers tells this coordinator epoch for a transaction in doubt. Tools that abort a hanging transaction
+(`kafka-transactions abort`) send it back with their abort marker, and that is how an operator accepts the loss. No
+coordinator has it: its epoch is the leader epoch of a partition."""
+
 
 class OutOfOrderSequence(KafkaError):
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -94,7 +99,7 @@ class Producer(NamedTuple):
         return None
 
 
-_UNKNOWN = Producer(NO_PRODUCER_EPOCH, (), -1, -1, None)
+UNKNOWN_PRODUCER = Producer(NO_PRODUCER_EPOCH, (), -1, -1, None)
 
 
 class InDoubt(NamedTuple):
@@ -170,7 +175,7 @@ class Producers:
 
     def check_marker(self, batch: RecordBatch) -> None:
         """Whether a coordinator may append this end-of-transaction marker."""
-        producer = self.by_id.get(batch.producer_id, _UNKNOWN)
+        producer = self.by_id.get(batch.producer_id, UNKNOWN_PRODUCER)
         if batch.producer_epoch < producer.epoch:
             raise StaleProducerEpoch(
                 f"marker for producer {batch.producer_id} has epoch {batch.producer_epoch}, "
@@ -189,7 +194,7 @@ class Producers:
         """Take a batch of the log into account; return the transaction that it aborts, if it does."""
         aborted = None
         if batch.has_producer_id:
-            before = self.by_id.get(batch.producer_id, _UNKNOWN)
+            before = self.by_id.get(batch.producer_id, UNKNOWN_PRODUCER)
             if batch.is_control:
                 aborted = self._apply_marker(batch, before)
             else:

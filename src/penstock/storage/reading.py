@@ -12,9 +12,8 @@ from typing import TypeVar
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
 from penstock.storage.aborted import AbortedTxn
-from penstock.storage.checkpoints import Hole
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
-from penstock.storage.holes import replay
+from penstock.storage.holes import fold
 from penstock.storage.producers import Producers
 from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
@@ -170,7 +169,7 @@ class LogReader:
             except BadCheckpoint:
                 pass
             producers = self._producers_at(segments, index)
-            found = self._fold(producers, segments, segments.end_of(index))
+            found = fold(producers, segments, segments.end_of(index), _say_damage)
             if index + 1 < len(segments) and (hole := segments[index + 1].hole) is not None:
                 found += producers.pass_hole(hole.start)
             segment.txn_index.restore(each for each in found if each.last_offset >= segment.base_offset)
@@ -184,20 +183,8 @@ class LogReader:
         ):
             first -= 1
         producers.end_offset = max(producers.end_offset, segments[first].base_offset)
-        self._fold(producers, segments, segments[index].base_offset)
+        fold(producers, segments, segments[index].base_offset, _say_damage)
         return producers
-
-    @staticmethod
-    def _fold(producers: Producers, segments: SegmentList, end: Offset) -> list[AbortedTxn]:
-        """Replay the log up to an offset, and return what it aborts on the way. A hole puts what is open in doubt."""
-        found = []
-        for each in replay(segments, producers.end_offset, end, _say_damage):
-            if isinstance(each, Hole):
-                found += producers.pass_hole(each.start)
-            elif (aborted := producers.apply(each)) is not None:
-                found.append(aborted)
-        producers.end_offset = end
-        return found
 
     def _producers_in(self, segments: SegmentList, index: int, position: int, end: Offset) -> Producers:
         """Producer state at a position within a segment, where it has the offset `end`."""

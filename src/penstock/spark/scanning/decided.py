@@ -13,11 +13,13 @@ from penstock.base.ids import Offset
 from penstock.spark.scanning.files import LogView
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
+from penstock.storage.checkpoints import Checkpoint, Hole
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.holes import find_missing, fold, open_at
 from penstock.storage.producers import Producers
 from penstock.storage.reading import LogReader
-from penstock.storage.scan import scan_batches
 from penstock.storage.snapshots import load_snapshot
-from penstock.vfs import Vfs
+from penstock.vfs import Vfs, read_file
 
 
 class Aborted(NamedTuple):
@@ -40,10 +42,15 @@ class Decided(NamedTuple):
 
 
 def decide(vfs: Vfs, view: LogView) -> Decided:
+    missing = _find_holes(vfs, view)
     producers = Producers()
     start = _load_newest(vfs, view, producers)
-    found = _replay(view, start, producers)
+    producers.end_offset = start
+    found = fold(producers, view.segments, view.log_end)
     _complete(vfs, view, start, found)
+    for hole in missing:
+        at_hole = open_at(vfs, view.located.directory, view.segments, hole, set(producers.ongoing))
+        producers.doubt(at_hole.in_doubt)
     undecided = producers.first_undecided
     last_stable = view.log_end if undecided is None else max(undecided, view.log_start)
     located = view.located
@@ -68,19 +75,26 @@ def _load_newest(vfs: Vfs, view: LogView, producers: Producers) -> Offset:
     return first
 
 
-def _replay(view: LogView, start: Offset, producers: Producers) -> list[AbortedTxn]:
-    """Apply what lies behind a snapshot; return the transactions that it aborts."""
-    found = []
-    for segment in view.segments[view.segments.index_of(start) :]:
-        spot = segment.find(start) if segment.size else None
-        if spot is None:
-            continue
-        for _, batch in scan_batches(segment.file(), spot.position, segment.size):
-            if batch.base_offset >= start:
-                aborted = producers.apply(batch)
-                if aborted is not None:
-                    found.append(aborted)
-    return found
+def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
+    """Missing segments that no broker has noticed yet; those that one has are in its snapshots and indexes.
+
+    The checkpoint is read after the segments were listed: it never knows of one that compaction, or retention, has
+    taken away by then.
+    """
+    path, partition = view.located.checkpoint, str(view.located.partition)
+    try:
+        checkpoint = Checkpoint.decode(read_file(vfs, path), path)
+    except (FileNotFoundError, BadCheckpoint):
+        return []
+    point = checkpoint.recovery_points.get(partition)
+    if point is None:
+        return []
+    extents = checkpoint.segments.get(partition, ())
+    log_start = max(view.log_start, checkpoint.log_starts.get(partition, 0))
+    missing = find_missing(view.segments, extents, checkpoint.holes.get(partition, ()), point, log_start)
+    for segment in view.segments:
+        segment.hole = missing.holes.get(segment.base_offset)
+    return missing.new
 
 
 def _complete(vfs: Vfs, view: LogView, start: Offset, found: list[AbortedTxn]) -> None:

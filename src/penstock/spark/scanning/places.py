@@ -34,6 +34,8 @@ class Located(NamedTuple):
     """All below was on disk for certain, as the checkpoint says: damage there is no torn end."""
     is_kafkas: bool = False
     """Written by Kafka alone, which leaves out a transaction index that would be empty."""
+    checkpoint: str = ""
+    """Path of Penstock's checkpoint, which knows what segments there must be; empty where there is none."""
 
 
 def locate(vfs: Vfs, path: str) -> list[Located]:
@@ -90,6 +92,7 @@ class _Known(NamedTuple):
     log_starts: dict[TopicPartition, Offset]
     recovery_points: dict[TopicPartition, Offset]
     is_kafkas: bool
+    checkpoint: str
 
     def located(self, partition: TopicPartition, directory: str) -> Located:
         return Located(
@@ -98,6 +101,7 @@ class _Known(NamedTuple):
             self.log_starts.get(partition, 0),
             self.recovery_points.get(partition, 0),
             self.is_kafkas,
+            self.checkpoint,
         )
 
 
@@ -112,7 +116,7 @@ def _checkpoints(vfs: Vfs, logs: str) -> _Known:
         starts, broken = _our_starts(vfs, f"{meta}/{ck.CHECKPOINT}"), None
     if broken is not None:
         raise BadOption(f"path is {logs}, where deleted records cannot be told from others: {broken}")
-    return _Known(starts, marks.recovery_points, meta is None)
+    return _Known(starts, marks.recovery_points, meta is None, f"{meta}/{ck.CHECKPOINT}" if meta else "")
 
 
 def _our_starts(vfs: Vfs, path: str) -> dict[TopicPartition, Offset]:
