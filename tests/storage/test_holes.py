@@ -5,10 +5,8 @@ then goes over all of it, and once more after every producer has committed anoth
 restart: whatever a later marker might decide by mistake has been decided by then.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -16,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, files_of, make_batch, put
 
-from penstock.base.errors import KafkaError
-from penstock.records import ControlType, RecordBatch, end_txn_marker, iter_batches, parse_control
+from penstock.records import RecordBatch, end_txn_marker, iter_batches
+from penstock.sim.hole_trials import read_committed
 from penstock.storage.checkpoints import Hole
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog
@@ -95,42 +93,6 @@ class History:
     @property
     def not_committed(self) -> set[int]:
         return self.aborted | {offset for offsets in self.open.values() for offset in offsets}
-
-
-class Seen(NamedTuple):
-    offset: int
-    value: bytes
-
-
-def read_committed(log: Log) -> Iterator[Seen]:
-    """What a consumer at isolation level read_committed is given, as Kafka's clients filter it. It seeks over what it
-    is told to be damaged."""
-    offset, end = log.log_start, log.last_stable
-    while offset < end:
-        try:
-            data = log.read(offset, EVERYTHING, visible=end)
-        except KafkaError:
-            offset += 1
-            continue
-        batches = list(iter_batches(data))
-        if not batches:
-            offset += 1
-            continue
-        ahead = sorted(log.aborted(offset, batches[-1].next_offset), key=lambda each: each.first_offset)
-        skipped: set[int] = set()
-        for batch in batches:
-            while ahead and ahead[0].first_offset <= batch.last_offset:
-                skipped.add(ahead.pop(0).producer_id)
-            if batch.is_control:
-                if any(parse_control(each).type is ControlType.ABORT for each in batch.records()):
-                    skipped.discard(batch.producer_id)
-            elif not (batch.is_transactional and batch.producer_id in skipped):
-                yield from (
-                    Seen(each.offset, bytes(each.value or b""))
-                    for each in batch.records()
-                    if each.offset >= offset
-                )
-        offset = max(offset + 1, batches[-1].next_offset)
 
 
 def commit_more(log: Log) -> set[int]:

@@ -58,7 +58,8 @@ def run_command(
             " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
             " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
-            " lost-metadata (voters come back without the end of their metadata log); repeatable.",
+            " lost-metadata (voters come back without the end of their metadata log), holes (copies of disks lose"
+            " transaction markers, segments and indexes, and are read; for one node too); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
@@ -83,7 +84,9 @@ def run_command(
     beside = _extras(extras or [], is_alone)
     failed = 0
     for each in chosen:
-        result = play(each, steps) if is_alone else play_cluster(each, minutes or 1.0, nodes or 3, beside)
+        result = (
+            play(each, steps, beside) if is_alone else play_cluster(each, minutes or 1.0, nodes or 3, beside)
+        )
         if trace:
             print("\n".join(result.trace))
         if as_json:
@@ -108,10 +111,11 @@ def _is_alone(steps: int | None, minutes: float | None, nodes: int | None) -> bo
 
 
 def _extras(names: list[str], is_alone: bool) -> "list[Extra]":
-    from penstock.sim.cluster_extras import Extra  # noqa: PLC0415
+    from penstock.sim.cluster_extras import ALONE, Extra  # noqa: PLC0415
 
-    if names and is_alone:
-        raise Refused("--with is for clusters, expected neither --steps nor --nodes 1 beside it")
+    others = [name for name in names if name not in [each.value for each in ALONE]]
+    if others and is_alone:
+        raise Refused(f"--with {others[0]} is for clusters, expected neither --steps nor --nodes 1 beside it")
     known = [each.value for each in Extra]
     for name in names:
         if name not in known:

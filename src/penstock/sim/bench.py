@@ -19,6 +19,7 @@ from penstock.sim.cluster_history import HighWatermark, MetadataCommitted
 from penstock.sim.conduct_checkers import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
 from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.history import Asked, Event, Replied
+from penstock.sim.hole_checkers import NoDecisionFromHole
 from penstock.sim.life_checkers import LIFE_CHECKERS
 from penstock.sim.txn_checkers import (
     CommittedNotHidden,
@@ -41,6 +42,7 @@ CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
     TopicsKept,
     NoAbortedRead,
     NoHalfTransaction,
+    NoDecisionFromHole,
     CommittedNotHidden,
     EpochsRise,
     OneOwner,

@@ -35,6 +35,12 @@ class Extra(Enum):
     """Disks take seconds for a sync for a while."""
     LOST_METADATA = "lost-metadata"
     """Voters come back without the end of their metadata log."""
+    HOLES = "holes"
+    """Whenever a node goes down, a copy of its disk loses a transaction marker, a segment or an index, and is read."""
+
+
+ALONE = (Extra.HOLES,)
+"""What a node that is no cluster can bear too."""
 
 
 def with_extras(scenario: Scenario, extras: Iterable[Extra]) -> Scenario:
@@ -148,6 +154,10 @@ def _lose_metadata(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, cluster=replace(scenario.cluster, lost_metadata_us_mean=mean_us))
 
 
+def _try_holes(scenario: Scenario, _: Random) -> Scenario:
+    return scenario
+
+
 _ADD = {
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
@@ -156,4 +166,5 @@ _ADD = {
     Extra.FAILING_DISKS: _fail_disks,
     Extra.SLOW_DISKS: _slow_disks,
     Extra.LOST_METADATA: _lose_metadata,
+    Extra.HOLES: _try_holes,
 }

@@ -208,6 +208,14 @@ class Delivered(NamedTuple):
     hidden: Sequence[Seen]
 
 
+class ReadAfterLoss(NamedTuple):
+    """What a reader of committed records is given of a log that has lost something (`hole_trials`)."""
+
+    at: TopicPartition
+    lost: str
+    records: Sequence[Seen]
+
+
 # -- transactions -------------------------------------------------------------------------------------------
 
 
@@ -388,6 +396,7 @@ Event = (
     | Moved
     | Audited
     | Delivered
+    | ReadAfterLoss
     | InitAsked
     | Initialised
     | CommitAsked

@@ -6,13 +6,13 @@
     the copy is opened, and a reader of committed records reads all of the partition
     every producer commits another transaction there, and the reader reads again; so after a restart
 
-The node itself goes on with its disk as it was: the run is the same with and without trials. What the readers were given
-is recorded (`ReadAfterLoss`), and `NoDecisionFromHole` compares it with what became of the transactions.
+The node itself goes on with its disk as it was: the run is the same with and without trials. What the readers get is
+recorded (`ReadAfterLoss`), and `NoDecisionFromHole` compares it with what became of the transactions.
 
 Only what a log can notice is taken from it: segments that its checkpoint knows, up to the size that it knows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
@@ -24,12 +24,12 @@ from penstock.records import ControlType, build_batch, end_txn_marker, iter_batc
 from penstock.records.batch import ATTRIBUTES_AT
 from penstock.sim.disk_check import DATA
 from penstock.sim.history import ReadAfterLoss, Seen
-from penstock.storage import Log, Origin
+from penstock.storage import Log, Origin, names
 from penstock.storage import checkpoints as ck
-from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint, Extent
 from penstock.storage.directory import LogDirectory, open_directory
-from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.storage.findings import read_through
+from penstock.storage.layout import layout_of
 from penstock.vfs import MemoryDisk
 from penstock.vfs.files import read_file
 
@@ -65,15 +65,16 @@ def _partitions(disk: MemoryDisk) -> dict[TopicPartition, str]:
 
 
 def _flip_marker(disk: MemoryDisk, rng: Random) -> Lost | None:
-    markers = []
+    markers: list[tuple[TopicPartition, str, int, int]] = []
     for at, directory in _partitions(disk).items():
         for entry in disk.list_dir(directory):
             if entry.name.endswith(names.LOG):
-                path, position = f"{directory}/{entry.name}", 0
-                for batch in iter_batches(read_file(disk, path)):
-                    if batch.is_control:
-                        markers.append((at, path, position, batch.size))
-                    position += batch.size
+                path = f"{directory}/{entry.name}"
+                markers += [
+                    (at, path, piece.position, piece.size)
+                    for piece in read_through(disk.open(path), 0, entry.size)
+                    if piece.is_sound and piece.batch is not None and piece.batch.is_control
+                ]
     if not markers:
         return None
     at, path, position, size = rng.choice(markers)
@@ -157,17 +158,21 @@ def read_committed(log: Log) -> Iterator[Seen]:
             elif not (batch.is_transactional and batch.producer_id in skipped):
                 for each in batch.records():
                     if each.offset >= offset:
-                        yield Seen(each.offset, bytes(each.value or b""))
+                        yield Seen(each.offset, each.key, bytes(each.value or b""))
         offset = max(offset + 1, batches[-1].next_offset)
 
 
-def commit_more(log: Log) -> set[Offset]:
-    """Have every producer of a log commit another transaction; its records' offsets."""
+def commit_more(log: Log, still_open: Collection[ProducerId]) -> set[Offset]:
+    """Have every producer of a log commit another transaction; its records' offsets. A coordinator aborts first what
+    is `still_open`; of all others it knows that their last transaction has ended."""
     offsets = set()
+    coordinator_epoch = 2**30  # no coordinator here has come so far
     known = {*log.producers.by_id, *(each.producer_id for each in log.producers.in_doubt.values())}
     for producer_id in sorted(known):
         producer = log.producers.by_id.get(producer_id)
         epoch = 0 if producer is None else producer.epoch + 1
+        if producer_id in still_open:
+            _end(log, producer_id, epoch, coordinator_epoch, commit=False)
         batch = build_batch(
             [(b"k", b"", NOW_MS)],
             producer_id=producer_id,
@@ -177,12 +182,13 @@ def commit_more(log: Log) -> set[Offset]:
         )
         appended = log.append(bytearray(batch), leader_epoch=log.epochs.latest, now_ms=NOW_MS)
         offsets.add(appended.base_offset)
-        coordinator_epoch = 2**30  # no coordinator here has come so far
-        marker = end_txn_marker(producer_id, epoch, True, coordinator_epoch, NOW_MS)
-        log.append(
-            bytearray(marker), leader_epoch=log.epochs.latest, now_ms=NOW_MS, origin=Origin.COORDINATOR
-        )
+        _end(log, producer_id, epoch, coordinator_epoch, commit=True)
     return offsets
+
+
+def _end(log: Log, producer_id: ProducerId, epoch: int, coordinator_epoch: int, *, commit: bool) -> None:
+    marker = bytearray(end_txn_marker(producer_id, epoch, commit, coordinator_epoch, NOW_MS))
+    log.append(marker, leader_epoch=log.epochs.latest, now_ms=NOW_MS, origin=Origin.COORDINATOR)
 
 
 # -- trials ------------------------------------------------------------------------------------------------
@@ -206,12 +212,15 @@ class HoleTrials:
             return
         self.count += 1
         self._trace(f"in a copy {lost.what}")
+        with opened(disk.kill_clone(), boot_id) as directory:
+            whole = directory.logs.get(lost.at)
+            still_open = set() if whole is None else set(whole.producers.ongoing.values())
         with opened(copy, boot_id) as directory:
             log = directory.logs.get(lost.at)
             if log is None:
                 return
             self._read(log, lost, set())
-            more = commit_more(log)
+            more = commit_more(log, still_open)
             self._read(log, lost, more)
             log.flush()
         with opened(copy, boot_id) as directory:
@@ -232,6 +241,3 @@ def opened(disk: MemoryDisk, boot_id: str) -> Iterator[LogDirectory]:
         yield directory
     finally:
         directory.abandon()
-
-
-_ = METADATA_TOPIC

@@ -136,6 +136,11 @@ class Machine:
         self._deadline: Event | None = None
         """When a start or a stop is taking too long."""
 
+    @property
+    def boot_id(self) -> str:
+        """Which start of the machine this is, as its nodes are told."""
+        return f"{self.host}, boot {self._boot}"
+
     # -- starting --------------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -43,9 +43,9 @@ class Result:
         return told | values
 
 
-def play(seed: int, steps: int | None = None) -> Result:
+def play(seed: int, steps: int | None = None, extras: Iterable[Extra] = ()) -> Result:
     """One node, for so many events."""
-    return play_scenario(draw(seed, steps or STEPS_DEFAULT))
+    return play_scenario(with_extras(draw(seed, steps or STEPS_DEFAULT), extras))
 
 
 def play_cluster(

@@ -20,6 +20,7 @@ from penstock.sim import history
 from penstock.sim.bench import Bench
 from penstock.sim.client import REQUEST_TIMEOUT_US, Stage
 from penstock.sim.closing import Closing
+from penstock.sim.cluster_extras import Extra
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.crew import Crew
 from penstock.sim.disk_check import (
@@ -31,6 +32,7 @@ from penstock.sim.disk_check import (
 )
 from penstock.sim.faults import Faults
 from penstock.sim.fleet import Fleet
+from penstock.sim.hole_trials import HoleTrials
 from penstock.sim.machine import MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
@@ -132,6 +134,11 @@ class Simulation:
         )
         self._crew = Crew(scenario, self._stage)
         self._audited: list[history.Audited] = []
+        self._trials = (
+            HoleTrials(self._schedule.rng("holes"), self.record, self.trace)
+            if Extra.HOLES.value in scenario.extras
+            else None
+        )
         self._power_cuts = 0
         self._passed_over: tuple[type[history.Event], ...] = ()
         if is_cluster:
@@ -143,6 +150,10 @@ class Simulation:
     def record(self, event: history.Event) -> None:
         if isinstance(event, history.PowerCut):
             self._power_cuts += 1
+        if self._trials is not None and isinstance(
+            event, history.Killed | history.PowerCut | history.Stopped
+        ):
+            self._try_holes(event.incarnation)
         if isinstance(event, self._passed_over):
             return
         try:
@@ -156,6 +167,13 @@ class Simulation:
         text = f"{self._schedule.now_us:>10} {line}"
         self.lines.append(text)
         self._hash.update(text.encode() + b"\n")
+
+    def _try_holes(self, incarnation: int) -> None:
+        """Damage a copy of the disk of a machine that has just gone down."""
+        assert self._trials is not None
+        for machine in self._fleet.machines:
+            if machine.incarnation == incarnation:
+                self._trials.run(machine.disk, machine.boot_id)
 
     # -- the run ---------------------------------------------------------------------------------------
 

@@ -74,9 +74,9 @@ class Scenario:
     @property
     def length(self) -> str:
         """How long it is, in the words of the command line."""
-        if not self.duration_us:
-            return f"--steps {self.steps}"
         extras = "".join(f" --with {each}" for each in self.extras)
+        if not self.duration_us:
+            return f"--steps {self.steps}{extras}"
         return f"--minutes {self.duration_us / 60_000_000:g} --nodes {self.cluster.nodes}{extras}"
 
     @property

@@ -136,7 +136,9 @@ def _missing_from(vfs: Vfs, directory: str, known: Known) -> list[tuple[Offset, 
     return [
         (base_offset, size, sizes.get(base_offset))
         for (base_offset, size), end in zip(extents, ends, strict=True)
-        if sizes.get(base_offset, 0) < size and end > (known.log_start or 0)
+        if sizes.get(base_offset, 0) < size
+        and end > (known.log_start or 0)
+        and (base_offset != point.segment or base_offset not in sizes)  # else `_check_our_point` says it
     ]
 
 

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.records import RecordBatch
-from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog
@@ -165,6 +164,7 @@ def open_at(
     directory: str,
     segments: Sequence[Segment],
     hole: Hole,
+    snapshots: Collection[Offset],
     still_open: Collection[Offset],
     on_damage: Callable[[CorruptLog], None] = lambda _: None,
 ) -> OpenAtHole:
@@ -173,13 +173,15 @@ def open_at(
     `still_open` are the first offsets of those that are open at the end of the log, as a snapshot knows that was taken
     when the log was whole. Such snapshots do not tell how a transaction has ended that was decided in the hole.
     """
-    producers = producers_near(vfs, directory, segments, hole.start)
+    producers = producers_near(vfs, directory, segments, snapshots, hole.start)
     fold(producers, segments, hole.start, on_damage)
     ended = producers.pass_hole(hole.start, {*still_open, *open_behind(vfs, directory, hole)})
     return OpenAtHole([each for each in producers.in_doubt.values() if each.hole == hole.start], ended)
 
 
-def producers_near(vfs: Vfs, directory: str, segments: Sequence[Segment], at_most: Offset) -> Producers:
+def producers_near(
+    vfs: Vfs, directory: str, segments: Sequence[Segment], snapshots: Collection[Offset], at_most: Offset
+) -> Producers:
     """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
 
     One from before the first segment is no use: what came between it and the segment is gone, the end of
@@ -187,9 +189,7 @@ def producers_near(vfs: Vfs, directory: str, segments: Sequence[Segment], at_mos
     """
     first = segments[0].base_offset
     producers = Producers(first)
-    listed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
-    offsets = {each.base_offset for each in listed if each and each.kind == names.SNAPSHOT and not each.state}
-    for offset in sorted(offsets, reverse=True):
+    for offset in sorted(snapshots, reverse=True):
         if first <= offset <= at_most and load_snapshot(vfs, directory, offset, producers):
             break
     return producers

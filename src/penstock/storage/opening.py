@@ -265,7 +265,7 @@ class Opening:
             return False
 
     def producers_near(self, at_most: Offset) -> Producers:
-        return producers_near(self.vfs, self.directory, self.segments, at_most)
+        return producers_near(self.vfs, self.directory, self.segments, self.snapshots, at_most)
 
     def replay_producers(self, end: Offset) -> None:
         """Bring the producers up to an offset; what ends on the way is in the transaction indexes already."""
@@ -320,7 +320,9 @@ class Opening:
         was whole: it does not say how the transactions have ended that were decided in what is missing now."""
         for hole in list(self.report.holes):
             still_open = set(self.producers.ongoing) - set(self.producers.in_doubt)
-            found = open_at(self.vfs, self.directory, self.segments, hole, still_open, self.found)
+            found = open_at(
+                self.vfs, self.directory, self.segments, hole, self.snapshots, still_open, self.found
+            )
             self.producers.doubt(found.in_doubt)
             if found.ended:
                 self._end_at_hole(hole, found.ended)

@@ -15,10 +15,8 @@ from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import Checkpoint, Hole
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.holes import find_missing, fold, open_at
-from penstock.storage.producers import Producers
+from penstock.storage.holes import find_missing, fold, open_at, producers_near
 from penstock.storage.reading import LogReader
-from penstock.storage.snapshots import load_snapshot
 from penstock.vfs import Vfs, read_file
 
 
@@ -42,37 +40,25 @@ class Decided(NamedTuple):
 
 
 def decide(vfs: Vfs, view: LogView) -> Decided:
-    missing = _find_holes(vfs, view)
-    producers = Producers()
-    start = _load_newest(vfs, view, producers)
-    producers.end_offset = start
+    located = view.located
+    missing, snapshots = _find_holes(vfs, view), _list_snapshots(vfs, located.directory)
+    producers = producers_near(vfs, located.directory, view.segments, snapshots, view.log_end)
+    start = producers.end_offset
     found = fold(producers, view.segments, view.log_end)
     _complete(vfs, view, start, found)
     for hole in missing:
-        at_hole = open_at(vfs, view.located.directory, view.segments, hole, set(producers.ongoing))
+        still_open = set(producers.ongoing)
+        at_hole = open_at(vfs, located.directory, view.segments, hole, snapshots, still_open)
         producers.doubt(at_hole.in_doubt)
     undecided = producers.first_undecided
     last_stable = view.log_end if undecided is None else max(undecided, view.log_start)
-    located = view.located
     reader = LogReader(located.partition, located.directory, vfs, view.segments, view.log_start)
     return Decided(min(last_stable, view.log_end), reader)
 
 
-def _load_newest(vfs: Vfs, view: LogView, producers: Producers) -> Offset:
-    """Fill in what the newest sound snapshot knows; return its offset, or where the log begins."""
-    directory, first = view.located.directory, view.segments[0].base_offset
-    offsets = [
-        parsed.base_offset
-        for entry in vfs.list_dir(directory)
-        if (parsed := names.parse_segment_file(entry.name)) is not None
-        and parsed.kind == names.SNAPSHOT
-        and not parsed.state
-        and first <= parsed.base_offset <= view.log_end
-    ]
-    for offset in sorted(offsets, reverse=True):
-        if load_snapshot(vfs, directory, offset, producers):
-            return offset
-    return first
+def _list_snapshots(vfs: Vfs, directory: str) -> set[Offset]:
+    listed = (names.parse_segment_file(entry.name) for entry in vfs.list_dir(directory))
+    return {each.base_offset for each in listed if each and each.kind == names.SNAPSHOT and not each.state}
 
 
 def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
