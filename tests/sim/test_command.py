@@ -68,7 +68,7 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
             "--steps is for one node, expected neither --minutes",
         ),
         (("--with", "luck"), "--with is 'luck', expected one of renewals, bad-sectors, apart"),
-        (("--with", "renewals", "--steps", "9"), "--with is for clusters, expected neither --steps"),
+        (("--with", "renewals", "--steps", "9"), "--with renewals is for clusters, expected neither --steps"),
         (("--minutes", "1", "--nodes", "1"), "--minutes is for clusters, expected --steps beside --nodes 1"),
     ],
 )
