@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.handlers.fetch import WaitingFetch
     from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.handlers.follower_fetch import WaitingFollower
-    from penstock.handlers.missed import Missed
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.handlers.route import Route
     from penstock.raft.describe import QuorumDescription
@@ -78,7 +77,6 @@ class Session:
         "host",
         "listener",
         "metadata_ns",
-        "missed",
         "peer",
         "port",
         "prefix",
@@ -107,8 +105,6 @@ class Session:
         """The fetch that waits for records; there is one at most."""
         self.metadata_ns = -(1 << 62)
         """When it last asked for metadata, or was answered."""
-        self.missed: Missed | None = None
-        """Batches of its idempotent producers that were refused and will come again; None while there was none."""
         self.prefix: ProducePrefix | None = None
         """What this client's Produce requests have in common; made with the first of them."""
         self.route: Route | None = None

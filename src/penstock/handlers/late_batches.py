@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.handlers.context import Context, Session
+from penstock.handlers.context import Context
 from penstock.handlers.taking_part import Claim, check_first_sequence, may_write
 from penstock.replica import Partition
 from penstock.storage import Appended, Inspected, Inspection, NeedsInspection
-from penstock.wire import TopicKey
 
 Finish = Callable[["Appended | KafkaError"], None]
 """Called once, with the batch's place in the log or with why it has none."""
@@ -32,8 +31,6 @@ class LateBatch:
     def __init__(
         self,
         context: Context,
-        session: Session,
-        topic: TopicKey,
         partition: Partition,
         data: bytes | bytearray,
         acks: int,
@@ -44,8 +41,7 @@ class LateBatch:
         transactional batch says of its transaction."""
         self.records = memoryview(data)
         self.finish = finish
-        self._context, self._session = context, session
-        self._topic, self._partition = topic, partition
+        self._context, self._partition = context, partition
         self._acks = acks
         self._claim = claim
 
@@ -66,13 +62,12 @@ class LateBatch:
 
     def stage(self, fates: Mapping[TopicPartition, KafkaError], inspected: Inspected | None = None) -> None:
         """Stage it now; or inspect it first, and stage it then."""
-        partition, session = self._partition, self._session
+        partition = self._partition
         try:
+            partition.check_refused(self.records)
             if self._claim is not None:
                 check_fate(partition, fates)
                 check_first_sequence(self._claim, partition, self.records)
-            if session.missed is not None:
-                session.missed.check(self._topic, partition, self.records)
             appended = partition.stage(
                 self.records, self._acks, self._context.world.now_ms(), inspected=inspected
             )

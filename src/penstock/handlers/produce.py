@@ -7,8 +7,9 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
   client sent next waits until it is staged (`replica.inspections`).
 - acks 0 gets no reply; an error closes its connection, the only way to tell. acks 1 is answered when the batch is
   in the file, acks all when it is committed and, where this is the only replica in sync, synced (`replica.partition`).
-- A retry of one of an idempotent producer's last nine batches is answered with the offset of the first copy. What
-  comes behind a batch that was refused is out of order, also where the log knows nothing of its producer (`missed`).
+- A retry of one of an idempotent producer's last nine batches is answered with the offset of the first copy. A batch
+  behind one that was refused for a passing reason gets the same error, until that one comes again
+  (`replica.refused_batches`).
 - A leader that may be deposed says NOT_LEADER_OR_FOLLOWER where it would refuse for good (`replica.hearsay`).
 - A batch that is not synced within the request's timeout is answered REQUEST_TIMED_OUT, and may be there nevertheless.
 - Internal topics belong to the coordinators: INVALID_TOPIC_EXCEPTION.
@@ -123,7 +124,7 @@ def _produce_one(
     try:
         partition = admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
-        refused = told(context, session, topic, number, records, error)
+        refused = told(context, topic, number, records, error)
         return _refuse(context, version, correlation_id, request, topic, number, refused)
     if (
         not request.topics and session.prefix is not None
@@ -158,8 +159,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
             context, session, version, correlation_id, request, topic, partition, records
         )
     try:
-        if session.missed is not None:
-            session.missed.check(topic, partition, records)
+        partition.check_refused(records)
         appended = partition.stage(records, acks, now_ms)
     except NeedsInspection as needs:
         data = needs.inspection.data
@@ -169,7 +169,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
         batch.inspect(needs.inspection)
         return later
     except KafkaError as error:
-        refused = told(context, session, topic, partition.number, records, error)
+        refused = told(context, topic, partition.number, records, error)
         return _refuse(context, version, correlation_id, request, topic, partition.number, refused)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
@@ -230,10 +230,11 @@ def _write_in_transaction(
     asked = may_write(context, claim, [partition])
     if asked.is_answered:
         try:
+            partition.check_refused(records)
             check_fate(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
-            refused = told(context, session, topic, number, records, error)
+            refused = told(context, topic, number, records, error)
             return _refuse(context, version, correlation_id, request, topic, number, refused)
         return _write_one(
             context,
@@ -273,7 +274,7 @@ def _late(
     def finish(outcome: Appended | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             number = partition.number
-            refused = told(context, session, topic, number, batch.records, outcome)
+            refused = told(context, topic, number, batch.records, outcome)
             if acks == 0:
                 session.end(str(refused))
                 reply.answer([])
@@ -289,7 +290,7 @@ def _late(
             partition.wait(write)
         reply.let_go()
 
-    batch = LateBatch(context, session, topic, partition, data, acks, claim, finish)
+    batch = LateBatch(context, partition, data, acks, claim, finish)
     return batch, reply
 
 

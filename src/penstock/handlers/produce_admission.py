@@ -3,7 +3,6 @@
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.handlers.context import Context, On, Operation, Session
 from penstock.handlers.internal_topics import INTERNAL_TOPICS
-from penstock.handlers.missed import Missed
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.replica.hearsay import as_leader
 from penstock.wire import ProduceRequest, TopicKey
@@ -41,18 +40,11 @@ def no_records(partition: Partition) -> KafkaError:
 
 
 def told(
-    context: Context,
-    session: Session,
-    topic: TopicKey,
-    number: int,
-    records: memoryview | None,
-    error: KafkaError,
+    context: Context, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
 ) -> KafkaError:
     """What the producer is told of a batch that is refused; one that will come again is remembered."""
     partition = context.replicas.led(topic, number)
     if partition is not None:
         error = as_leader(partition, error)
-    if session.missed is None:
-        session.missed = Missed()
-    session.missed.refused(topic, number, records, error)
+    context.replicas.note_refused(topic, number, records, error)
     return error

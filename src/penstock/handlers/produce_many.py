@@ -146,7 +146,7 @@ class _ManyBatches:
             except KafkaError as error:
                 if acks == 0:
                     raise
-                refusal = told(context, session, topic, number, records, error)
+                refusal = told(context, topic, number, records, error)
                 self._whole.settled(place, failed(self._whole.meter, number, refusal))
         if transactional:
             self._write_in_transaction(transactional)
@@ -155,9 +155,7 @@ class _ManyBatches:
 
     def _stage(self, batch: _Admitted, inspections: list[tuple[_Admitted, Inspection]]) -> None:
         """Stage a batch, or have it inspected later."""
-        missed = self._session.missed
-        if missed is not None:
-            missed.check(batch.topic, batch.partition, batch.records)
+        batch.partition.check_refused(batch.records)
         try:
             appended = batch.partition.stage(batch.records, self._request.acks, self._context.world.now_ms())
         except NeedsInspection as needs:
@@ -170,7 +168,7 @@ class _ManyBatches:
         partition, acks = batch.partition, self._request.acks
         if isinstance(outcome, KafkaError):
             number = partition.number
-            error = told(self._context, self._session, batch.topic, number, batch.records, outcome)
+            error = told(self._context, batch.topic, number, batch.records, outcome)
             if acks == 0:
                 self._session.end(str(error))
             else:
@@ -188,8 +186,6 @@ class _ManyBatches:
         for each, inspection in batches:
             LateBatch(
                 self._context,
-                self._session,
-                each.topic,
                 each.partition,
                 inspection.data,
                 self._request.acks,

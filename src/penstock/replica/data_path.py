@@ -17,7 +17,7 @@ that finds it. After a failed write or sync nothing that waited for it is acknow
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -28,9 +28,11 @@ from penstock.replica.group_commit import GroupCommit
 from penstock.replica.in_sync import InSync
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import IsrChanges
+from penstock.replica.refused_batches import RefusedBatches
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
 from penstock.storage import Appended, Inspected, Log, Origin, StorageError
+from penstock.storage.producers import NumberedBatch
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class DataPath:
         "min_in_sync",
         "number",
         "partition_epoch",
+        "refused",
         "topic",
         "topic_id",
     )
@@ -107,13 +110,16 @@ class DataPath:
         changes: IsrChanges | None = None,
         high_watermark: Offset = 0,
         inspections: Inspections | None = None,
+        refused: RefusedBatches | None = None,
     ) -> None:
         """`changes` takes wishes for another ISR, where there are other brokers. `high_watermark` is what a former
-        life has left. `inspections` judges batches beside the loop; without it, all are judged on it."""
+        life has left. `inspections` judges batches beside the loop; without it, all are judged on it. `refused` is
+        the node's."""
         self.topic: str = log.partition.topic
         self.number: int = log.partition.partition
         self.topic_id = topic_id
         self.log = log
+        self.refused = RefusedBatches() if refused is None else refused
         self.leader_id = NOBODY
         self.leader_epoch: LeaderEpoch = 0
         self.partition_epoch = -1
@@ -130,8 +136,7 @@ class DataPath:
         self.leader_high_watermark: Offset = self.high_watermark
         """While it follows: what its leader said last, which may be ahead of the log here."""
         self._world, self._durability = world, durability
-        self._write_later = write_later
-        self._changes = changes
+        self._write_later, self._changes = write_later, changes
         self._inspections = inspections
         self._may_look = None if inspections is None else inspections.may_look
         self._is_staged = False
@@ -200,6 +205,12 @@ class DataPath:
         return self.followers is not None and self.in_sync < self.least_in_sync
 
     # -- writing ---------------------------------------------------------------------------------------
+
+    def check_refused(self, records: memoryview) -> None:
+        """Refuse a batch that is behind a refused one of the same producer, with the same error."""
+        if self.refused:
+            now_ms = self._world.clock_ns() // 1_000_000
+            self.refused.check(self.log, self.topic_id, records, now_ms)
 
     def stage(
         self,
@@ -327,10 +338,7 @@ class DataPath:
         unwritten, self._unwritten = self._unwritten, []
         foretold, self.foretold = self.foretold, []
         if error is not None:
-            self._forget_lost_ends()
-            for reply in foretold:
-                if reply.last_offset >= log_end:
-                    reply.settle(error)
+            self._write_failed(error, foretold)
         if log_end > self.high_watermark:
             self._advance()
         unsynced = log_end - log.flushed
@@ -353,6 +361,20 @@ class DataPath:
             self._syncs.flush()
         elif unsynced and log.settings.flush_ms != _FOREVER and self._flush_timer is None:
             self._flush_timer = self._world.call_later(log.settings.flush_ms, self._flush_is_due)
+
+    def _write_failed(self, error: StorageError, foretold: list[Foretold]) -> None:
+        self._forget_lost_ends()
+        self._note_refused(self.log.unstaged, error)
+        self.log.unstaged = []
+        for reply in foretold:
+            if reply.last_offset >= self.log.log_end:
+                reply.settle(error)
+
+    def _note_refused(self, batches: Iterable[NumberedBatch], error: KafkaError) -> None:
+        """These batches are not in the log, or may not stay there, and their producers are told so."""
+        now_ms = self._world.clock_ns() // 1_000_000
+        for batch in batches:
+            self.refused.note((self.topic_id, self.number), batch, error, now_ms, self.log.producers)
 
     @property
     def _syncs_committed(self) -> bool:

@@ -20,6 +20,7 @@ from penstock.replica.in_sync import InSync, Seen
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
 from penstock.storage import CorruptLog, StorageError
+from penstock.storage.producers import NumberedBatch
 
 __all__ = [
     "ALL_IN_SYNC",
@@ -129,20 +130,19 @@ class Partition(DataPath):
         self.followers = None
         if self._changes is not None:
             self._changes.unwatch(self)
+        foretold, writers = self.foretold, [*self._unwritten, *self._committing, *self._syncs.waiting]
+        if foretold or writers:
+            self._note_refused(self._unanswered(foretold, writers), why)
         self.log.drop_staged()
         self._staged_bytes = 0
         self._uncommitted_ends.clear()
-        waiting: list[Foretold | Writer] = [
-            *self.foretold,
-            *self._unwritten,
-            *self._committing,
-            *self._syncs.waiting,
-        ]
         self.foretold, self._unwritten, self._committing, self._syncs.waiting = [], [], deque(), deque()
         if self._overdue_timer is not None:
             self._overdue_timer.cancel()
             self._overdue_timer = None
-        for writer in waiting:
+        for reply in foretold:
+            reply.settle(why)
+        for writer in writers:
             writer.settle(why)
         lowering, self._lowering = self._lowering, []
         for _, call in lowering:
@@ -153,6 +153,14 @@ class Partition(DataPath):
             watcher.changed()
         for tail in tails:
             tail.changed()
+
+    def _unanswered(self, foretold: list[Foretold], writers: list[Writer]) -> list[NumberedBatch]:
+        """Of what producers wait for, the first batch of each. The next leader need not have it, and this replica may
+        lead again without it."""
+        last_offsets = [each.last_offset for each in foretold]
+        last_offsets += [each.appended.last_offset for each in writers]
+        producers = self.log.producers
+        return producers.first_from(max(self.high_watermark, min(last_offsets)), producers.by_id)
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
         """Refuse who takes another epoch for the current one (KIP-320)."""

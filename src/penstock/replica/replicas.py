@@ -41,6 +41,7 @@ from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import ControllerPort, IsrChanges
 from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
+from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
 from penstock.replica.unclaimed import Unclaimed, named
@@ -96,6 +97,8 @@ class Replicas:
         """Each twice: by its topic's name and id. Only those that are led here."""
         self._held: dict[tuple[TopicKey, int], Partition] = {}
         """The same of all that are here."""
+        self.refused = RefusedBatches()
+        """Of idempotent producers, by the partitions here and by those that are not here, or not yet."""
         self.isr_changes: IsrChanges | None = None
         self.fetchers: Fetchers | None = None
         self.leader_throttle: LeaderThrottle[Partition] = LeaderThrottle(
@@ -172,6 +175,23 @@ class Replicas:
                 ErrorCode.KAFKA_STORAGE_ERROR,
             )
         raise KafkaError(f"{name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def note_refused(
+        self, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
+    ) -> None:
+        """Remember that a producer's batch was refused. The partition need not be led here, nor exist."""
+        batch = numbered(records)
+        if batch is None:
+            return
+        partition = self._held.get((topic, number))
+        producers = None if partition is None else partition.log.producers
+        known = self._image.topics.get(topic) if isinstance(topic, str) else None
+        at = (topic if known is None else known.id, number)
+        self.refused.note(at, batch, error, self._world.clock_ns() // 1_000_000, producers)
+
+    def _forget_refused(self, topic: Topic) -> int:
+        self.refused.forget_topic(topic.name, topic.id)
+        return 1
 
     # -- what the image does not claim -----------------------------------------------------------------
 
@@ -257,6 +277,7 @@ class Replicas:
 
         yield begin
         for topic in changed.topics_deleted:
+            yield partial(self._forget_refused, topic)
             for number in sorted(topic.partitions):
                 yield partial(self._part_with, TopicPartition(topic.name, number))
         if changed.topics_deleted:
@@ -318,6 +339,7 @@ class Replicas:
                 self.isr_changes,
                 self.directory.high_watermarks.get(name, log.log_start),
                 self.inspections,
+                self.refused,
             )
             self.partitions[name] = partition
             if cost == CREATION_COST:

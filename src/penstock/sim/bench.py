@@ -21,6 +21,7 @@ from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.history import Asked, Event, Replied
 from penstock.sim.hole_checkers import NoDecisionFromHole
 from penstock.sim.life_checkers import LIFE_CHECKERS
+from penstock.sim.pipelined_checkers import PIPELINED_CHECKERS
 from penstock.sim.txn_checkers import (
     CommittedNotHidden,
     EpochsRise,
@@ -67,6 +68,7 @@ class Bench:
         self._ground, self._register = Ground(), Register()
         makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
         makers = (*makers, *LIFE_CHECKERS) if rules.renewed else makers
+        makers = (*makers, *PIPELINED_CHECKERS) if rules.pipelined else makers
         self._checkers = [make(rules, self._ground, self._register) for make in makers]
         self._alone = {
             event: [each for each in self._checkers if isinstance(each, rule)]

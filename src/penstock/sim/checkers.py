@@ -55,6 +55,8 @@ class Rules:
     """Of `__consumer_offsets`: who leads the one that a group belongs to coordinates the group."""
     renewed: frozenset[str] = frozenset()
     """Topics that are deleted and created again under their name (`lives`)."""
+    pipelined: frozenset[str] = frozenset()
+    """Idempotent producers that follow the rules of real clients (`pipelined`)."""
 
 
 class Ground:
@@ -201,10 +203,14 @@ class NoDuplicate(Contents):
         places = self._places[at, value]
         places.add(offset)
         found = self.register.batches.get(value)
-        if found is not None and len(places) > found[0].copies_max:
+        if found is not None and len(places) > self.copies_max(found[0]):
             raise self.complain(
-                f"{at} has {value!r} at {sorted(places)}, expected {found[0].copies_max} of it at most"
+                f"{at} has {value!r} at {sorted(places)}, expected {self.copies_max(found[0])} of it at most"
             )
+
+    def copies_max(self, batch: Batch) -> int:
+        """How often each record of a batch may be in the log."""
+        return batch.copies_max
 
     def forget(self, at: TopicPartition, offset: Offset) -> None:
         self._places[at, self.known[at][offset]].discard(offset)

@@ -13,6 +13,8 @@ from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_produc
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.disk_troubles import FAILING, DiskPlan, Trouble
 from penstock.sim.history import Survives
+from penstock.sim.pipelined import ClientRules, PipelinedPlan
+from penstock.sim.producers import ALL
 from penstock.sim.renewer import RenewalPlan
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.sim.world import TRUE
@@ -37,6 +39,8 @@ class Extra(Enum):
     """Voters come back without the end of their metadata log."""
     HOLES = "holes"
     """Whenever a node goes down, a copy of its disk loses a transaction marker, a segment or an index, and is read."""
+    PIPELINED = "pipelined"
+    """Idempotent producers have several batches in flight to six partitions, as librdkafka and the Java client do."""
 
 
 ALONE = (Extra.HOLES,)
@@ -158,6 +162,28 @@ def _try_holes(scenario: Scenario, _: Random) -> Scenario:
     return scenario
 
 
+def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
+    replication = min(3, scenario.cluster.nodes)
+    topic = TopicPlan("pipelined", 6, {"segment.bytes": str(rng.choice((2000, 1_000_000)))}, replication)
+    producers = tuple(
+        PipelinedPlan(
+            name=f"{rules.value}-{number}",
+            topic=topic.name,
+            acks=ALL,
+            survives=Survives.POWER_CUT,
+            is_idempotent=True,
+            in_flight_max=rng.choice((5, 15, 30)),
+            batch_records_max=rng.choice((1, 4)),
+            pace_us=rng.choice((200_000, 500_000)),
+            timeout_ms=rng.choice((500, 5_000)),
+            drops_link=rng.choice((0.0, 0.01)),
+            rules=rules,
+        )
+        for number, rules in enumerate(ClientRules)
+    )
+    return replace(scenario, topics=(*scenario.topics, topic), pipelined=producers)
+
+
 _ADD = {
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
@@ -167,4 +193,5 @@ _ADD = {
     Extra.SLOW_DISKS: _slow_disks,
     Extra.LOST_METADATA: _lose_metadata,
     Extra.HOLES: _try_holes,
+    Extra.PIPELINED: _add_pipelined,
 }

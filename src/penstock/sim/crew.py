@@ -7,6 +7,7 @@ from penstock.sim.consumers import Consumer, Rereader
 from penstock.sim.members import Member
 from penstock.sim.operator import Operator
 from penstock.sim.passing import ConsumerById, ConsumerByName, ProducerById, ProducerByName
+from penstock.sim.pipelined import pipelined_producer
 from penstock.sim.producers import Producer
 from penstock.sim.renewer import Renewer
 from penstock.sim.scenario import Scenario
@@ -25,6 +26,7 @@ class Crew:
         )
         together = scenario.coordination
         self._producers = [Producer(plan, stage) for plan in scenario.producers]
+        self._producers += [pipelined_producer(plan, stage) for plan in scenario.pipelined]
         self._consumers = [Consumer(plan, stage) for plan in scenario.consumers]
         self._consumers += [Rereader(plan, stage) for plan in scenario.rereaders]
         self._members: list[Member] = [

@@ -149,6 +149,15 @@ class Refused(NamedTuple):
     incarnation: int
 
 
+class EpochBumped(NamedTuple):
+    """A pipelined producer begins a new epoch by itself, and numbers anew what is not acknowledged."""
+
+    producer: str
+    epoch: int
+    code: int
+    """The refusal that made it do so."""
+
+
 class GotProducerId(NamedTuple):
     producer: str
     producer_id: int
@@ -390,6 +399,7 @@ Event = (
     Sent
     | Acked
     | Refused
+    | EpochBumped
     | GotProducerId
     | Asked
     | Viewed

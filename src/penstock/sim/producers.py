@@ -24,6 +24,9 @@ ALL = -1
 IN_FLIGHT_MAX = 5
 """Requests of an idempotent producer: a node remembers enough batches for as many."""
 
+Identity = tuple[int, int]
+"""Producer id and epoch."""
+
 FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 UNKNOWN_TOPIC = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,7 +88,7 @@ class Producer(TopicClient):
         self._lanes: dict[int, Lane] = {}
         self._requests_open = 0
         self._is_ready = False
-        self._identity: tuple[int, int] | None = None
+        self._identity: Identity | None = None
         """Producer id and epoch; None for a plain one, and while it is asked for."""
         self._sequences: dict[Batch, int] = {}
 
@@ -167,19 +170,28 @@ class Producer(TopicClient):
 
     def _encode(self, batch: Batch) -> bytes:
         options = BatchOptions(codec=self.plan.codec)
-        if self._identity is not None:
+        identity = self._identity_of(batch)
+        if identity is not None:
             lane = self._lanes[batch.at.partition]
             if batch not in self._sequences:
                 self._sequences[batch] = lane.next_sequence
                 lane.next_sequence += len(batch.records)
-            producer_id, epoch = self._identity
+            producer_id, epoch = identity
             sequence = self._sequences[batch]
             options |= BatchOptions(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-            identity = (producer_id, epoch, sequence)
-            if identity not in batch.identities:
-                batch.identities.append(identity)
+            numbered = (producer_id, epoch, sequence)
+            if numbered not in batch.identities:
+                batch.identities.append(numbered)
         now_ms = self.stage.schedule.now_ms
         return build_batch([(each.key, each.value, now_ms) for each in batch.records], **options)
+
+    def _identity_of(self, batch: Batch) -> Identity | None:
+        """Who writes a batch; None for a plain producer."""
+        return self._identity
+
+    def _is_current(self, sent_as: Identity | None) -> bool:
+        """Whether a refusal still says something, of a batch that was sent by this identity."""
+        return sent_as == self._identity
 
     def _send(self, leader: Address, batches: list[Batch]) -> None:
         version = self.versions[Api.PRODUCE]
@@ -205,7 +217,7 @@ class Producer(TopicClient):
     # -- what becomes of them --------------------------------------------------------------------------
 
     def _answered(
-        self, batches: list[Batch], sent_as: tuple[int, int] | None, version: int, body: memoryview
+        self, batches: list[Batch], sent_as: Identity | None, version: int, body: memoryview
     ) -> None:
         self._requests_open -= 1
         by_partition = {batch.at.partition: batch for batch in batches}
@@ -216,7 +228,7 @@ class Producer(TopicClient):
             batch = by_partition[partition]
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._acked(batch, base_offset)
-            elif sent_as == self._identity:
+            elif self._is_current(sent_as):
                 self.trace(f"#{batch.number} is refused: {code_name(code)} {message}")
                 self._failed(batch, code)
 
@@ -246,8 +258,8 @@ class Producer(TopicClient):
             self._is_ready = False
             self.again_soon(self.ready)
 
-    def _lost(self, batches: list[Batch], sent_as: tuple[int, int] | None) -> None:
-        if sent_as != self._identity:
+    def _lost(self, batches: list[Batch], sent_as: Identity | None) -> None:
+        if not self._is_current(sent_as):
             return
         for batch in batches:
             lane = self._lanes[batch.at.partition]

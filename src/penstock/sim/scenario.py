@@ -21,6 +21,7 @@ from penstock.sim.coordination import (
     draw_settings,
 )
 from penstock.sim.history import Survives
+from penstock.sim.pipelined import PipelinedPlan
 from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.renewer import RenewalPlan
 
@@ -64,6 +65,8 @@ class Scenario:
     """Consumers that begin again at the beginning, whenever they have read everything."""
     renewals: tuple[RenewalPlan, ...] = ()
     """Topics that are deleted and created again."""
+    pipelined: tuple[PipelinedPlan, ...] = ()
+    """Idempotent producers that follow the rules of real clients."""
     extras: tuple[str, ...] = ()
     """What it has beside what its seed stands for, as the command line names it."""
     duration_us: int = 0
@@ -89,6 +92,7 @@ class Scenario:
             is_shaken=self.cluster.power_cuts is PowerCuts.ANY,
             offsets_partitions=int(self.settings.get("offsets.topic.num.partitions", 50)),
             renewed=frozenset(each.topic for each in self.renewals),
+            pipelined=frozenset(each.name for each in self.pipelined),
         )
 
 

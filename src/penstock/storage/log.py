@@ -40,7 +40,7 @@ from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from penstock.storage.inspection import Inspected, Inspection, NeedsInspection
 from penstock.storage.openfiles import FileRef, OpenFiles
-from penstock.storage.producers import Producer, Producers
+from penstock.storage.producers import NumberedBatch, Producer, Producers
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
 from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
@@ -120,6 +120,8 @@ class Log(DurableLog):
         self._staged_aborts: list[AbortedTxn] = []
         """Transactions that staged markers abort."""
         self._before_staged: list[tuple[ProducerId, Producer | None]] = []
+        self.unstaged: list[NumberedBatch] = []
+        """The first batch of each idempotent producer that was staged when staged batches were last dropped."""
         """What to put back, last first, should the write fail."""
         self._staged_end = self.log_end
         self.written_bytes = self.written_records = 0
@@ -407,6 +409,8 @@ class Log(DurableLog):
         self._unstage()
 
     def _unstage(self) -> None:
+        staged_by = dict.fromkeys(producer_id for producer_id, _ in self._before_staged)
+        self.unstaged = self.producers.first_from(self.log_end, staged_by)
         for producer_id, before in reversed(self._before_staged):
             self.producers.undo(producer_id, before)
         self._staged_end = self.producers.end_offset = self.log_end

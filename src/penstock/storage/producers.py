@@ -68,6 +68,14 @@ class KeptBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class NumberedBatch(NamedTuple):
+    """A batch of an idempotent producer, by its numbers."""
+
+    producer_id: ProducerId
+    epoch: int
+    sequence: int
+
+
 class Producer(NamedTuple):
     """One producer's state; replaced, never changed."""
 
@@ -286,6 +294,16 @@ class Producers:
         """Nothing is in doubt about records that are deleted."""
         for each in [each for each in self.in_doubt.values() if each.hole <= log_start]:
             self.accept_loss(each.first_offset)
+
+    def first_from(self, offset: Offset, producer_ids: Iterable[ProducerId]) -> list[NumberedBatch]:
+        """The first batch at or after an offset, of each of these producers that has one."""
+        found = []
+        for producer_id in producer_ids:
+            producer = self.by_id.get(producer_id)
+            if producer is not None and producer.last_offset >= offset:
+                kept = next(each for each in producer.batches if each.last_offset >= offset)
+                found.append(NumberedBatch(producer_id, producer.epoch, kept.first_sequence))
+        return found
 
     def undo(self, producer_id: ProducerId, before: Producer | None) -> None:
         """Put back what was there before an `apply` that did not reach the disk."""
