@@ -59,7 +59,8 @@ def run_command(
             " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
             " lost-metadata (voters come back without the end of their metadata log), holes (copies of disks lose"
-            " transaction markers, segments and indexes, and are read; for one node too); repeatable.",
+            " transaction markers, segments and indexes, and are read; for one node too), voter-changes"
+            " (controllers are added to the voters and removed from them); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,

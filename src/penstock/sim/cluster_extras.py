@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from random import Random
 
-from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.disk_troubles import FAILING, DiskPlan, Trouble
@@ -41,6 +41,8 @@ class Extra(Enum):
     """Whenever a node goes down, a copy of its disk loses a transaction marker, a segment or an index, and is read."""
     PIPELINED = "pipelined"
     """Idempotent producers have several batches in flight to six partitions, as librdkafka and the Java client do."""
+    VOTER_CHANGES = "voter-changes"
+    """Controllers are added to the voters of the quorum and removed from them."""
 
 
 ALONE = (Extra.HOLES,)
@@ -184,6 +186,18 @@ def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, topics=(*scenario.topics, topic), pipelined=producers)
 
 
+def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
+    """A disk that is lost takes a voter with it: none is, or the operator would have to know which."""
+    plan = replace(
+        scenario.cluster,
+        voter_changes_us_mean=rng.choice((500_000, 2_000_000, 5_000_000)),
+        voters_join=rng.random() < 0.3,
+        harm=Harm.NONE,
+        harm_us_mean=0,
+    )
+    return replace(scenario, cluster=plan)
+
+
 _ADD = {
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
@@ -194,4 +208,5 @@ _ADD = {
     Extra.LOST_METADATA: _lose_metadata,
     Extra.HOLES: _try_holes,
     Extra.PIPELINED: _add_pipelined,
+    Extra.VOTER_CHANGES: _change_voters,
 }

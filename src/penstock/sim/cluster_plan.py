@@ -64,6 +64,11 @@ class ClusterPlan:
     time."""
     lost_metadata_us_mean: int = 0
     """Between two voters that come back without the end of their metadata log; 0 for none. One voter at a time."""
+    voter_changes_us_mean: int = 0
+    """Between two changes of who votes in the quorum, whose first controller begins alone; 0 where all controllers vote
+    from the beginning, and for ever."""
+    voters_join: bool = False
+    """Whether controllers without a vote ask for one by themselves, where voters change."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
     disks: DiskPlan = NO_TROUBLES
@@ -79,6 +84,12 @@ class ClusterPlan:
     def replicas_min(self) -> int:
         """How many replicas there must be of what is to be there in the end."""
         return 1 if self.harm is Harm.NONE and not self.bad_sectors_us_mean else 2
+
+    @property
+    def voting(self) -> range:
+        """The nodes that vote, or may."""
+        first = self.nodes + 1 if self.controllers else 1
+        return range(first, self.nodes + self.controllers + 1)
 
     @property
     def is_replicated(self) -> bool:

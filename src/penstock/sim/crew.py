@@ -4,6 +4,7 @@ from penstock.sim.classic_members import ClassicMember
 from penstock.sim.client import Admin, Client, Stage
 from penstock.sim.consumer_members import ConsumerMember
 from penstock.sim.consumers import Consumer, Rereader
+from penstock.sim.machine import CONTROLLER_PORT
 from penstock.sim.members import Member
 from penstock.sim.operator import Operator
 from penstock.sim.passing import ConsumerById, ConsumerByName, ProducerById, ProducerByName
@@ -13,6 +14,7 @@ from penstock.sim.renewer import Renewer
 from penstock.sim.scenario import Scenario
 from penstock.sim.speech import NewTopic
 from penstock.sim.transactional import TransactionalProducer, Worker
+from penstock.sim.voter_changer import VoterChanger
 
 
 class Crew:
@@ -47,6 +49,11 @@ class Crew:
             if plan.operate_us_mean
             else []
         )
+        self._voter_changers = (
+            [VoterChanger(stage, plan.voter_changes_us_mean, plan.voting, CONTROLLER_PORT)]
+            if plan.voter_changes_us_mean
+            else []
+        )
 
     @property
     def _clients(self) -> list[Client]:
@@ -59,6 +66,7 @@ class Crew:
             *self._workers,
             *self._operators,
             *self._renewers,
+            *self._voter_changers,
         ]
 
     def start(self) -> None:
@@ -73,7 +81,7 @@ class Crew:
             transactional.is_making = False
         for member in (*self._members, *self._workers):
             member.is_working = False
-        for operator in self._operators:
+        for operator in (*self._operators, *self._voter_changers):
             operator.is_working = False
         for renewer in self._renewers:
             renewer.finish()

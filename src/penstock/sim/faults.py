@@ -46,10 +46,9 @@ class Faults:
         )
         self._losses = MetadataLoss(
             self._plan.lost_metadata_us_mean,
-            fleet.machines,
             schedule.rng("lost metadata"),
             schedule.later,
-            fleet.may_be_killed,
+            fleet,
         )
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         fleet.when_down(self.start_again)

@@ -8,7 +8,7 @@ from penstock.base.settings import BadSetting
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.node import Node
 from penstock.sim.client import Recorder
-from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.disk_check import DATA, are_records_sound
 from penstock.sim.machine import ALONE, CONTROLLER_PORT, KAFKA_PORT, Machine, MakeNode, State
 from penstock.sim.network import Network
@@ -32,6 +32,7 @@ class Fleet:
         count_of_all = plan.nodes + plan.controllers
         hosts = [ALONE] if count_of_all == 1 else [f"node-{number}" for number in range(1, count_of_all + 1)]
         self._power_cuts = plan.power_cuts
+        self.changes_voters = bool(plan.voter_changes_us_mean)
         self.machines = [
             Machine(
                 schedule,
@@ -39,6 +40,7 @@ class Fleet:
                 recorder,
                 _config(scenario, number, host),
                 make_node,
+                later_config=_config(scenario, number, host, is_new=False) if plan.is_replicated else None,
                 host=host,
                 number=number,
                 incarnations=incarnations,
@@ -88,7 +90,17 @@ class Fleet:
         """Whether all others have the same metadata log, up to the same epoch. A voter that forgets what it has, and
         whom it has voted for, can then help nobody to lead who lacks anything."""
         ends = {_quorum_end(each) for each in self.machines if each is not machine}
-        return len(ends) == 1 and None not in ends
+        return len(ends) == 1 and None not in ends and self.can_vote_without(machine)
+
+    def can_vote_without(self, machine: Machine) -> bool:
+        """Whether the other voters are a majority, and all of them have the same metadata log."""
+        for node in (each.node for each in self.machines if each is not machine):
+            if isinstance(node, Node) and node.quorum.is_leader:
+                voting = {each.key.id for each in node.quorum.voters}
+                others = [each for each in self.machines if each.number in voting - {machine.number}]
+                ends = {_quorum_end(each) for each in others}
+                return len(ends) == 1 and None not in ends and len(others) >= node.quorum.voters.majority
+        return not self.changes_voters
 
 
 def _quorum_end(machine: Machine) -> tuple[LeaderEpoch, Offset] | None:
@@ -116,20 +128,36 @@ def is_in_sync(machine: Machine) -> bool:
     return True
 
 
-def _config(scenario: Scenario, number: int, host: str) -> NodeConfig:
+CLUSTER_ID = "s5qUyFm7T7uGmIa1834mZQ"
+"""Of clusters whose settings do not name their voters."""
+
+
+def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[str, str]:
+    if not plan.voter_changes_us_mean:
+        voters = ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in plan.voting)
+        return {"controller.quorum.voters": voters}
+    settings = {"cluster.id": CLUSTER_ID}
+    if number in plan.voting:
+        settings["controller.quorum.auto.join.enable"] = str(plan.voters_join).lower()
+    if not is_new or number != plan.voting[0]:
+        servers = ",".join(f"node-{each}:{CONTROLLER_PORT}" for each in plan.voting)
+        settings["controller.quorum.bootstrap.servers"] = servers
+    return settings
+
+
+def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) -> NodeConfig:
+    """The settings of a node; `is_new` before the cluster is there, whose first controller begins alone."""
     plan = scenario.cluster
     try:
         if not plan.is_replicated:
             return config_from(DATA, scenario.settings, kafka=f"{host}:{KAFKA_PORT}")
-        first = plan.nodes + 1 if plan.controllers else 1
-        voting = range(first, plan.nodes + plan.controllers + 1)
-        is_broker, is_controller = number <= plan.nodes, number in voting
+        is_broker, is_controller = number <= plan.nodes, number in plan.voting
         roles = {"broker": is_broker, "controller": is_controller}
         settings = {
             "node.id": str(number),
             **({"broker.rack": str(number)} if plan.has_racks and is_broker else {}),
             "process.roles": ",".join(role for role, has_it in roles.items() if has_it),
-            "controller.quorum.voters": ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in voting),
+            **_quorum_settings(plan, number, is_new=is_new),
             **scenario.settings,
         }
         return config_from(

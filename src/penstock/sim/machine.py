@@ -86,9 +86,11 @@ class Machine:
         number: int = 1,
         incarnations: Iterator[int] | None = None,
         clock: Clock = TRUE,
+        later_config: NodeConfig | None = None,
         has_faults: bool = False,
         may_ail: bool = False,
     ) -> None:
+        """`later_config` is in force once the node was ready for the first time."""
         self.disk = MemoryDisk()
         self.host = host
         self.number = number
@@ -121,6 +123,7 @@ class Machine:
         self._network = network
         self._recorder = recorder
         self._config = config
+        self._later_config = later_config or config
         self._make_node = make_node
         self._clock = clock
         self._incarnations = incarnations or count(1)
@@ -204,6 +207,7 @@ class Machine:
     def _ready(self, world: SimWorld, node: NodeLike) -> None:
         if world.is_alive and self.state is State.STARTING:
             self.state = State.UP
+            self._config = self._later_config
             self._clear_deadline()
             self._trace("is ready")
             if self.is_broker:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.server.node import Node
+from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
 from penstock.sim.spoiling import cut_metadata
 
@@ -17,17 +18,16 @@ class MetadataLoss:
     def __init__(
         self,
         mean_us: int,
-        machines: list[Machine],
         rng: Random,
         later: Callable[[int, Callable[[], None]], object],
-        may_be_killed: Callable[[Machine], bool],
+        fleet: Fleet,
     ) -> None:
         """`mean_us` is between two losses; 0 for none."""
         self._mean_us = mean_us
-        self._machines = [each for each in machines if each.is_voter]
+        self._fleet = fleet
+        self._machines = [each for each in fleet.machines if each.is_voter]
         self._rng = rng
         self._later = later
-        self._may_be_killed = may_be_killed
         self._chosen: Machine | None = None
         """Goes down, to come back without the end of its log."""
         self._is_over = False
@@ -46,7 +46,7 @@ class MetadataLoss:
         machine, drawn = self._rng.choice(self._machines), self._rng.random()
         if self._chosen is None and machine.state is State.UP and self._may_lose(machine):
             self._chosen = machine
-            if drawn < 0.5 or not self._may_be_killed(machine):
+            if drawn < 0.5 or not self._fleet.may_be_killed(machine):
                 machine.stop()
             else:
                 machine.kill()
@@ -61,7 +61,10 @@ class MetadataLoss:
             machine.spoil_metadata(cut_metadata(machine.disk, self._rng))
 
     def _may_lose(self, machine: Machine) -> bool:
-        return not any(has_lost_metadata(each) for each in self._machines if each is not machine)
+        if any(has_lost_metadata(each) for each in self._machines if each is not machine):
+            return False
+        # Where voters come and go, those that have what is lost here may leave with it.
+        return not self._fleet.changes_voters or self._fleet.can_vote_without(machine)
 
 
 def has_lost_metadata(machine: Machine) -> bool:
