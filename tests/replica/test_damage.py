@@ -75,6 +75,29 @@ def test_a_damaged_replica_that_nobody_counts_on_is_cut_off_and_copied_again() -
     assert not partition.log.is_damaged
 
 
+class Deciding:
+    """A controller that keeps what it is asked, and answers it."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.code = code
+        self.asked: list[AlterPartition] = []
+
+    def submit(self, request: AlterPartition) -> Later[Any]:
+        self.asked.append(request)
+        answer: Later[Any] = Later()
+        answer.answer(
+            tuple(IsrChanged(each.topic_id, each.partition, Decided(self.code)) for each in request.changes)
+        )
+        return answer
+
+
+def following(controller: Deciding) -> Broker:
+    broker = restarted(OTHER, ME)
+    assert broker.replicas.failing_disk is not None
+    broker.replicas.failing_disk._controller = controller
+    return broker
+
+
 @pytest.mark.parametrize("eligible", [False, True])
 def test_a_damaged_replica_that_is_counted_on_keeps_what_it_has(eligible: bool) -> None:
     """What lies behind the damage may be the last copy of it."""
@@ -92,6 +115,8 @@ def test_a_damaged_replica_that_is_counted_on_keeps_what_it_has(eligible: bool) 
         )
     broker.replay(change)
     assert broker.held().log.log_end == 10
+    broker.world.advance(5_000)
+    assert broker.held().log.log_end == 10
 
 
 def test_a_damaged_replica_without_a_leader_keeps_what_it_has() -> None:
@@ -101,20 +126,66 @@ def test_a_damaged_replica_without_a_leader_keeps_what_it_has() -> None:
     assert broker.held().log.log_end == 10
 
 
-class Deciding:
-    """A controller that keeps what it is asked, and answers it."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        self.code = code
-        self.asked: list[AlterPartition] = []
-
-    def submit(self, request: AlterPartition) -> Later[Any]:
-        self.asked.append(request)
-        answer: Later[Any] = Later()
-        answer.answer(
-            tuple(IsrChanged(each.topic_id, each.partition, Decided(self.code)) for each in request.changes)
+@pytest.mark.parametrize("eligible", [False, True])
+def test_a_follower_that_finds_damage_asks_not_to_be_counted_on(eligible: bool) -> None:
+    """An ISR that counts on a replica without a record has one copy less of it than it says."""
+    controller = Deciding(ErrorCode.NONE)
+    broker = following(controller)
+    if eligible:
+        broker.replay(
+            PartitionChangeRecord(
+                version=2,
+                partition_id=0,
+                topic_id=topic_id("orders"),
+                isr=(OTHER,),
+                eligible_leader_replicas=(ME,),
+                leader=OTHER,
+            )
         )
-        return answer
+    read_through(broker)
+    broker.world.advance(10)
+    (change,) = controller.asked[0].changes
+    assert [member.broker_id for member in change.isr] == [LEADER]
+    assert change.recovery_state == DAMAGED
+    assert broker.held().log.log_end == 10, "it keeps what it has as long as it is counted on"
+
+
+def test_a_follower_that_left_the_isr_is_cut_off_and_copied_again_at_once() -> None:
+    broker = following(Deciding(ErrorCode.NONE))
+    read_through(broker)
+    broker.world.advance(10)
+    broker.leader.partitions[topic_id("orders"), 0].epoch = 2
+    broker.replay(isr(OTHER, THIRD))
+    assert broker.held().log.log_end == 2
+    broker.world.advance(100)
+    assert broker.copied
+    assert not broker.held().has_failing_disk
+
+
+def test_a_follower_asks_until_it_is_out_however_long_that_takes() -> None:
+    """It fetches nothing meanwhile: with all there is to fetch it would look as if it were whole."""
+    controller = Deciding(ErrorCode.NONE)
+    broker = following(controller)
+    read_through(broker)
+    broker.world.advance(60_000)
+    asked = len(controller.asked)
+    assert asked > 10
+    assert broker.held().has_failing_disk
+    broker.replay(isr(OTHER, THIRD))
+    broker.world.advance(5_000)
+    assert len(controller.asked) <= asked + 1
+
+
+def test_a_follower_without_a_leader_asks_when_there_is_one() -> None:
+    controller = Deciding(ErrorCode.NONE)
+    broker = following(controller)
+    broker.replay(isr(OTHER, ME, leader=-1))
+    read_through(broker)
+    broker.world.advance(1_000)
+    assert not controller.asked
+    broker.replay(isr(OTHER, ME))
+    broker.world.advance(10)
+    assert controller.asked
 
 
 def leading(controller: Deciding) -> Broker:

@@ -401,6 +401,23 @@ def test_a_cleaner_that_fails_is_tried_again_after_its_rest() -> None:
     assert rule.hits == 1
 
 
+def test_damage_that_a_cleaner_meets_is_known_to_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica in sync that lacks a record must not be counted on: see `Partition.damage_found`."""
+    told: list[TopicPartition] = []
+    monkeypatch.setattr(Partition, "damage_found", lambda partition: told.append(partition.name))
+    house = House(TABLE)
+    log = house.make()
+    house.write(log, 100, keys=5)
+    file = house.memory.open(log.segments[0].ref.path, write=True)
+    (byte,) = file.pread(1, 70)
+    file.pwrite([bytes([byte ^ 1])], 70)
+    house.keeping.start()
+    house.world.advance(16_000)
+    assert log.is_damaged
+    assert told == [P]
+    assert log.clean_to == 0
+
+
 def test_a_partition_deleted_while_it_is_cleaned_does_no_harm() -> None:
     house = House(TABLE)
     log = house.make()

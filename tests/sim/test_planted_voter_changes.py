@@ -1,4 +1,4 @@
-"""Voters of the quorum that change while nodes go down and the network is cut, and leaders that change them wrongly."""
+"""Voters of the quorum that change while nodes go down and the network is cut; leaders that change them wrongly."""
 
 from dataclasses import replace
 

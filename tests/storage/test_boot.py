@@ -200,3 +200,27 @@ def test_in_another_boot_it_asks_as_another() -> None:
     directory = open_in(disk.kill_clone(), "tuesday")
     assert directory.incarnation(Random(5)) != asked_as
     assert directory.former_broker_epoch == UNKNOWN
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_a_log_that_ends_before_what_was_committed_has_lost_something(
+    is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker registers as one that lost records: it leaves the ISRs that count on it."""
+    disk = MemoryDisk()
+    directory = open_in(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    directory.registered(7)
+    append(log, make_batch(3))
+    size = log.size_bytes
+    append(log, make_batch(2))
+    directory.high_watermarks[P] = 5
+    directory._write_offsets()
+    if is_clean:
+        directory.close()
+    disk = disk.kill_clone()
+    disk.open(f"/data/logs/{P}/{0:020d}.log", write=True).truncate(size)
+    directory = open_in(disk)
+    assert directory.logs[P].log_end == 3
+    assert directory.former_broker_epoch == UNKNOWN
+    assert "ends at offset 3, and 5 was committed: it lacks records that it had" in caplog.text

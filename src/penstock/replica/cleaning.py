@@ -17,6 +17,7 @@ from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.cleaner import Cleaned, CleaningPlan, clean
 from penstock.storage.compaction import cleanable_end, discard, install, is_due, plan_cleaning
 from penstock.storage.deletion import Removal
+from penstock.storage.errors import CorruptLog
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,10 @@ class Cleaning:
         number: Callable[[str], int],
         remove_later: Callable[[Removal, int], None],
         upkeep: Upkeep,
+        damage_found: Callable[[TopicPartition], None],
     ) -> None:
-        """`number` is what is in force for a setting of the broker, now. `remove_later` takes files and a delay."""
+        """`number` is what is in force for a setting of the broker, now. `remove_later` takes files and a delay.
+        `damage_found` is told of logs in which a round has met a batch that is not what was written."""
         self._upkeep = upkeep
         self._world = world
         self._directory = directory
@@ -43,6 +46,7 @@ class Cleaning:
         self._high_watermark = high_watermark
         self._number = number
         self._remove_later = remove_later
+        self._damage_found = damage_found
         self._cleaning: set[TopicPartition] = set()
         """Logs that are being planned or cleaned."""
         self._resting: set[TopicPartition] = set()
@@ -154,6 +158,9 @@ class Cleaning:
             elif error is not None or cleaned is None:
                 logger.error("cannot clean %s: %s", name, error)
                 self._upkeep.cleanings_failed += 1
+                if isinstance(error, CorruptLog):
+                    log.met_damage(error)
+                    self._damage_found(name)
             else:
                 is_clean = self._install(log, plan, cleaned)
         except (StorageError, OSError) as failure:

@@ -1,4 +1,5 @@
-"""Replicas here whose disk refuses to write, to sync or to read: out of the ISR at once, and back after a trial write.
+"""Replicas here whose disk refuses to write, to sync or to read, or whose records are damaged: out of the ISR at
+once, and back after a trial write.
 
     append or sync fails --> AlterPartition without this replica --> the leader waits for it no more
                          --> rest --> trial write --> works --> sync --> fetch again --> caught up, in the ISR
@@ -54,12 +55,17 @@ class Replica(Protocol):
     def name(self) -> TopicPartition: ...
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether records were found that are not what was written. It fetches no more until they are cut off, which
+        is when it is out of the ISR."""
+
+    @property
     def written_to(self) -> Offset:
         """How many bytes the file has to which records are written."""
 
 
 class _Failing:
-    __slots__ = ("failures", "is_resting", "is_told", "rested_ms", "state")
+    __slots__ = ("failures", "is_resting", "is_told", "is_writable", "rested_ms", "state")
 
     def __init__(self) -> None:
         self.failures = 0
@@ -70,6 +76,8 @@ class _Failing:
         self.rested_ms = 0
         """When its rest is over, by a clock that never goes back."""
         self.state = UNWRITABLE
+        self.is_writable = False
+        """Nothing but damaged records keeps it out: it is fetched as soon as they are cut off."""
 
 
 class FailingDisk:
@@ -128,6 +136,7 @@ class FailingDisk:
             return
         failing = self._replicas.setdefault(replica, _Failing())
         now_ms = self._now_ms()
+        failing.is_writable = False
         if not failing.is_resting:
             if now_ms - failing.rested_ms > FORGIVEN_MS:
                 failing.failures, failing.state = 0, UNWRITABLE
@@ -143,6 +152,20 @@ class FailingDisk:
             self._is_asking = True
             self._world.call_soon(self._ask)
         self._try_later()
+
+    def damaged(self, replica: Replica) -> None:
+        """A follower has records that are not what was written. Called again when another leads."""
+        before = self._replicas.get(replica)
+        is_writable = before is None or not before.is_resting or before.is_writable
+        self.failed(replica, DAMAGED)
+        if replica in self._replicas:
+            self._replicas[replica].is_writable = is_writable
+
+    def mended(self, replica: Replica) -> None:
+        """The damaged records are cut off: they can be copied again."""
+        failing = self._replicas.get(replica)
+        if failing is not None and failing.is_resting and failing.is_writable:
+            self._release([replica])
 
     # -- leaving the ISR -------------------------------------------------------------------------------
 
@@ -168,7 +191,7 @@ class FailingDisk:
         untold = []
         for replica, failing in self._replicas.items():
             placed = image.partition(replica.topic, replica.number)
-            if failing.is_resting and placed is not None and self._may_leave(placed):
+            if failing.is_resting and placed is not None and self._may_leave(placed, failing.state):
                 others = tuple(IsrMember(each) for each in placed.isr if each != self._node_id)
                 change = IsrChange(
                     replica.topic_id,
@@ -184,15 +207,18 @@ class FailingDisk:
                     untold.append(str(replica.name))
         if untold:
             logger.error(
-                "the disk fails: %d replicas leave the ISR until a trial write works: %s%s",
+                "the disk fails, or records are damaged: %d replicas leave the ISR until they are mended and a trial "
+                "write works: %s%s",
                 len(untold),
                 ", ".join(untold[:NAMED_MAX]),
                 ", ..." if len(untold) > NAMED_MAX else "",
             )
         return changes
 
-    def _may_leave(self, placed: Placed) -> bool:
-        return placed.leader not in (-1, self._node_id) and self._node_id in placed.isr
+    def _may_leave(self, placed: Placed, state: int) -> bool:
+        """Whether another leads while this replica is counted on: who lacks records must not be eligible either."""
+        counted = (*placed.isr, *placed.elr) if state == DAMAGED else placed.isr
+        return placed.leader not in (-1, self._node_id) and self._node_id in counted
 
     # -- coming back -----------------------------------------------------------------------------------
 
@@ -206,7 +232,7 @@ class FailingDisk:
         rested = [
             replica
             for replica, each in self._replicas.items()
-            if each.is_resting and each.rested_ms <= now_ms
+            if each.is_resting and each.rested_ms <= now_ms and not replica.is_damaged
         ]
         if not rested:
             if self.count:
@@ -221,6 +247,7 @@ class FailingDisk:
             if self._is_stopped:
                 return
             if error is None:
+                logger.info("the disk takes writes again: %d replicas are fetched again", len(rested))
                 self._release(rested)
             else:
                 logger.info("the disk still fails, %d replicas wait for it: %s", self.count, error)
@@ -230,7 +257,6 @@ class FailingDisk:
         self._lane.run(lambda: trial_write(vfs, logs, position), tried)
 
     def _release(self, replicas: list[Replica]) -> None:
-        logger.info("the disk takes writes again: %d replicas are fetched again", len(replicas))
         now_ms = self._now_ms()
         for replica in replicas:
             failing = self._replicas.get(replica)

@@ -84,6 +84,7 @@ class Housekeeping:
             self._number,
             self._remove_later,
             self._upkeep,
+            self._damage_found,
         )
         self._timers: dict[int, Timer] = {}
         self._timers_set = 0
@@ -172,6 +173,11 @@ class Housekeeping:
         if log is None or high_watermark is None or not log.settings.is_compacted:
             return high_watermark
         return self._directory.removable(log, min(high_watermark, log.segments.active.base_offset))
+
+    def _damage_found(self, name: TopicPartition) -> None:
+        partition = self._replicas.partitions.get(name)
+        if partition is not None:
+            partition.damage_found()
 
     # -- retention -------------------------------------------------------------------------------------
 

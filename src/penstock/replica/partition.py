@@ -188,7 +188,12 @@ class Partition(DataPath):
             raise
 
     def damage_found(self) -> None:
-        """Something in the log is not what was written: whoever leads it should be somebody else."""
+        """Something in the log is not what was written. A leader has another replica lead; a follower leaves the ISR,
+        which must not count on what is damaged. Either copies it again once nobody counts on it."""
+        if not self.is_leader:
+            if self._changes is not None and self._changes.failing is not None:
+                self._changes.failing.damaged(self)
+            return
         if self.followers is not None and not self.followers.is_handing_over:
             self.followers.is_handing_over = True
             self._world.call_soon(self.hand_over)
@@ -221,6 +226,11 @@ class Partition(DataPath):
         """Whether its disk has refused something, and has taken no trial write since."""
         failing = None if self._changes is None else self._changes.failing
         return failing is not None and failing.is_failing(self)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something in its log is known not to be what was written."""
+        return self.log.is_damaged
 
     @property
     def written_to(self) -> int:

@@ -354,8 +354,8 @@ class Replicas:
             self._lead_no_more(partition)
             why = KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
-            if partition.log.is_damaged and self._is_spare(placed):
-                self._mend(partition)
+            if partition.log.is_damaged:
+                self._mend(partition, placed)
         if partition not in self._created:
             self._serve(partition, rules)
         return cost
@@ -376,11 +376,18 @@ class Replicas:
         """Whether nobody counts on the replica here: another leads, and it is neither in sync nor eligible."""
         return placed.leader != NOBODY and self._node_id not in (*placed.isr, *placed.elr)
 
-    def _mend(self, partition: Partition) -> None:
+    def _mend(self, partition: Partition, placed: Placed) -> None:
+        """Cut a damaged follower's log off, once nobody counts on it; until then, see that nobody does."""
+        if not self._is_spare(placed):
+            partition.damage_found()
+            return
         try:
             partition.mend()
         except StorageError as error:
             logger.error("%s", error)
+            return
+        if self.failing_disk is not None:
+            self.failing_disk.mended(partition)
 
     def _serve(self, partition: Partition, rules: TopicRules) -> None:
         """Have it found, and copied if it is led elsewhere."""

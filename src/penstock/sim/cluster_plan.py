@@ -65,8 +65,8 @@ class ClusterPlan:
     lost_metadata_us_mean: int = 0
     """Between two voters that come back without the end of their metadata log; 0 for none. One voter at a time."""
     voter_changes_us_mean: int = 0
-    """Between two changes of who votes in the quorum, whose first controller begins alone; 0 where all controllers vote
-    from the beginning, and for ever."""
+    """Between two changes of who votes in the quorum, which begins with one voter; 0 where all controllers vote from
+    the beginning, and for ever."""
     voters_join: bool = False
     """Whether controllers without a vote ask for one by themselves, where voters change."""
     faulty: int = 0

@@ -81,8 +81,10 @@ class Crew:
             transactional.is_making = False
         for member in (*self._members, *self._workers):
             member.is_working = False
-        for operator in (*self._operators, *self._voter_changers):
+        for operator in self._operators:
             operator.is_working = False
+        for changer in self._voter_changers:
+            changer.is_working = False
         for renewer in self._renewers:
             renewer.finish()
 

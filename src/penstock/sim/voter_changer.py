@@ -1,7 +1,7 @@
-"""The operator of a quorum whose voters are in its log: controllers are given votes, and votes are taken away (KIP-853).
+"""The operator of a quorum whose voters are in its log: adds controllers to the voters and removes them (KIP-853).
 
-It asks who votes and who follows (DescribeQuorum), and then for one change (AddRaftVoter, RemoveRaftVoter). Any of that
-may fail at any time, and is tried again later with what is true then. Two voters stay at least, once there are three.
+It asks who votes and who follows (DescribeQuorum), and then for one change (AddRaftVoter, RemoveRaftVoter). Any of
+that may fail at any time, and is tried again later with what is true then. Once there are three voters, two stay.
 """
 
 from typing import Any

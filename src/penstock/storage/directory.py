@@ -639,6 +639,14 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         directory._cleaner_points[partition] = log.clean_to
     directory.strays = {each.name: each for each in find_strays(vfs, layout.logs)}
     known = directory.high_watermarks
+    short = [each for each, log in directory.logs.items() if log.log_end < known.get(each, 0)]
+    for partition in short:
+        logger.warning(
+            "%s ends at offset %d, and %d was committed: it lacks records that it had",
+            directory.path_of(partition),
+            directory.logs[partition].log_end,
+            known[partition],
+        )
     directory.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
     }
@@ -647,7 +655,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         for each, log in directory.logs.items()
         if each in points and log.recovery_point.offset < points[each].offset
     ]
-    if not (lowered or any(report.has_lost for report in directory.reports.values())):
+    if not (lowered or short or any(report.has_lost for report in directory.reports.values())):
         directory.former = former
     else:
         directory._boot.remove()
