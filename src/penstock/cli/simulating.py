@@ -60,7 +60,8 @@ def run_command(
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
             " lost-metadata (voters come back without the end of their metadata log), holes (copies of disks lose"
             " transaction markers, segments and indexes, and are read; for one node too), voter-changes"
-            " (controllers are added to the voters and removed from them); repeatable.",
+            " (controllers are added to the voters and removed from them), rollbacks (files of stopped nodes vanish"
+            " or go back to an older state, in the end all metadata); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,

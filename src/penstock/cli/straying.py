@@ -72,12 +72,11 @@ def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool)
     directory.broker_epoch = directory.former_broker_epoch
     try:
         topics = _topics(directory, now_ms)
-        prepared = [(each, _topic_id_for(each, directory, topics)) for each in chosen]
-        for stray, _ in prepared:
+        prepared = [(each, *_topic_id_for(each, directory, topics)) for each in chosen]
+        for stray in chosen:
             _check_place(stray, directory, is_replaced=is_replaced)
-        for stray, topic_id in prepared:
-            if topic_id not in (None, stray.topic_id):
-                assert topic_id is not None
+        for stray, topic_id, is_other in prepared:
+            if is_other and topic_id is not None:
                 make_of_topic(vfs, stray.path, topic_id)
             if stray.partition in directory.logs:
                 _clear_place(stray, directory, rng, now_ms)
@@ -99,10 +98,13 @@ def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
     return image
 
 
-def _topic_id_for(stray: Stray, directory: LogDirectory, image: ClusterImage | None) -> Uuid | None:
-    """Of which topic the stray is to be; None where nobody says. Raises where it cannot be of any."""
+def _topic_id_for(
+    stray: Stray, directory: LogDirectory, image: ClusterImage | None
+) -> tuple[Uuid | None, bool]:
+    """Of which topic the stray is to be, None where nobody says; and whether its leader epochs are not this topic's.
+    Raises where it cannot be of any."""
     if image is None:
-        return stray.topic_id
+        return stray.topic_id, False
     (name, number), node_id = stray.partition, directory.identity.node_id
     topic: Topic | None = image.topics.get(name)
     placed = None if topic is None else topic.partitions.get(number)
@@ -118,13 +120,18 @@ def _topic_id_for(stray: Stray, directory: LogDirectory, image: ClusterImage | N
             f"{stray.partition} is on brokers {replicas}, expected node {node_id} among them: move it there with "
             "`penstock reassign` first"
         )
-    if topic.id != stray.topic_id and replicas != [node_id]:
-        raise Refused(
-            f"topic {name} was created anew, with another id, and {stray.partition} is on brokers {replicas}: the "
-            f"others would overwrite what is restored here. Create it with one replica, on node {node_id}, restore, "
-            "and add replicas with `penstock reassign`"
+    is_other = topic.id != stray.topic_id or stray.epoch > placed.leader_epoch
+    if is_other and replicas != [node_id]:
+        what = (
+            f"topic {name} was created anew, with another id"
+            if topic.id != stray.topic_id
+            else f"the metadata is older than {stray.name}"
         )
-    return topic.id
+        raise Refused(
+            f"{what}, and {stray.partition} is on brokers {replicas}: the others would overwrite what is restored "
+            f"here. Make node {node_id} its only replica with `penstock reassign`, restore, and add the others again"
+        )
+    return topic.id, is_other
 
 
 def _check_place(stray: Stray, directory: LogDirectory, *, is_replaced: bool) -> None:

@@ -31,6 +31,7 @@ def as_document(stray: Stray) -> dict[str, object]:
         "sizeBytes": stray.size_bytes,
         "topicId": None if stray.topic_id is None else uuid_text(stray.topic_id),
         "logStart": stray.log_start,
+        "leaderEpoch": None if stray.epoch < 0 else stray.epoch,
         "setAsideMs": None if stray.set_aside_ms < 0 else stray.set_aside_ms,
         "reason": stray.reason or None,
     }

@@ -323,7 +323,11 @@ class Replicas:
         cost = 1
         if partition is None:
             log = self.directory.logs.get(name)
-            if log is None or not self._is_of(log, topic, placed):
+            if (
+                log is None
+                or not self._is_of(log, topic, placed)
+                or self._unclaimed.is_ahead(log, placed.leader_epoch)
+            ):
                 log = self._create(name, topic)
                 cost = CREATION_COST
                 if log is None:

@@ -9,17 +9,21 @@ or all of it, and then every broker has the same incomplete image. The record do
 two topics have the same id. Nor does an image that has the partition on other brokers prove that its records are
 there: if metadata went back, that is where they were once. Kafka makes strays of all of these at a start.
 
+A log with records of a later leader epoch than the image has for the partition is kept too, and copied anew: the
+metadata is older than the log, and replicas would cut off what was written since.
+
 If the first image of a start has the topic of a stray again, since the metadata was restored, the stray is taken back.
 """
 
 import logging
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
-from penstock.base.ids import TopicPartition, Uuid
+from penstock.base.ids import LeaderEpoch, TopicPartition, Uuid
 from penstock.base.world import World
 from penstock.metadata import ClusterImage, Topic
-from penstock.storage import Log, LogDirectory
+from penstock.storage import Log, LogDirectory, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +56,18 @@ class Unclaimed:
         """Whether nobody can want its records."""
         return log.log_end == 0 or log.topic_id in self._deleted
 
+    def is_ahead(self, log: Log, epoch: LeaderEpoch) -> bool:
+        """Whether a log that a start has found was written in a later epoch than the image has: metadata went back. No
+        checksum covers the epochs of batches; one that stands alone is taken for damaged, and is none of this."""
+        if self._is_settled or log.epochs.latest <= epoch:
+            return False
+        late = next(each for each in log.epochs.entries if each.epoch > epoch)
+        try:
+            found = [batch.leader_epoch > epoch for batch in islice(log.batches(late.offset), 2)]
+        except (StorageError, OSError):
+            return False
+        return found == [True, True] or (found == [True] and late in log.epochs_saved)
+
     def tell(self, names: list[TopicPartition]) -> None:
         """Say that partitions become strays, and what can be done about them."""
         logger.error(
@@ -67,7 +83,7 @@ class Unclaimed:
     def set_aside(self, name: TopicPartition, image: ClusterImage, *, sync: bool = False) -> None:
         """Keep a log, which is no partition any more, as a stray; durable when this returns, or after `sync`."""
         log = self._directory.logs[name]
-        why = reason(name, log.topic_id, image)
+        why = reason(name, log, image)
         now_ms = self._world.now_ms()
         self._directory.set_aside(name, self._world.rng, reason=why, now_ms=now_ms, sync=sync)
         self._is_synced &= sync
@@ -87,7 +103,9 @@ class Unclaimed:
         found = [
             each
             for each in self._directory.strays.values()
-            if each.partition == name and each.topic_id == topic.id
+            if each.partition == name
+            and each.topic_id == topic.id
+            and each.epoch <= topic.partitions[name.partition].leader_epoch
         ]
         if not found:
             return None
@@ -97,9 +115,9 @@ class Unclaimed:
         return log
 
 
-def reason(name: TopicPartition, topic_id: Uuid | None, image: ClusterImage) -> str:
+def reason(name: TopicPartition, log: Log, image: ClusterImage) -> str:
     """Why the image does not claim it, as a clause for people."""
-    topic = image.topics.get(name.topic)
+    topic, topic_id = image.topics.get(name.topic), log.topic_id
     if topic is None:
         return "the cluster's metadata has no topic of that name"
     if topic_id is None:
@@ -109,6 +127,11 @@ def reason(name: TopicPartition, topic_id: Uuid | None, image: ClusterImage) -> 
     placed = topic.partitions.get(name.partition)
     if placed is None:
         return "the topic has no such partition"
+    if log.epochs.latest > placed.leader_epoch:
+        return (
+            f"it has records of leader epoch {log.epochs.latest}, and the cluster's metadata knows of "
+            f"{placed.leader_epoch} at most"
+        )
     return f"the cluster's metadata has it on brokers {list(placed.replicas)}"
 
 

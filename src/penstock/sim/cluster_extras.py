@@ -43,6 +43,8 @@ class Extra(Enum):
     """Idempotent producers have several batches in flight to six partitions, as librdkafka and the Java client do."""
     VOTER_CHANGES = "voter-changes"
     """Controllers are added to the voters of the quorum and removed from them."""
+    ROLLBACKS = "rollbacks"
+    """Files of stopped nodes vanish, shrink or go back to an older state; in the end, all metadata at once."""
 
 
 ALONE = (Extra.HOLES,)
@@ -198,6 +200,18 @@ def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, cluster=plan)
 
 
+def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
+    """As with bad sectors, what is gone here must be there."""
+    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    mean_us = rng.choice((2_000_000, 5_000_000, 15_000_000))
+    return replace(
+        scenario,
+        settings=scenario.settings | settings,
+        has_disk_faults=False,
+        cluster=replace(scenario.cluster, faulty=0, rollback_us_mean=mean_us),
+    )
+
+
 _ADD = {
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
@@ -209,4 +223,5 @@ _ADD = {
     Extra.HOLES: _try_holes,
     Extra.PIPELINED: _add_pipelined,
     Extra.VOTER_CHANGES: _change_voters,
+    Extra.ROLLBACKS: _roll_back,
 }

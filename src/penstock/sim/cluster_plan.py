@@ -69,6 +69,9 @@ class ClusterPlan:
     the beginning, and for ever."""
     voters_join: bool = False
     """Whether controllers without a vote ask for one by themselves, where voters change."""
+    rollback_us_mean: int = 0
+    """Between two machines whose files vanish, shrink or go back to an older state while they are down; 0 for none.
+    One machine at a time. In the end, all lose their metadata."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
     disks: DiskPlan = NO_TROUBLES
@@ -83,7 +86,8 @@ class ClusterPlan:
     @property
     def replicas_min(self) -> int:
         """How many replicas there must be of what is to be there in the end."""
-        return 1 if self.harm is Harm.NONE and not self.bad_sectors_us_mean else 2
+        is_harmed = self.harm is not Harm.NONE or self.bad_sectors_us_mean or self.rollback_us_mean
+        return 2 if is_harmed else 1
 
     @property
     def voting(self) -> range:

@@ -10,6 +10,7 @@ from penstock.sim.fleet import Fleet
 from penstock.sim.machine import Machine, State
 from penstock.sim.metadata_loss import MetadataLoss
 from penstock.sim.network import CLIENTS, Network
+from penstock.sim.rollbacks import Rollbacks
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
 from penstock.sim.spoiling import PARTITIONS, QUORUM
@@ -50,6 +51,9 @@ class Faults:
             schedule.later,
             fleet,
         )
+        self.rollbacks = Rollbacks(
+            self._plan.rollback_us_mean, fleet, schedule.rng("rollbacks"), schedule.later, trace
+        )
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         fleet.when_down(self.start_again)
 
@@ -66,6 +70,7 @@ class Faults:
                 self._repeat(mean_us, strike)
         self._disks.start()
         self._losses.start()
+        self.rollbacks.start()
 
     def _repeat(self, mean_us: int, strike: Callable[[], None]) -> None:
         def again() -> None:
@@ -82,6 +87,7 @@ class Faults:
         self._network.heal()
         self._disks.end()
         self._losses.end()
+        self.rollbacks.end()
         for machine in self._fleet.machines:
             machine.resume()
             machine.disarm()
@@ -98,6 +104,7 @@ class Faults:
 
     def start_again(self, machine: Machine) -> None:
         self._losses.before_start(machine)
+        self.rollbacks.before_start(machine)
         if machine.has_given_up:
             self._harm_soon(machine, Harm.WIPES, HARM_ATTEMPTS)
         elif machine in self._doomed and not self._is_over:

@@ -345,6 +345,12 @@ class Machine:
         remove_metadata(self.disk)
         self.has_given_up = False
 
+    def make_unwatched(self, make_node: MakeNode) -> None:
+        """From now on nobody looks into its nodes, and they may refuse to start."""
+        self._make_node = make_node
+        self.is_spoilt = True
+        self.on_down = lambda: None
+
     # -- a disk that fails for a while -----------------------------------------------------------------
 
     def ail(self, ailment: Ailment) -> None:

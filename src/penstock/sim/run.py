@@ -3,6 +3,7 @@
     1. clients work, nodes crash and come back, connections break        for so many events, or so long
     2. nothing breaks any more; producers finish what they began; everything is read once more
     3. the nodes stop; their disks are checked, and held against what was read, and against each other
+    4. with rollbacks, all nodes lose their metadata at last, and no record may go with it
 
 Whatever is wrong ends the run with a `Failure`, which says how to see it again. The trace has a line for everything
 that clients and the operator saw; its hash is the fingerprint of the run.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from penstock.base.ids import Offset, TopicPartition
 from penstock.server.node import Node
 from penstock.sim import history
+from penstock.sim.amnesia import LASTS_US, Amnesia, Creator
 from penstock.sim.bench import Bench
 from penstock.sim.client import REQUEST_TIMEOUT_US, Stage
 from penstock.sim.closing import Closing
@@ -183,6 +185,8 @@ class Simulation:
                 self._work()
                 self._settle()
                 self._finish()
+                if self.scenario.cluster.rollback_us_mean:
+                    self._forget()
         except Failure:
             raise
         except Exception as error:
@@ -289,3 +293,25 @@ class Simulation:
                 continue
             for event in read_replicas(machine.disk, machine.number, ends):
                 self.record(event)
+
+    def _forget(self) -> None:
+        """Have all nodes lose their metadata, and see that no record goes with it."""
+        rules, schedule = self.scenario.rules, self._schedule
+        kept = [each for each in self.scenario.topics if not (each.is_compacted or each.is_shortened)]
+        amnesia = Amnesia(
+            self._fleet.machines,
+            self._faults.rollbacks.copies,
+            {each.name for each in kept} - rules.compacted - rules.shortened,
+            schedule.rng("amnesia"),
+            self.trace,
+        )
+        amnesia.begin()
+        creator = Creator(kept, self._stage)
+        creator.start()
+        deadline_us = schedule.now_us + LASTS_US
+        while schedule.now_us < deadline_us:
+            schedule.step()
+        creator.end()
+        for machine in self._fleet.machines:
+            machine.kill()
+        amnesia.check()

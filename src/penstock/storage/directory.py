@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 NO_BROKER_EPOCH = -1
 
+VANISHED_TOLD_MAX = 5
+
 STRAYS_LOOKED_AT_MAX = 1000
 """Whenever somebody asks for them: some milliseconds."""
 
@@ -184,7 +186,8 @@ class LogDirectory:
     ) -> Stray:
         """Take a partition out and keep all of its files, as a stray (see `strays`). Durable as `delete` is."""
         log = self.logs[partition]
-        note = Note(partition.topic, partition.partition, log.log_start, reason, now_ms)
+        epoch = log.epochs.latest
+        note = Note(partition.topic, partition.partition, log.log_start, reason, now_ms, epoch)
         try:
             for segment in log.segments:
                 if segment.base_offset >= log.recovery_point.segment:
@@ -197,7 +200,7 @@ class LogDirectory:
             logger.warning("%s is set aside, but not synced: %s", log.directory, error.strerror or error)
         target = f"{self.layout.logs}/{names.stray_partition_dir(partition, rng.randbytes(16).hex())}"
         self._take_out(partition, target, "set aside", sync=sync)
-        stray = Stray(target, partition, log.topic_id, log.size_bytes, log.log_start, reason, now_ms)
+        stray = Stray(target, partition, log.topic_id, log.size_bytes, log.log_start, reason, now_ms, epoch)
         self.strays[stray.name] = stray
         return stray
 
@@ -655,7 +658,9 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         for each, log in directory.logs.items()
         if each in points and log.recovery_point.offset < points[each].offset
     ]
-    if not (lowered or short or any(report.has_lost for report in directory.reports.values())):
+    vanished = _vanished(directory, points)
+    has_lost = any(report.has_lost for report in directory.reports.values())
+    if not (lowered or short or vanished or has_lost):
         directory.former = former
     else:
         directory._boot.remove()
@@ -678,6 +683,28 @@ def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
         _note(log.save_doubts)
         directory._recovery_points[partition] = log.recovery_point
     return holed
+
+
+def _vanished(directory: LogDirectory, points: dict[TopicPartition, RecoveryPoint]) -> list[TopicPartition]:
+    """Partitions that had records and whose directories are gone, without having been deleted or set aside."""
+    entries = directory.vfs.list_dir(directory.layout.logs)
+    left = {names.parse_leaving_dir(entry.name) for entry in entries if entry.is_dir}
+    found = [
+        each
+        for each, point in points.items()
+        if point.offset > 0
+        and each not in directory.logs
+        and each not in left
+        and each.topic != METADATA_TOPIC
+    ]
+    for each in found[:VANISHED_TOLD_MAX]:
+        logger.error(
+            "%s is gone, expected it with records up to offset %d, as the checkpoint says: if the cluster still "
+            "places it here, it is copied from another replica, or begins empty if there is none",
+            directory.path_of(each),
+            points[each].offset,
+        )
+    return found
 
 
 def _note(write: Callable[[], None]) -> None:

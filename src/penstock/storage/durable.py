@@ -220,6 +220,11 @@ class DurableLog(LogReader):
         )
 
     @property
+    def epochs_saved(self) -> Sequence[EpochStart]:
+        """As the checkpoint file has them; none where that is not known."""
+        return self._epochs_saved or ()
+
+    @property
     def _has_saved_epochs(self) -> bool:
         """Whether the file has all epochs that have records. A start forgets the others, as Kafka's does."""
         saved, end = self._epochs_saved, self.log_end

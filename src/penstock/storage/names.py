@@ -97,6 +97,11 @@ def is_deleted_partition_dir(name: str) -> bool:
 
 def parse_stray_dir(name: str) -> TopicPartition | None:
     """The partition that a stray directory held, as far as its name tells; None for any other name."""
+    return parse_leaving_dir(name) if name.endswith("-stray") else None
+
+
+def parse_leaving_dir(name: str) -> TopicPartition | None:
+    """The same of a directory that was deleted, or set aside, or is on its way in."""
     found = _LEAVING.fullmatch(name)
-    held = None if found is None or found[2] != "stray" else _PARTITION.fullmatch(found[1])
+    held = None if found is None else _PARTITION.fullmatch(found[1])
     return None if held is None else TopicPartition(held[1], int(held[2]))

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
+from penstock.base.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid
 from penstock.records.batch import LEADER_EPOCH_AT
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
+from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import read_through
 from penstock.vfs import Vfs, read_file, replace_file
@@ -37,6 +38,7 @@ class Note(msgspec.Struct, frozen=True, rename="camel"):
     log_start: Offset
     reason: str
     set_aside_ms: TimestampMs
+    epoch: LeaderEpoch = NO_LEADER_EPOCH
 
 
 class Stray(NamedTuple):
@@ -50,6 +52,8 @@ class Stray(NamedTuple):
     """None where nobody noted it: then the log begins with its first segment."""
     reason: str = ""
     set_aside_ms: TimestampMs = -1
+    epoch: LeaderEpoch = NO_LEADER_EPOCH
+    """The latest leader epoch of its records."""
 
     @property
     def name(self) -> str:
@@ -70,16 +74,18 @@ def find_strays(vfs: Vfs, logs: str) -> Iterator[Stray]:
 
 def read_stray(vfs: Vfs, path: str, partition: TopicPartition) -> Stray:
     """Look at one. `partition` is what its name says, which its note knows better."""
+    epoch = _latest_epoch(vfs, path)
     size = sum(each.size for each in vfs.list_dir(path) if each.name.endswith(names.LOG))
     topic_id = _topic_id(vfs, path)
     try:
         note = msgspec.json.decode(read_file(vfs, f"{path}/{NOTE}"), type=Note)
     except (OSError, ValueError):  # none, torn, or of another shape
-        return Stray(path, partition, topic_id, size)
+        return Stray(path, partition, topic_id, size, epoch=epoch)
     if not note.topic.startswith(partition.topic) or note.partition != partition.partition:
-        return Stray(path, partition, topic_id, size)
+        return Stray(path, partition, topic_id, size, epoch=epoch)
     partition = TopicPartition(note.topic, note.partition)
-    return Stray(path, partition, topic_id, size, max(note.log_start, 0), note.reason, note.set_aside_ms)
+    log_start, epoch = max(note.log_start, 0), max(note.epoch, epoch)
+    return Stray(path, partition, topic_id, size, log_start, note.reason, note.set_aside_ms, epoch)
 
 
 def make_of_topic(vfs: Vfs, path: str, topic_id: Uuid) -> None:
@@ -99,6 +105,15 @@ def make_of_topic(vfs: Vfs, path: str, topic_id: Uuid) -> None:
         elif entry.name == names.LEADER_EPOCHS:
             vfs.remove(f"{path}/{entry.name}")  # made anew from the batches
     replace_file(vfs, f"{path}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id))
+
+
+def _latest_epoch(vfs: Vfs, path: str) -> LeaderEpoch:
+    """As its checkpoint has it, which may be behind its batches."""
+    file = f"{path}/{names.LEADER_EPOCHS}"
+    try:
+        return LeaderEpochs.decode(read_file(vfs, file), file).latest
+    except (OSError, BadCheckpoint):
+        return NO_LEADER_EPOCH
 
 
 def _topic_id(vfs: Vfs, path: str) -> Uuid | None:

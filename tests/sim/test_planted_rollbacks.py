@@ -1,0 +1,57 @@
+"""Nodes whose files vanish or go back between two lives, and those that delete records for lack of metadata."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.sim.test_planted_cluster import BUSY, complaint
+
+from penstock.replica.unclaimed import Unclaimed
+from penstock.sim.disk_check import DATA
+from penstock.sim.rollbacks import METADATA, directories, put_back, read_directories, take_away
+from penstock.sim.run import Simulation
+from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, replace_file
+
+ROLLED_BACK = replace(
+    BUSY,
+    crash_us_mean=3_000_000,
+    cluster=replace(BUSY.cluster, rollback_us_mean=700_000, operate_us_mean=0),
+    settings=BUSY.settings | {"log.segment.delete.delay.ms": "1000"},
+)
+
+KEPT = ("RecordsAreKept",)
+
+
+def test_nodes_bear_it_and_keep_every_record_when_all_lose_their_metadata() -> None:
+    told = "\n".join(Simulation(ROLLED_BACK).run().trace)
+    assert f"{METADATA} is " in told
+    assert "creates the topics again" in told
+    assert "They are kept as strays" in told
+
+
+def test_a_node_that_deletes_what_the_metadata_does_not_have_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Unclaimed, "may_be_deleted", lambda *_: True)
+    assert complaint(ROLLED_BACK) in KEPT
+
+
+@pytest.mark.long
+def test_a_node_that_cuts_logs_for_metadata_that_went_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unclaimed, "is_ahead", lambda *_: False)
+    assert complaint(ROLLED_BACK) in KEPT
+
+
+def test_directories_go_and_come_back_as_they_were() -> None:
+    disk, path = MemoryDisk(), f"{DATA}/logs/orders-0"
+    assert directories(disk) == []
+    make_dirs_durably(disk, path)
+    replace_file(disk, f"{path}/00000000000000000000.log", b"old")
+    copy = read_directories(disk)
+    replace_file(disk, f"{path}/00000000000000000000.log", b"newer")
+    assert put_back(disk, METADATA, copy) is None
+    assert put_back(disk, "orders-0", copy) == "orders-0 is as it was before"
+    after = disk.crash_clone(Random(1))
+    assert read_file(after, f"{path}/00000000000000000000.log") == b"old"
+    assert take_away(disk, "orders-0") == "orders-0 is gone"
+    assert directories(disk.crash_clone(Random(1))) == []
