@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY
+from tests.sim.test_planted_cluster import BUSY, complaint
 
+from penstock.replica import in_sync
+from penstock.replica.failing_disk import FailingDisk
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.disk_troubles import DiskPlan, Trouble
 from penstock.sim.run import Simulation
@@ -41,3 +43,33 @@ def test_nodes_bear_a_disk_in_trouble(trouble: Trouble, told: str) -> None:
     assert f"has a disk that {trouble.value}" in trace
     assert "has a disk that works" in trace
     assert told in trace
+
+
+# -- liveness with a bound -------------------------------------------------------------------------------
+
+PATIENT = replace(
+    CALM,
+    duration_us=30_000_000,
+    settings=CALM.settings | {"replica.lag.time.max.ms": "30000"},
+    producers=CALM.producers[:1],
+)
+"""A leader that finds out by itself that a follower stands still takes 30 s and more."""
+
+
+def failing(trouble: Trouble, seed: int) -> Scenario:
+    plan = replace(PATIENT.cluster, disks=DiskPlan((trouble,), mean_us=2_000_000))
+    return replace(PATIENT, seed=seed, cluster=plan)
+
+
+def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was before replicas left the ISR by themselves."""
+    Simulation(failing(Trouble.WRITES_FAIL, 0)).run()
+    monkeypatch.setattr(FailingDisk, "_ask", lambda _: None)
+    assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"
+
+
+@pytest.mark.long
+def test_a_leader_that_waits_for_who_has_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its high watermark waited for a replica that had been at the log end of late."""
+    monkeypatch.setattr(in_sync, "NEVER", 2**62)
+    assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"

@@ -168,6 +168,11 @@ class Network:
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody is cut from anybody."""
+        return not self._cut
+
     def is_cut(self, source: str, target: str) -> bool:
         return bool(self._cut) and (source, target) in self._cut
 

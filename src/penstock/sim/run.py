@@ -38,6 +38,7 @@ from penstock.sim.hole_trials import HoleTrials
 from penstock.sim.machine import MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
+from penstock.sim.pauses import AckedInTime
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
 from penstock.sim.violation import Violation
@@ -125,6 +126,17 @@ class Simulation:
         self._faults = Faults(scenario, self._schedule, self._network, self._fleet, self.trace)
         if self._watch is not None:
             self._watch.begin(self._fleet.machines)
+        self._pauses = (
+            AckedInTime(
+                (each.name for each in scenario.producers if each.is_idempotent),
+                lambda: self._schedule.now_us,
+                lambda: self._network.is_whole,
+            )
+            if scenario.cluster.disks
+            else None
+        )
+        if self._pauses is not None:
+            self._pauses.begin(self._fleet.machines)
         self._stage = Stage(
             self._schedule,
             self._network,
@@ -156,6 +168,8 @@ class Simulation:
             event, history.Killed | history.PowerCut | history.Stopped
         ):
             self._try_holes(event.incarnation)
+        if self._pauses is not None:
+            self._pauses.see(event)
         if isinstance(event, self._passed_over):
             return
         try:
@@ -255,6 +269,8 @@ class Simulation:
             raise self._violation
         if self._watch is not None:
             self._watch.look()
+        if self._pauses is not None:
+            self._pauses.look()
 
     def _finish(self) -> None:
         """Stop, and look at the disks; what a clean stop leaves survives a power cut.
