@@ -70,7 +70,7 @@ class Steady:
             self._pauses_s[number] = max(self._pauses_s[number], now - before)
 
     def finish(self) -> None:
-        """Stop writing, and wait for what is on its way; pauses that nobody has ended count too."""
+        """Stop writing, and wait for what is on its way."""
         self._is_over.set()
         self._thread.join()
         assert self._producer.flush(SECONDS_MAX) == 0
