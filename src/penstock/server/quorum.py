@@ -459,7 +459,7 @@ class MetadataQuorum:
         if not self._is_over:
             try:
                 self._synced_end.truncated()
-            except OSError as error:
+            except StorageError as error:
                 self._fail(error)
         self._continue_stop()
 

@@ -114,16 +114,20 @@ class SyncedEndFile:
         return self.end
 
     def write(self, end: OffsetAndEpoch) -> None:
-        """Record an end, higher or lower than before; durable when this returns. On any thread."""
+        """Record an end, higher or lower than before; durable when this returns, `StorageError` if it cannot be. On any
+        thread."""
         if end == self.end:
             return
         sequence = 1 if self._newest is None else self._newest.sequence + 1
         slot, place = _Slot(sequence, end.offset, end.epoch), 1 - self._place
-        if self._newest is None:
-            replace_file(self._vfs, self.path, _encode(slot) + b" " * SLOT_BYTES)
-            place = 0
-        else:
-            self._overwrite(place * SLOT_BYTES, _encode(slot))
+        try:
+            if self._newest is None:
+                replace_file(self._vfs, self.path, _encode(slot) + b" " * SLOT_BYTES)
+                place = 0
+            else:
+                self._overwrite(place * SLOT_BYTES, _encode(slot))
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
         self._newest, self._place = slot, place
 
     def _overwrite(self, position: int, data: bytes) -> None:
