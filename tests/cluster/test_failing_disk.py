@@ -75,6 +75,13 @@ def steadily_written(cluster: ClusterProcesses) -> Iterator[tuple[Seen, Steady]]
     steady.assert_exactly_once(seen)
 
 
+def start_again(node: Process) -> None:
+    """A node that could not write its metadata log has stopped."""
+    if not node.is_running:
+        node.kill()
+        node.start()
+
+
 def isrs(seen: Seen) -> list[set[int]]:
     return [set(each.isrs) for each in seen.partitions("orders").values()]
 
@@ -92,8 +99,7 @@ def test_a_full_disk_pauses_nobody_for_long(tmp_path: Path) -> None:
             acked_from = steady.sent
             wait_until(lambda: steady.sent > acked_from + 100)
             disk.make_room()
-            if not cluster.nodes[AILING].is_running:  # its metadata log found no room either
-                cluster.nodes[AILING].start()
+            start_again(cluster.nodes[AILING])
             wait_until(lambda: all(each == set(NODES) for each in isrs(seen)))
         assert steady.pause_s < PAUSE_S_MAX
 
@@ -114,7 +120,6 @@ def test_a_failing_disk_pauses_nobody_for_long(fault: Callable[[FailingDisk], No
             acked_from = steady.sent
             wait_until(lambda: steady.sent > acked_from + 100)
             disk.work()
-            if not cluster.nodes[AILING].is_running:
-                cluster.nodes[AILING].start()
+            start_again(cluster.nodes[AILING])
             wait_until(lambda: all(each == set(NODES) for each in isrs(seen)))
         assert steady.pause_s < PAUSE_S_MAX

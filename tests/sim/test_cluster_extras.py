@@ -11,6 +11,7 @@ KEPT = [
     (37, Extra.RENEWALS, "the same"),
     (17, Extra.BAD_SECTORS, "records were durable before it was known of which topic they are"),
     (10, Extra.BAD_SECTORS, "of two batches that overlap, the wrong one was taken for sound"),
+    (101, Extra.FULL_DISKS, "a node that started on a full disk fell over what it notes of its metadata log"),
 ]
 """Seeds that once failed, and what they found."""
 

@@ -114,8 +114,8 @@ class SyncedEndFile:
         return self.end
 
     def write(self, end: OffsetAndEpoch) -> None:
-        """Record an end, higher or lower than before; durable when this returns, `StorageError` if it cannot be. On any
-        thread."""
+        """Record an end, higher or lower than before; durable when this returns. `StorageError` where the disk refuses.
+        On any thread."""
         if end == self.end:
             return
         sequence = 1 if self._newest is None else self._newest.sequence + 1
