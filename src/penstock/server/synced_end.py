@@ -114,7 +114,7 @@ class SyncedEndFile:
         return self.end
 
     def write(self, end: OffsetAndEpoch) -> None:
-        """Record an end, higher or lower than before; durable when this returns. `StorageError` where the disk refuses.
+        """Record an end, higher or lower than before; durable when this returns. `StorageError` if the disk refuses.
         On any thread."""
         if end == self.end:
             return
