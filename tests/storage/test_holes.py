@@ -186,7 +186,7 @@ def test_an_abort_marker_that_is_damaged_leaves_its_transaction_undecided(
     assert [each.first_offset for each in log.producers.in_doubt.values()] == [2]
     errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
     assert any("transaction of producer 7 that began at offset 2" in each for each in errors)
-    assert any("penstock transactions abort --start-offset 2" in each for each in errors)
+    assert any("penstock transactions abort --partition orders:0 --start-offset 2" in each for each in errors)
 
 
 def test_a_damaged_marker_at_the_end_of_the_log_leaves_its_transaction_undecided() -> None:

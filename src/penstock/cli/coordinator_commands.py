@@ -264,7 +264,9 @@ def transactions_abort(
 
     By its id, the producer that has it open is fenced, and the coordinator aborts. In a partition an abort marker
     is written past the coordinator: only for a transaction that `list --hanging` shows, since one that
-    its coordinator still commits would be torn.
+    its coordinator still commits would be torn. A transaction whose end was lost with a damaged or missing segment
+    (the broker says so at its start) is accepted as lost this way: its records stay hidden, and readers of committed
+    records go on.
 
     \b
     penstock transactions abort billing-1 --yes

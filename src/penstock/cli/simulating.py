@@ -58,8 +58,8 @@ def run_command(
             " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
             " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
-            " lost-metadata (voters come back without the end of their metadata log), holes (copies of disks lose"
-            " transaction markers, segments and indexes, and are read; for one node too), voter-changes"
+            " lost-metadata (voters come back without the end of their metadata log), holes (disks lose"
+            " transaction markers, segments and indexes; for one node copies of its disk do), voter-changes"
             " (controllers are added to the voters and removed from them), rollbacks (files of stopped nodes vanish"
             " or go back to an older state, in the end all metadata); repeatable.",
         ),

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
+from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
 from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
 from penstock.wire.request import Request, shapes, through_kio
@@ -65,6 +66,11 @@ class PartitionProducer(NamedTuple):
     """Of the last marker; -1 where there was none yet."""
     start_offset: Offset
     """Where its open transaction began; -1 where it has none."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the end of the transaction was lost with a part of the log."""
+        return self.coordinator_epoch == ACCEPT_LOSS_EPOCH
 
 
 class Filters(NamedTuple):
@@ -307,7 +313,8 @@ def find_hanging(
         (partition, producer)
         for partition, producers in _all_producers(cluster, partitions, on_error).items()
         for producer in producers
-        if producer.start_offset >= 0 and now_ms - producer.last_timestamp >= age_ms_min
+        if producer.start_offset >= 0
+        and (producer.is_in_doubt or now_ms - producer.last_timestamp >= age_ms_min)
     ]
     if not candidates:
         return []
@@ -326,7 +333,7 @@ def find_hanging(
     found = []
     for partition, producer in candidates:
         owner = names.get(producer.producer_id)
-        if owner is None or partition not in covered.get(owner, frozenset()):
+        if producer.is_in_doubt or owner is None or partition not in covered.get(owner, frozenset()):
             found.append(Hanging(partition, producer, owner))
     return sorted(found)
 

@@ -38,7 +38,8 @@ class Extra(Enum):
     LOST_METADATA = "lost-metadata"
     """Voters come back without the end of their metadata log."""
     HOLES = "holes"
-    """Whenever a node goes down, a copy of its disk loses a transaction marker, a segment or an index, and is read."""
+    """Nodes come back without a transaction marker, a segment or an index; and whenever a node goes down, a copy of
+    its disk loses such a thing, and is read."""
     PIPELINED = "pipelined"
     """Idempotent producers have several batches in flight to six partitions, as librdkafka and the Java client do."""
     VOTER_CHANGES = "voter-changes"
@@ -162,8 +163,18 @@ def _lose_metadata(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, cluster=replace(scenario.cluster, lost_metadata_us_mean=mean_us))
 
 
-def _try_holes(scenario: Scenario, _: Random) -> Scenario:
-    return scenario
+def _make_holes(scenario: Scenario, rng: Random) -> Scenario:
+    """Of one disk at a time, as with bad sectors. A node that is no cluster keeps its files: only copies lose some."""
+    if not scenario.cluster.is_replicated:
+        return scenario
+    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    plan = replace(
+        scenario.cluster,
+        faulty=0,
+        harm=Harm.HOLES,
+        harm_us_mean=rng.choice((3_000_000, 8_000_000)),
+    )
+    return replace(scenario, settings=scenario.settings | settings, has_disk_faults=False, cluster=plan)
 
 
 def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
@@ -220,7 +231,7 @@ _ADD = {
     Extra.FAILING_DISKS: _fail_disks,
     Extra.SLOW_DISKS: _slow_disks,
     Extra.LOST_METADATA: _lose_metadata,
-    Extra.HOLES: _try_holes,
+    Extra.HOLES: _make_holes,
     Extra.PIPELINED: _add_pipelined,
     Extra.VOTER_CHANGES: _change_voters,
     Extra.ROLLBACKS: _roll_back,

@@ -19,6 +19,8 @@ class Harm(Enum):
     WIPES = "wipes"
     """Everything is gone: the node comes back with an empty disk, and the id that it had."""
     BOTH = "both"
+    HOLES = "holes"
+    """A partition loses a segment, a transaction marker, an index or a snapshot (`hole_trials.lose`)."""
 
 
 class PowerCuts(Enum):

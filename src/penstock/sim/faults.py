@@ -194,7 +194,7 @@ class Faults:
                 self._doomed.pop(machine, None)
                 self.start_again(machine)
                 return
-            may = may_be_harmed and (may_wipe or harm is Harm.FLIPS)
+            may = may_be_harmed and (may_wipe or harm in (Harm.FLIPS, Harm.HOLES))
             must_wait = machine.has_given_up or (attempts > 1 and not self._is_over)
             if must_wait and not may:
                 self._harm_soon(machine, harm, attempts - 1)
@@ -202,6 +202,8 @@ class Faults:
             self._doomed.pop(machine, None)
             if may and harm is Harm.WIPES:
                 machine.wipe()
+            elif may and harm is Harm.HOLES:
+                machine.lose_files()
             elif may:
                 machine.flip_bits(PARTITIONS + QUORUM if may_wipe else PARTITIONS)
             self.start_again(machine)

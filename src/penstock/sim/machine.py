@@ -30,6 +30,7 @@ from penstock.server.config import NodeConfig
 from penstock.sim.client import Recorder
 from penstock.sim.disk_troubles import Ailment, inflict
 from penstock.sim.history import Killed, PowerCut, Started, Stopped
+from penstock.sim.hole_trials import lose
 from penstock.sim.network import Network
 from penstock.sim.schedule import Event, Schedule
 from penstock.sim.spoiling import Target, flip_bits, flip_unread, remove_metadata
@@ -314,6 +315,13 @@ class Machine:
         done = flip_bits(self.disk, targets, self._rng)
         if done is not None:
             self._trace(done)
+            self.is_spoilt = self.lost_power = self.is_doubted = True
+
+    def lose_files(self) -> None:
+        """Have a partition lose a segment or a part of one, a transaction marker, an index or a snapshot."""
+        lost = lose(self.disk, self._rng)
+        if lost is not None:
+            self._trace(lost.what)
             self.is_spoilt = self.lost_power = self.is_doubted = True
 
     def flip_unread(self, logs: Iterable[Log]) -> None:

@@ -339,13 +339,15 @@ class Opening:
         self.unsynced.append(before[-1].txn_index.ref)
 
     def say_doubts(self, in_doubt: Sequence[InDoubt]) -> None:
+        partition = names.parse_partition_dir(self.directory.rpartition("/")[2])
+        name = "TOPIC:PARTITION" if partition is None else f"{partition.topic}:{partition.partition}"
         for each in in_doubt:
             self.report.fail(
                 f"{self.directory}: whether the transaction of producer {each.producer_id} that began at offset "
                 f"{each.first_offset} was committed is not known, because records are missing at offset {each.hole}. "
                 "Its records count as aborted, and readers of committed records wait at its beginning. "
                 f"{ADVICE_TO_RESTORE.format(directory=self.directory)} To accept the loss, run `penstock transactions "
-                f"abort --start-offset {each.first_offset}`, or kafka-transactions abort",
+                f"abort --partition {name} --start-offset {each.first_offset}`, or kafka-transactions abort",
                 is_new=False,  # the hole is, or is not
             )
 
