@@ -48,6 +48,11 @@ class StillTransport:
     def writelines(self, buffers: list[Buffer]) -> None:
         self.write(b"".join(buffers))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.is_reading = False
 

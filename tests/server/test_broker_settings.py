@@ -40,6 +40,8 @@ ELSEWHERE = {
     "leader.imbalance.check.interval.seconds": "tests/metadata/test_balancing.py::"
     "test_preferred_leaders_return_when_the_interval_is_over",
     "advertised.listeners": "tests/server/test_node.py::test_an_advertised_address_wins_over_the_dialled_one",
+    "client.buffers.max.bytes": "tests/server/test_slow_readers.py::"
+    "test_the_bound_for_all_clients_is_a_setting",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "http.hosts": "tests/server/test_door_abuse.py::test_a_proxys_name_may_be_allowed",

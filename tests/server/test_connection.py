@@ -15,7 +15,7 @@ from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
 from penstock.server.turn import Turn
 from penstock.server.world import LoopWorld
-from penstock.wire import Buffer
+from penstock.wire import Buffer, Piece
 
 REQUEST_BYTES_MAX = 10_000_000
 
@@ -55,6 +55,11 @@ class Transport:
     def writelines(self, buffers: list[Buffer]) -> None:
         self.sent.append(b"".join(bytes(each) for each in buffers))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.is_reading = False
 
@@ -73,14 +78,14 @@ class Echo:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.waiting: list[tuple[bytes, Later[list[Buffer]]]] = []
+        self.waiting: list[tuple[bytes, Later[list[Piece]]]] = []
         self.closed_count = 0
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         data = bytes(frame)
         self.frames.append(data)
         if data.startswith((b"wait", b"hold")):
-            later: Later[list[Buffer]] = HoldingLater() if data.startswith(b"hold") else Later()
+            later: Later[list[Piece]] = HoldingLater() if data.startswith(b"hold") else Later()
             self.waiting.append((data, later))
             return later
         if data.startswith(b"hush"):

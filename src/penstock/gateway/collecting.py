@@ -386,6 +386,18 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         "Connections that were one too many (max.connections, max.connections.per.ip).",
         [((("door", name),), door.refused) for name, door in doors],
     )
+    memory = context.client_memory
+    if memory is not None:
+        page.gauge(
+            "penstock_client_buffer_bytes",
+            "Bytes kept for clients: requests in part, and replies that are not taken.",
+            [((), memory.total)],
+        )
+        page.counter(
+            "penstock_connections_closed_for_memory_total",
+            "Connections that moved nothing while that was more than client.buffers.max.bytes.",
+            [((), memory.closed)],
+        )
 
 
 def _upkeep(page: Page, context: Context) -> None:

@@ -1,11 +1,13 @@
 """Reading records as a consumer of committed data does: in portions, and waiting for more."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.base.later import Later
 from penstock.base.world import Timer
 from penstock.client.decoding import decode
+from penstock.gateway.walking import size_of
 from penstock.handlers.context import Context
 from penstock.records import Record
 from penstock.replica import Partition
@@ -22,10 +24,16 @@ class Portion(NamedTuple):
 
 
 def read(
-    partition: Partition, offset: Offset, *, records_max: int, bytes_max: int = PORTION_BYTES
+    partition: Partition,
+    offset: Offset,
+    *,
+    records_max: int,
+    bytes_max: int = PORTION_BYTES,
+    record_bytes_max: int | None = None,
 ) -> Portion:
     """Records from an offset on, as far as they are committed; none where there are none now.
 
+    `bytes_max` is of the log, of which one batch comes whole; `record_bytes_max` is of keys and values.
     An offset outside of the log raises OFFSET_OUT_OF_RANGE.
     """
     visible = partition.last_stable
@@ -38,12 +46,24 @@ def read(
     ]
     decoded = decode(data, offset, aborted)
     count = len(decoded.records)
+    if record_bytes_max is not None:
+        records_max = min(records_max, within(decoded.records, record_bytes_max))
     given = min(count, records_max)
     partition.messages_out += given
     partition.bytes_out += len(data) * given // count if count else 0  # what is not given is read again
     if count > records_max:
         return Portion(decoded.records[:records_max], decoded.records[records_max].offset)
     return Portion(decoded.records, decoded.next_offset)
+
+
+def within(records: Sequence[Record], bytes_max: int) -> int:
+    """How many records, from the first on, have so many bytes of keys and values together; one at least."""
+    size = 0
+    for number, record in enumerate(records):
+        size += size_of(record)
+        if size > bytes_max:
+            return max(number, 1)
+    return len(records)
 
 
 class Growth(Later[bool]):

@@ -128,8 +128,15 @@ class Following:
             self._ready[number] = None
             self._answer(is_more=True)
 
+    def rest(self) -> None:
+        """Keep nothing but positions: what was read and not given is read again."""
+        for walk in self._walks.values():
+            walk.rest()
+        self._walks.clear()
+
     def close(self) -> None:
         self._is_closed = True
+        self.rest()
         for number, watch in self._watches.items():
             self._places[number].unwatch(watch)
         self._waiting = None

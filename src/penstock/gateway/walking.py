@@ -4,7 +4,7 @@ Who has much to read gives way to others in between. A batch may hold tens of th
 they are asked for, so that neither a turn nor a short page pays for all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -17,8 +17,17 @@ from penstock.wire import AbortedTransaction
 RECORDS_A_TURN: Final = 200
 """Decoded before others get their turn: with what is then done with them about a millisecond."""
 
-READ_BYTES: Final = 1 << 17
+RECORD_BYTES_A_TURN: Final = 1 << 15
+"""The same in bytes of keys and values, unless the first record alone is larger. A client that does not read holds
+this much, so it is small."""
+
+READ_BYTES: Final = 1 << 16
 """Of the log, read at once, unless its first batch alone is larger."""
+
+
+def size_of(record: Record) -> int:
+    """What counts against `RECORD_BYTES_A_TURN`."""
+    return len(record.key or b"") + len(record.value or b"")
 
 
 class Walk:
@@ -30,6 +39,7 @@ class Walk:
         """Behind all that was given, and what is not shown behind that. Moves up to stop."""
         self._stop = stop
         self._records = self._decoded()
+        """Refers to this object: `close` lets both go at once, and not when the collector comes."""
 
     @property
     def is_over(self) -> bool:
@@ -38,17 +48,22 @@ class Walk:
     def some(self, records_max: int = RECORDS_A_TURN) -> list[Record]:
         """The next records; fewer than there are, or none, before it is over. Raises what keeps it from going on."""
         found: list[Record] = []
-        wanted = min(records_max, RECORDS_A_TURN)
-        while len(found) < wanted:
+        wanted, size = min(records_max, RECORDS_A_TURN), 0
+        while len(found) < wanted and size < RECORD_BYTES_A_TURN:
             record = next(self._records, None)
             if record is None:
                 break
             found.append(record)
+            size += size_of(record)
             self.position = record.offset + 1
         self.partition.messages_out += len(found)
         return found
 
-    def _decoded(self) -> Iterator[Record | None]:
+    def close(self) -> None:
+        """Let go of what is decoded."""
+        self._records.close()
+
+    def _decoded(self) -> Generator[Record | None, None, None]:
         """Each record, and None after each stretch that was read."""
         partition, log = self.partition, self.partition.log
         while self.position < self._stop:

@@ -18,7 +18,7 @@ from penstock.base.metrics import Asked, Meter
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit, PartitionsReply
 from penstock.metadata import ClusterImage
 from penstock.runtime.groups import GroupShard
-from penstock.wire import Api, Buffer, RequestHeader
+from penstock.wire import Api, Piece, RequestHeader
 from penstock.wire.commits import CommitPattern, commit_pattern, may_repeat
 
 from .commit_parts import commit_asked, sift_commit
@@ -113,7 +113,7 @@ class CommitRoute:
         return reply
 
 
-class CommitReply(Later[list[Buffer]]):
+class CommitReply(Later[list[Piece]]):
     """The answer to a commit that came this way."""
 
     __slots__ = ("_correlation_id", "_meter", "_partitions", "_pattern")

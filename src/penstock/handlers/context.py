@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.base.client_memory import ClientMemory
 from penstock.base.errors import KafkaError
 from penstock.base.later import Later
 from penstock.base.metrics import Metrics
@@ -212,6 +213,8 @@ class Context:
     """Called when it was. They take themselves out."""
     fetch_bytes_max: int = 55 * 2**20
     """`fetch.max.bytes`: the most that one fetch is answered with."""
+    client_memory: ClientMemory | None = None
+    """Says how much of a fetch is read ahead of its client; None for all of it."""
     advertised: dict[str, Endpoint] = field(default_factory=dict)
     """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
     metrics: Metrics = field(default_factory=Metrics)

@@ -30,7 +30,7 @@ from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
-    Buffer,
+    Piece,
     RequestHeader,
     Served,
     UnsupportedVersion,
@@ -162,13 +162,13 @@ class Dispatcher:
         meter = self._metrics.api(api)
         write = write_frequent_response if api in _FREQUENT else write_response
 
-        def frame_of(response: Any) -> list[Buffer]:
+        def frame_of(response: Any) -> list[Piece]:
             count_errors(meter, response)
             return [response_frame(api, version, correlation_id, write(api, version, response))]
 
         if not isinstance(answer, Later):
             return self._counted(meter, frame_of(answer))
-        later: Later[list[Buffer]] = Later()
+        later: Later[list[Piece]] = Later()
         answer.then(lambda response: later.answer(frame_of(response)))
         return self._counted(meter, later)
 

@@ -4,6 +4,7 @@ Versions 4 to 18.
 
 - A partition is answered with whole batches from the one on that holds the offset asked for; the client skips what
   it did not ask for. The first partition that has records gives one batch at least, however small the limits are.
+- Records beyond `ClientMemory.step` are read from the disk when the client has taken those before them.
 - Limits: `partition_max_bytes` for each, `max_bytes` and the broker's `fetch.max.bytes` for all together.
 - Fewer bytes than `min_bytes`: the fetch waits until there are enough, but not longer than `max_wait_ms`, and not at
   all if something is wrong with a partition.
@@ -22,6 +23,7 @@ of the last batch, 13 has topic ids.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from typing import cast
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
@@ -40,14 +42,18 @@ from penstock.handlers.parting import parted
 from penstock.records.counting import records_in
 from penstock.replica import Partition
 from penstock.replica.hearsay import as_leader
+from penstock.storage import StorageError
+from penstock.storage.unread import UnreadRecords
 from penstock.wire import (
     AbortedTransaction,
     Buffer,
     FetchPartition,
     FetchRequest,
     FetchResult,
+    Piece,
     RequestHeader,
     TopicKey,
+    UnreadReply,
     fetch_reply,
     parse_fetch,
 )
@@ -62,10 +68,13 @@ _OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
 _LENGTH_AT, _LENGTH_BYTES, _DELTA_AT = 8, 12, 23
 """Where a batch has its length and its last offset's distance from the first, and what its length does not count."""
 
+_COUNTED_BYTES = 64 * 1024
+"""How much of records that are not read yet is looked at to count them."""
+
 _new = tuple.__new__
 _READ, _TOPIC = Operation.READ, On.TOPIC
 
-Reply = list[Buffer]
+Reply = list[Piece]
 Read = list[tuple[TopicKey, FetchResult]]
 
 
@@ -108,8 +117,10 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> FetchS
     return kept
 
 
-def _end_of(records: Buffer, offset: Offset) -> Offset:
+def _end_of(records: bytes | UnreadRecords, offset: Offset, visible: Offset) -> Offset:
     """First offset after these batches, of which the last may be cut short; the offset itself where there are none."""
+    if isinstance(records, UnreadRecords):
+        return records.end_offset(visible)
     end, at, size = offset, 0, len(records)
     while size - at >= _DELTA_AT + _DELTA.size:
         end = _OFFSET.unpack_from(records, at)[0] + _DELTA.unpack_from(records, at + _DELTA_AT)[0] + 1
@@ -117,10 +128,20 @@ def _end_of(records: Buffer, offset: Offset) -> Offset:
     return end
 
 
+def _count_of(records: Buffer | UnreadRecords) -> int:
+    """About how many records these are."""
+    if not isinstance(records, UnreadRecords):
+        return records_in(records)
+    try:
+        return records_in(records.peek(_COUNTED_BYTES), len(records))
+    except StorageError:
+        return 0  # the client learns of it when it is to take them
+
+
 class OneFetch:
     """A request, and how it is read and answered; both may happen more than once, or later."""
 
-    __slots__ = ("_rack", "_told", "context", "header", "kept", "request", "session")
+    __slots__ = ("_ahead", "_has_unread", "_rack", "_told", "context", "header", "kept", "request", "session")
 
     def __init__(
         self,
@@ -139,6 +160,10 @@ class OneFetch:
         """Where the reader stands, if that makes a difference."""
         self._told: Read = []
         """Of what was read last: what has records or an error."""
+        self._ahead = 0
+        """How many bytes of the next partitions may be read before they are sent."""
+        self._has_unread = False
+        """Some of what was read last is only promised."""
 
     @property
     def wanted(self) -> Iterable[tuple[TopicKey, Sequence[FetchPartition]]]:
@@ -150,6 +175,9 @@ class OneFetch:
         context = self.context
         left = min(request.max_bytes, context.fetch_bytes_max)
         must_give = True
+        memory = context.client_memory
+        self._ahead = left if memory is None else memory.read_ahead()
+        self._has_unread = False
         results: Read = []
         told = self._told = []
         led = context.replicas.by_key.get
@@ -223,14 +251,22 @@ class OneFetch:
             ):
                 return FetchResult(number, 0, high, stable, start, b"", [] if committed_only else None)
             size = min(asked.partition_bytes_max, left)
-            records = partition.read(offset, max(size, 0), visible=visible, whole_first=must_give)
+            records = partition.read_ahead(
+                offset, max(size, 0), self._ahead, visible=visible, whole_first=must_give
+            )
+            if isinstance(records, UnreadRecords):
+                self._has_unread = True
+            else:
+                self._ahead -= len(records)
+                if context.client_memory is not None:
+                    context.client_memory.ahead_left -= len(records)
             aborted = None
             if committed_only:
                 aborted = [
                     AbortedTransaction(each.producer_id, each.first_offset)
-                    for each in partition.log.aborted(offset, _end_of(records, offset))
+                    for each in partition.log.aborted(offset, _end_of(records, offset, visible))
                 ]
-            return FetchResult(number, 0, high, stable, start, records, aborted)
+            return FetchResult(number, 0, high, stable, start, cast(Buffer, records), aborted)
         except KafkaError as error:
             led = context.replicas.led(topic, number)
             code = error.code if led is None else as_leader(led, error).code
@@ -277,9 +313,10 @@ class OneFetch:
                 last = topic
                 results = by_topic.setdefault(topic, [])
             results.append(result)
-        return fetch_reply(
+        pieces, _ = fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=session_id
-        )[0]
+        )
+        return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self) -> None:
         """Take note of what the client is told: it is read anew, and not counted, as long as it is not enough."""
@@ -289,7 +326,7 @@ class OneFetch:
                 self.context.metrics.fetch.fail(result.error_code)
             elif (partition := self.replica(topic, result.partition)) is not None:
                 partition.bytes_out += len(records)
-                partition.messages_out += records_in(records)
+                partition.messages_out += _count_of(records)
 
 
 class WaitingFetch:

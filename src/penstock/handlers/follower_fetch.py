@@ -17,6 +17,7 @@ high watermark.
 """
 
 from math import ceil
+from typing import cast
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.later import HoldingLater
@@ -27,11 +28,21 @@ from penstock.handlers.follower_sessions import Followed, FollowerSession
 from penstock.handlers.nearest import selects_by_rack
 from penstock.handlers.parting import parted
 from penstock.replica import Partition
-from penstock.wire import Buffer, FetchRequest, FetchResult, RequestHeader, TopicKey, fetch_reply
+from penstock.storage.unread import UnreadRecords
+from penstock.wire import (
+    Buffer,
+    FetchRequest,
+    FetchResult,
+    Piece,
+    RequestHeader,
+    TopicKey,
+    UnreadReply,
+    fetch_reply,
+)
 
 _NO_OFFSET = -1
 
-Reply = list[Buffer]
+Reply = list[Piece]
 Read = list[tuple[Followed, FetchResult]]
 
 
@@ -82,7 +93,17 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> Follow
 class FollowerFetch:
     """A request, and how it is read and answered."""
 
-    __slots__ = ("_tells_high_watermarks", "context", "header", "held_ms", "kept", "request", "session")
+    __slots__ = (
+        "_ahead",
+        "_has_unread",
+        "_tells_high_watermarks",
+        "context",
+        "header",
+        "held_ms",
+        "kept",
+        "request",
+        "session",
+    )
 
     def __init__(
         self,
@@ -98,6 +119,10 @@ class FollowerFetch:
         self.request = request
         self.kept = kept
         self._tells_high_watermarks = selects_by_rack(context)
+        self._ahead = 0
+        """How many bytes of the next partitions may be read before they are sent."""
+        self._has_unread = False
+        """Some of what was read last is only promised."""
         self.held_ms = 0.0
         """For how long what was read last is incomplete, since the leader's throttle holds some of it back."""
 
@@ -111,6 +136,9 @@ class FollowerFetch:
         context = self.context
         self.held_ms = 0.0
         left = min(self.request.max_bytes, context.fetch_bytes_max)
+        memory = context.client_memory
+        self._ahead = left if memory is None else memory.read_ahead()
+        self._has_unread = False
         must_give = True
         results: Read = []
         may = context.authorize(self.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME)
@@ -168,13 +196,19 @@ class FollowerFetch:
             partition.fetched_by(
                 request.replica_id, request.replica_epoch, offset, asked.log_start_offset, seen.ms, seen
             )
-        records: Buffer = b""
+        records: bytes | UnreadRecords = b""
         if offset < log.log_end and (left > 0 or must_give) and not self._holds_back(followed, partition):
             size = max(min(asked.partition_bytes_max, left), 0)
-            records = partition.read(offset, size, whole_first=must_give)
+            records = partition.read_ahead(offset, size, self._ahead, whole_first=must_give)
+            if isinstance(records, UnreadRecords):
+                self._has_unread = True
+            else:
+                self._ahead -= len(records)
+                if self.context.client_memory is not None:
+                    self.context.client_memory.ahead_left -= len(records)
         high_watermark = partition.high_watermark
         stable = partition.last_stable if log.producers.ongoing else high_watermark
-        return FetchResult(number, 0, high_watermark, stable, log.log_start, records)
+        return FetchResult(number, 0, high_watermark, stable, log.log_start, cast(Buffer, records))
 
     def _holds_back(self, followed: Followed, partition: Partition) -> bool:
         throttle = self.context.replicas.leader_throttle
@@ -222,9 +256,10 @@ class FollowerFetch:
                 metrics.fetch.fail(result.error_code)
             elif result.records:
                 metrics.replicated_bytes_out += len(result.records)
-        return fetch_reply(
+        pieces, _ = fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=kept.id
-        )[0]
+        )
+        return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self, read: Read) -> None:
         """What is given of throttled partitions, whoever gets it."""

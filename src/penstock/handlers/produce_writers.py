@@ -11,7 +11,7 @@ from penstock.records import InvalidBatch
 from penstock.replica import Partition
 from penstock.storage import Appended
 from penstock.wire import (
-    Buffer,
+    Piece,
     ProduceRequest,
     ProduceResult,
     RecordError,
@@ -24,7 +24,7 @@ from penstock.wire import (
 _NEVER_MS: TimestampMs = 2**63 - 1
 """The deadline of a batch that nobody waits for."""
 
-Reply = list[Buffer]
+Reply = list[Piece]
 
 
 class OneWrite(Later[Reply]):

@@ -35,13 +35,13 @@ from penstock.raft.messages import (
 from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey
 from penstock.wire import (
     Api,
-    Buffer,
     CurrentLeader,
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResult,
     NodeEndpoint,
+    Piece,
     RequestHeader,
     SnapshotId,
     TopicKey,
@@ -179,7 +179,7 @@ def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
 
 def fetch_metadata(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
-) -> list[Buffer] | Later[list[Buffer]]:
+) -> list[Piece] | Later[list[Piece]]:
     """Fetch 4 to 18, of the metadata log: batches from an offset on, at once, or when there are some to fetch.
 
     Who fetches says of which epoch its last batch was. Where its log and the leader's part it is told where; where the
@@ -193,7 +193,7 @@ def fetch_metadata(
     request = parse_fetch(frame, header.body_at, version)
     topic: TopicKey = METADATA_TOPIC_ID if version >= 13 else METADATA_TOPIC
 
-    def refuse(error: ErrorCode) -> list[Buffer]:
+    def refuse(error: ErrorCode) -> list[Piece]:
         context.metrics.fetch.fail(error)
         return fetch_reply(version, correlation_id, [], error_code=error)[0]
 
@@ -205,7 +205,7 @@ def fetch_metadata(
     ]:
         return refuse(ErrorCode.INVALID_REQUEST)
 
-    def respond(reply: Reply) -> list[Buffer]:
+    def respond(reply: Reply) -> list[Piece]:
         assert isinstance(reply, FetchReply)
         if reply.error is not ErrorCode.NONE:
             context.metrics.fetch.fail(reply.error)

@@ -3,7 +3,7 @@
 from enum import Enum
 
 from penstock.base.later import Later
-from penstock.wire import Buffer
+from penstock.wire import Piece
 
 
 class NoReply(Enum):
@@ -14,4 +14,4 @@ class NoReply(Enum):
 
 NO_REPLY = NoReply.NO_REPLY
 
-Reply = list[Buffer] | NoReply | Later[list[Buffer]]
+Reply = list[Piece] | NoReply | Later[list[Piece]]

@@ -260,6 +260,8 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("broker.id", INT, "-1", "The older name of node.id."),
         _fixed("broker.rack", STRING, None, "Where the broker stands; replicas are spread over racks."),
         _fixed("broker.session.timeout.ms", INT, "9000", "After how long without a heartbeat a broker is fenced."),
+        _fixed("client.buffers.max.bytes", LONG, "134217728",
+               "Memory for the clients' requests in part and untaken replies; not a setting of Kafka's.", 1048576),
         _fixed("cluster.id", STRING, None, "Which cluster a new directory is of; not a setting of Kafka's."),
         _inert("connection.failed.authentication.delay.ms", INT, "100",
                "How long a connection that failed to authenticate is kept open.", 0),

@@ -16,16 +16,17 @@ _unpack = Struct(">i9xh34xi").unpack_from
 """From a batch's length on: length, attributes, count of records."""
 
 
-def records_in(data: bytes | bytearray | memoryview) -> int:
+def records_in(data: bytes | bytearray | memoryview, size: int | None = None) -> int:
     """Records in batches, markers left out; the last batch may be cut short, and is left out then.
 
-    Of more than `LOOKS_MAX` batches the rest is taken to be like the first ones.
+    Of more than `LOOKS_MAX` batches the rest is taken to be like the first ones. The same where the data is only the
+    beginning of so many bytes (`size`).
     """
     count = at = 0
-    end = len(data)
+    end = len(data) if size is None else size
     for _ in range(LOOKS_MAX):
-        if end - at < _HEADER_BYTES:
-            return count
+        if len(data) - at < _HEADER_BYTES:
+            break
         length, attributes, records = _unpack(data, at + _LENGTH_AT)
         beyond = at + _LOG_OVERHEAD + length
         if beyond > end:
@@ -33,4 +34,6 @@ def records_in(data: bytes | bytearray | memoryview) -> int:
         if not attributes & _CONTROL:
             count += records
         at = beyond
-    return count * end // at
+    else:
+        return count * end // at
+    return count if size is None else count * size // max(at, 1)

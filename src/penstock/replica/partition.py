@@ -21,6 +21,7 @@ from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
 from penstock.storage import CorruptLog, StorageError
 from penstock.storage.producers import NumberedBatch
+from penstock.storage.unread import UnreadRecords
 
 __all__ = [
     "ALL_IN_SYNC",
@@ -171,13 +172,19 @@ class Partition(DataPath):
 
     # -- damage ----------------------------------------------------------------------------------------
 
-    def read(
-        self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
-    ) -> bytes:
+    def read_ahead(
+        self,
+        offset: Offset,
+        bytes_max: int,
+        ahead_max: int | None,
+        *,
+        visible: Offset | None = None,
+        whole_first: bool = True,
+    ) -> bytes | UnreadRecords:
         """As the log gives it. Who is the first to meet damage has another replica lead, and is told to come again;
         where there is no other, it is told that the records are corrupt."""
         try:
-            return self.log.read(offset, bytes_max, visible=visible, whole_first=whole_first)
+            return self.log.read_ahead(offset, bytes_max, ahead_max, visible=visible, whole_first=whole_first)
         except CorruptLog as error:
             self.damage_found()
             if not self.is_leader or (self.followers is not None and self.followers.others_in_sync):

@@ -10,7 +10,9 @@ There is no task and no future for a request. An idle connection holds no buffer
 
 Memory is bounded by holding back: after a request whose answer is large or long in coming (`Later.holds`), and while
 many bytes of replies wait to be sent, what the client sent next is kept, and no more of it is received. A client that
-does not read its replies is not read from, and neither is one that has too many requests open.
+does not read its replies is not read from, and neither is one that has too many requests open. Records that a reply
+promises (`wire.Unread`) are read from the disk in steps, each when the client has taken the one before. What is kept
+nevertheless is reported to the node's `ClientMemory`, which bounds the sum over all connections.
 """
 
 import asyncio
@@ -18,12 +20,13 @@ import logging
 from collections import deque
 from typing import Final, Protocol, cast
 
+from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
 from penstock.base.later import HoldingLater, Later
 from penstock.handlers.context import Session
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.server.turn import Turn
-from penstock.wire import Buffer, cut_frames
+from penstock.wire import Buffer, Piece, UnreadReply, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
 from penstock.wire.primitives import INT32
 
@@ -34,11 +37,18 @@ _UNPACK_LENGTH = INT32.unpack_from
 OPEN_REQUESTS_MAX = 1000
 """Requests of one connection that may wait for their replies; clients have 5 to 1,000 in flight."""
 
-PARTIAL_BYTES_FIRST = 64 * 1024
-"""A frame's own buffer begins with this and doubles as bytes arrive: a length alone buys no memory."""
+PARTIAL_BYTES_FIRST = 16 * 1024
+"""A frame's own buffer begins with this and grows as bytes arrive: a length alone buys no memory."""
 
-OUT_BYTES_MAX = 1024 * 1024
+OUT_BYTES_MAX = 64 * 1024
 """Replies that may be gathered before some of them are sent: the next request waits."""
+
+UNSENT_BYTES_MAX = 16 * 1024
+"""What the transport may hold before the client counts as one that does not read."""
+
+
+_READ = (bytes, bytearray, memoryview)
+"""Pieces of replies that are in memory; the others are `wire.Unread`."""
 
 
 class Dispatcher(Protocol):
@@ -69,6 +79,8 @@ class Pause:
     HELD: Final = 4
     """There is more to look at already than may be looked at now."""
     THROTTLED: Final = 8
+    NO_ROOM: Final = 16
+    """The request is large, and the memory for all clients is full."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -81,16 +93,21 @@ class Connection(asyncio.BufferedProtocol):
         "_is_closing",
         "_is_held_back",
         "_is_sending",
+        "_is_stepping",
+        "_kept",
+        "_moved",
         "_open",
         "_out",
         "_out_bytes",
         "_owner",
         "_partial",
         "_pause",
+        "_queued_bytes",
         "_request_bytes_max",
         "_transport",
         "_turn",
         "_wanted",
+        "_written_bytes",
         "listener",
         "session",
     )
@@ -118,14 +135,25 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._wanted = 0
         """How long the partial frame is to become, its length field included."""
-        self._open: deque[Later[list[Buffer]]] | None = None
+        self._open: deque[Later[list[Piece]]] | None = None
         """Requests that wait for their reply, and replies that wait for those before them; None for none."""
-        self._holder: Later[list[Buffer]] | None = None
+        self._queued_bytes = 0
+        """Of replies that are ready and wait for those before them."""
+        self._holder: Later[list[Piece]] | None = None
         """The request that must be answered before the next is looked at."""
         self._held: bytearray | None = None
         """What was received behind it."""
-        self._out: list[Buffer] = []
+        self._out: list[Piece] = []
         self._out_bytes = 0
+        """Gathered for the next send, records that are not read yet included."""
+        self._is_stepping = False
+        """Some of it is not read yet, and is sent in steps."""
+        self._written_bytes = 0
+        """Of the last write: while some of it is not sent, the transport holds all of it."""
+        self._kept = 0
+        """What was reported last."""
+        self._moved = 0
+        """What `moved_bytes` compares with: bytes that were missing of the request, and not taken of the replies."""
         self._is_sending = False
         """It is among those that send at the end of the turn."""
         self._is_closing = False
@@ -138,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(UNSENT_BYTES_MAX)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.session = Session(
             host=local[0] if local else "",
@@ -154,17 +183,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._partial = self._held = self._open = self._holder = None
         self._out = []
+        self._turn.memory.keeps(self, 0)
         self._dispatcher.closed(self.session)
         if self._owner is not None:
             self._owner.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._partial is None:
-            return self._turn.room
-        if self._filled == len(self._partial):
-            grown = bytearray(min(self._wanted, 2 * len(self._partial)))
-            grown[: self._filled] = self._partial
-            self._partial = grown
+            turn = self._turn
+            return turn.room[: turn.memory.step] if turn.memory.is_pressed else turn.room
         return memoryview(self._partial)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -175,8 +202,13 @@ class Connection(asyncio.BufferedProtocol):
             self._filled += nbytes
             if self._filled == self._wanted:
                 frame, self._partial = self._partial, None
+                self._moved = MOVES
                 self._turn.begin()
                 self._take(memoryview(frame), self._filled)
+                if len(frame) > UNCOUNTED_BYTES:
+                    self._report()
+            elif self._filled == len(self._partial):
+                self.may_grow()
 
     def eof_received(self) -> bool:
         return False
@@ -184,11 +216,20 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self.stop_reading(Pause.NOT_READING)
         self._look_again()
+        self._report()
 
     def resume_writing(self) -> None:
+        self._idle_looks = 0
+        self._moved = MOVES
+        self._written_bytes = 0
         self.go_on_reading(Pause.NOT_READING)
         self._look_again()
-        self._go_on()
+        self._report()
+        if not self._out:
+            self._go_on()
+        elif not self._is_sending:
+            self._is_sending = True
+            self._turn.send_later(self)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -238,6 +279,46 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(rest)
         self._partial = bytearray(min(self._wanted, max(PARTIAL_BYTES_FIRST, 2 * len(rest))))
         self._partial[: len(rest)] = rest
+        if len(self._partial) > UNCOUNTED_BYTES:
+            self._report()
+
+    def may_grow(self) -> None:
+        """Make room for more of the partial frame, or receive nothing before there is some."""
+        partial = self._partial
+        if partial is None or self._transport is None:
+            return
+        if not self._turn.memory.admits(self):
+            self.stop_reading(Pause.NO_ROOM)
+            return
+        grown = bytearray(min(self._wanted, 2 * len(partial)))
+        grown[: self._filled] = partial
+        self._partial = grown
+        self._report()
+        self.go_on_reading(Pause.NO_ROOM)
+
+    # -- what it keeps ---------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Tell how many bytes are kept for the client."""
+        kept = self._queued_bytes
+        if not self._is_stepping:
+            kept += self._out_bytes
+        if self._partial is not None:
+            kept += len(self._partial)
+        if self._held is not None:
+            kept += len(self._held)
+        if self._pause & Pause.NOT_READING and self._transport is not None:
+            kept += max(self._written_bytes, self._transport.get_write_buffer_size())
+        self._kept = kept if kept > UNCOUNTED_BYTES else 0
+        self._turn.memory.keeps(self, self._kept)
+
+    def moved_bytes(self) -> int:
+        """Bytes that came or were taken since this was last asked; many where the node itself holds it up."""
+        before = self._moved
+        self._moved = self._wanted - self._filled if self._partial is not None else 0
+        if self._pause & Pause.NOT_READING and self._transport is not None:
+            self._moved += self._transport.get_write_buffer_size()
+        return MOVES if self._pause & Pause.NO_ROOM else max(before - self._moved, 0)
 
     # -- holding back ----------------------------------------------------------------------------------
 
@@ -247,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_closing
             or self._holder is not None
             or self._held is not None
-            or self._out_bytes > OUT_BYTES_MAX
+            or self._out_bytes + self._queued_bytes > OUT_BYTES_MAX
             or self._pause & Pause.NOT_READING
         )
 
@@ -258,6 +339,8 @@ class Connection(asyncio.BufferedProtocol):
             self._held += data
         self._look_again()
         self.stop_reading(Pause.HELD)
+        if len(self._held) > UNCOUNTED_BYTES:
+            self._report()
 
     def _go_on(self) -> None:
         """Look at what was held back, if nothing is in the way any more."""
@@ -273,6 +356,8 @@ class Connection(asyncio.BufferedProtocol):
         self._take(memoryview(held), len(held))
         if self._held is None:
             self.go_on_reading(Pause.HELD)
+        if len(held) > UNCOUNTED_BYTES:
+            self._report()
 
     # -- replies ---------------------------------------------------------------------------------------
 
@@ -285,7 +370,9 @@ class Connection(asyncio.BufferedProtocol):
             if waiting is None:
                 waiting = self._open = deque()
             waiting.append(reply)
-            if not reply.is_answered:
+            if reply.is_answered:
+                self._queue(reply.value)
+            else:
                 if reply.holds and isinstance(reply, HoldingLater) and not reply.is_let_go:
                     self._holder = reply
                     self._look_again()
@@ -295,23 +382,39 @@ class Connection(asyncio.BufferedProtocol):
                 reply.then(self._settle)
         elif reply is not NO_REPLY:
             if waiting:
-                done: Later[list[Buffer]] = Later()
+                done: Later[list[Piece]] = Later()
                 done.answer(reply)
                 waiting.append(done)
+                self._queue(reply)
             else:
                 self._send(reply)
 
-    def _settle(self, _: list[Buffer]) -> None:
+    def _queue(self, reply: list[Piece]) -> None:
+        """It is ready before those that come first."""
+        self._queued_bytes += sum(map(len, reply))
+        if self._queued_bytes > OUT_BYTES_MAX:
+            self._look_again()
+            self._report()
+
+    def _settle(self, reply: list[Piece]) -> None:
         """Let go of the replies that are ready, as far as none before them is missing."""
         waiting = self._open
         if waiting is None:
             return
+        queued_bytes = self._queued_bytes
+        if not waiting[0].is_answered:
+            self._queue(reply)
         while waiting and waiting[0].is_answered:
-            reply = waiting.popleft()
-            if reply.asked is not None:
-                meter, since_ns = reply.asked
+            first = waiting.popleft()
+            if first.asked is not None:
+                meter, since_ns = first.asked
                 meter.times.observe(self._turn.clock_ns() - since_ns)
-            self._send(reply.value)
+            if first.value is not reply:
+                self._queued_bytes -= sum(map(len, first.value))
+            self._send(first.value)
+        if queued_bytes > OUT_BYTES_MAX:
+            self._look_again()
+            self._report()
         if self._pause & Pause.TOO_MANY_OPEN and len(waiting) <= OPEN_REQUESTS_MAX // 2:
             self.go_on_reading(Pause.TOO_MANY_OPEN)
         if self._holder is not None and self._holder.is_answered:
@@ -324,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         self._look_again()
         self._go_on()
 
-    def _send(self, reply: list[Buffer]) -> None:
+    def _send(self, reply: list[Piece]) -> None:
         if self._transport is None or not reply:
             return
         if len(reply) == 1:
@@ -336,28 +439,82 @@ class Connection(asyncio.BufferedProtocol):
             self._out_bytes += sum(map(len, reply))
         if self._out_bytes > OUT_BYTES_MAX:
             self._is_held_back = True
-        if not self._is_sending:
+        if type(reply) is UnreadReply:
+            self._is_stepping = True
+        if self._pause & Pause.NOT_READING:
+            self._report()  # it goes out with `resume_writing`
+        elif not self._is_sending:
             self._is_sending = True
             self._turn.send_later(self)
 
     def send_now(self) -> None:
+        if self._is_stepping:
+            self._turn.step_later(self)
+            return
         self._is_sending = False
-        out = self._out
-        self._out_bytes = 0
+        out = cast(list[Buffer], self._out)
+        written, self._out_bytes = self._out_bytes, 0
         transport = self._transport
         if transport is None:
             return
+        self._written_bytes = written
         if len(out) == 1:
             transport.write(out.pop())
         else:
             self._out = []
             transport.writelines(out)
         if self._is_held_back:
-            self._look_again()
-            if self._is_closing:
-                transport.close()
-            elif self._held is not None:
-                self._go_on()
+            self._go_on_after_send(transport)
+        if self._kept:
+            self._report()
+
+    def _go_on_after_send(self, transport: asyncio.Transport) -> None:
+        self._look_again()
+        if self._is_closing:
+            transport.close()
+        elif self._held is not None:
+            self._go_on()
+
+    def send_step(self) -> int:
+        """Send so much as is read ahead of a client, and the rest when it has taken this; how many bytes it was."""
+        self._is_sending = False
+        transport, out = self._transport, self._out
+        if transport is None:
+            return 0
+        room = self._turn.memory.step
+        step: list[Buffer] = []
+        taken = 0
+        for piece in out:
+            if room <= 0:
+                break
+            if isinstance(piece, _READ):
+                data: Buffer = piece
+            else:
+                try:
+                    data = piece.take(room)
+                except KafkaError as error:
+                    logger.warning("connection from %s closed: %s", self.session.peer, error)
+                    transport.abort()
+                    return 0
+                if piece.left:
+                    taken -= 1
+            step.append(data)
+            taken += 1
+            room -= len(data)
+        del out[:taken]
+        sent = self._written_bytes = sum(map(len, step))
+        self._out_bytes -= sent
+        self._idle_looks = 0
+        transport.writelines(step)
+        if self._kept:
+            self._report()
+        if not out:
+            self._is_stepping = False
+            self._go_on_after_send(transport)
+        elif not self._pause & Pause.NOT_READING:
+            self._is_sending = True
+            self._turn.step_later(self)
+        return sent
 
     # -- not reading -----------------------------------------------------------------------------------
 
@@ -381,7 +538,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close it once what is gathered is sent, which is not before this turn's writes are done."""
         self._is_closing = self._is_held_back = True
-        if self._transport is not None and not self._is_sending:
+        if self._transport is not None and not self._out:
             self._transport.close()
 
     def abort(self) -> None:
@@ -405,9 +562,14 @@ class Connection(asyncio.BufferedProtocol):
         """Those that wait for their reply, or for the replies before it."""
         return 0 if self._open is None else len(self._open)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called; it ends when everything is sent."""
+        return self._is_closing
+
     def idle_looks(self) -> int:
         """How often it was looked, this time included, since the client last sent something or was answered."""
-        if self._open:
+        if self._open and not self._pause & Pause.NOT_READING:
             self._idle_looks = 0
         self._idle_looks += 1
         return self._idle_looks

@@ -2,7 +2,8 @@
 
 `max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many; a
 limit that is lowered while the node runs closes nobody who is there. A client that has sent nothing for
-`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it. At the other doors one
+`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it. So is one that does not
+take its replies, whether it waits for something or not. At the other doors one
 that takes for ever to send a request is closed as well (`doors`): anything may speak there, and what is unfinished
 holds memory. One timer looks at all of them, so that no request needs its own.
 """
@@ -47,6 +48,10 @@ class Client(Protocol):
 
     def idle_looks(self) -> int:
         """How often it was looked, this time included, since the client last sent something or was answered."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called; it ends when everything is sent."""
 
     def close(self) -> None: ...
 
@@ -139,8 +144,11 @@ class Connections:
 
     def _look(self) -> None:
         for connection in [each for each in self._open if each.idle_looks() > IDLE_LOOKS]:
-            logger.debug("connection from %s closed: idle", connection.peer)
-            connection.close()
+            if connection.is_closing:  # since the last look: its client does not take what it was sent
+                connection.abort()
+            else:
+                logger.debug("connection from %s closed: idle", connection.peer)
+                connection.close()
         self.start()
 
     # -- slow ones -------------------------------------------------------------------------------------

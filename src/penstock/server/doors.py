@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.server.memory import give_back_freed_memory
 from penstock.server.turn import Turn
 
@@ -25,12 +26,15 @@ logger = logging.getLogger(__name__)
 
 HTTP, LINE = "http", "line"
 
-OUT_BYTES_MAX = 1 << 20
+OUT_BYTES_MAX = 64 * 1024
 """What may be gathered for one client in a turn before it counts as full."""
 
 UNSENT_BYTES_MAX = 128 * 1024
 """What the kernel takes for one client beyond what is on its way: left alone it takes megabytes, which are read and
 written as JSON for clients that never come for them."""
+
+UNTAKEN_BYTES_MAX = 16 * 1024
+"""What the transport may hold beyond that before the client counts as one that does not read."""
 
 UNFINISHED_MS_MAX = 30_000
 """How long the rest of a request, a line or a message may be waited for, and longer while it comes at a rate."""
@@ -101,6 +105,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_is_paused",
         "_is_sending",
         "_is_stopped",
+        "_moved",
         "_out",
         "_out_bytes",
         "_owner",
@@ -109,6 +114,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_unfinished",
         "_unfinished_bytes",
         "_unfinished_since_ns",
+        "_written_bytes",
         "door",
         "is_local",
         "peer",
@@ -126,6 +132,10 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._written_bytes = 0
+        """Of the last write: while some of it is not sent, the transport holds all of it."""
+        self._moved = 0
+        """What `moved_bytes` compares with: bytes that were not taken."""
         self._is_sending = False
         """It is among those that send at the end of the turn."""
         self._is_closing = False
@@ -147,6 +157,7 @@ class DoorConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(UNTAKEN_BYTES_MAX)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         dialled = transport.get_extra_info("sockname")
@@ -165,13 +176,15 @@ class DoorConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out = []
+        self._turn.memory.keeps(self, 0)
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             self._guard(conversation.ended)
         self._owner.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._turn.room
+        turn = self._turn
+        return turn.room[: turn.memory.step] if turn.memory.is_pressed else turn.room
 
     def buffer_updated(self, nbytes: int) -> None:
         self._idle_looks = 0
@@ -195,10 +208,32 @@ class DoorConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
+        self._report()
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._idle_looks = 0
+        self._moved = MOVES
+        self._report()
         self._drained()
+
+    # -- what it keeps ---------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Tell how many bytes are kept for the client."""
+        kept = 0
+        if self._is_paused and self._transport is not None:
+            kept = max(self._written_bytes, self._transport.get_write_buffer_size()) + self._out_bytes
+        self._turn.memory.keeps(self, kept if kept > UNCOUNTED_BYTES else 0)
+
+    def moved_bytes(self) -> int:
+        """Bytes that were taken since this was last asked."""
+        before = self._moved
+        self._moved = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return max(before - self._moved, 0)
+
+    def may_grow(self) -> None:
+        """What arrives here is bounded by what is spoken."""
 
     # -- what conversations call -----------------------------------------------------------------------
 
@@ -240,7 +275,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._is_sending = False
         was_full = self._out_bytes > OUT_BYTES_MAX
         out, self._out = self._out, []
-        self._out_bytes = 0
+        self._written_bytes, self._out_bytes = self._out_bytes, 0
         transport = self._transport
         if transport is None:
             return
@@ -248,6 +283,8 @@ class DoorConnection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             transport.writelines(out)
+        if self._is_paused:
+            self._report()
         if self._is_closing:
             transport.close()
             return
@@ -289,9 +326,14 @@ class DoorConnection(asyncio.BufferedProtocol):
         """The client's, without its port."""
         return self.peer.rpartition(":")[0]
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether `close` was called; it ends when everything is sent."""
+        return self._is_closing
+
     def idle_looks(self) -> int:
         """How often it was looked, this time included, since the client last sent something or was answered."""
-        if self._conversation is not None and not self._conversation.is_idle:
+        if self._conversation is not None and not self._conversation.is_idle and not self._is_paused:
             self._idle_looks = 0
         self._idle_looks += 1
         return self._idle_looks

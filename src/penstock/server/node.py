@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from penstock.base.client_memory import ClientMemory
 from penstock.base.ids import LeaderEpoch, Offset, Uuid, uuid_from_text
 from penstock.base.metrics import Metrics
 from penstock.base.world import World
@@ -54,6 +55,7 @@ from penstock.server.control import Control
 from penstock.server.doors import DoorConnection, MakeDoor, load
 from penstock.server.election_counts import count_elections
 from penstock.server.lifecycle import Lifecycle
+from penstock.server.memory import give_back_freed_memory
 from penstock.server.peers import PeerConnections
 from penstock.server.quorum import MetadataQuorum
 from penstock.server.turn import Turn
@@ -94,7 +96,9 @@ class Node:
         self._config = config
         self._metrics = Metrics()
         self._metrics.started_ns = world.clock_ns()
-        self._turn = Turn(world, metrics=self._metrics)
+        memory = ClientMemory(world, config.number("client.buffers.max.bytes"))
+        memory.trim = give_back_freed_memory
+        self._turn = Turn(world, metrics=self._metrics, memory=memory)
         self._image = EMPTY
         """All that is committed; `context.image` is what has been acted on."""
         self._published = EMPTY
@@ -230,6 +234,7 @@ class Node:
             neighbours=neighbours,
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
+            client_memory=self._turn.memory,
             advertised=dict(config.advertised),
             metrics=self._metrics,
             doors=lambda: self._opened_gateway().elsewhere,

@@ -7,9 +7,11 @@ goes from the socket to the disk without being copied. When the turn ends, first
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.base.client_memory import AHEAD_BYTES_MAX, ClientMemory
 from penstock.base.metrics import Metrics
 from penstock.base.world import World
 
@@ -28,11 +30,25 @@ class Sender(Protocol):
     def send_now(self) -> None: ...
 
 
+class Stepper(Protocol):
+    """A connection whose reply is read as it is sent."""
+
+    def send_step(self) -> int:
+        """Send the next step; how many bytes it was."""
+
+
 class Turn:
     """Shared by all connections of a loop."""
 
-    def __init__(self, world: World, chunk_bytes: int = CHUNK_BYTES, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        chunk_bytes: int = CHUNK_BYTES,
+        metrics: Metrics | None = None,
+        memory: ClientMemory | None = None,
+    ) -> None:
         self._world = world
+        self.memory = ClientMemory(world) if memory is None else memory
         self.clock_ns = world.clock_ns
         self.metrics = Metrics() if metrics is None else metrics
         self._chunk = memoryview(bytearray(chunk_bytes))
@@ -42,6 +58,8 @@ class Turn:
         self._is_scheduled = False
         self._writers: list[Callable[[], None]] = []
         self._senders: list[Sender] = []
+        self._steppers: deque[Stepper] = deque()
+        """Whose next step may be sent, the one that waits longest first."""
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -76,6 +94,12 @@ class Turn:
         if not self._is_scheduled:
             self._schedule()
 
+    def step_later(self, stepper: Stepper) -> None:
+        """Have a connection send one step, when it is its turn."""
+        self._steppers.append(stepper)
+        if not self._is_scheduled:
+            self._schedule()
+
     def begin(self) -> None:
         """Something else is about to be handled than what `keep` was told of."""
         if not self._is_scheduled:
@@ -87,6 +111,15 @@ class Turn:
         if not metrics.turn_began_ns:
             metrics.turn_began_ns = self.clock_ns()
         self._world.call_soon(self._end)
+
+    def _send_steps(self) -> None:
+        left = AHEAD_BYTES_MAX
+        for _ in range(len(self._steppers)):
+            left -= self._steppers.popleft().send_step()
+            if left <= 0:
+                break
+        if self._steppers and not self._is_scheduled:
+            self._schedule()
 
     def _end(self) -> None:
         self._is_scheduled = False
@@ -100,7 +133,10 @@ class Turn:
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.send_now()
+        if self._steppers:
+            self._send_steps()
         self.room = self._chunk
+        self.memory.ahead_left = AHEAD_BYTES_MAX
         now_ns = self.clock_ns()
         # What was held back, and is handled now that something was sent, has begun the next turn.
         self.metrics.turn_ended(now_ns, now_ns if self._is_scheduled else 0)

@@ -7,6 +7,7 @@
     inspection    judging a batch beside the event loop, where its records take long to look at
     recovery      opening a partition after a clean stop, or a crash
     segments      the immutable list of segments that readers hold
+    unread        records that are read from a segment as they are sent
     segment       a stretch of log in a file, with its indexes
     indexes, aborted       offset and time index; transaction index
     producers, snapshots   sequences and open transactions; their files

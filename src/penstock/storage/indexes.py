@@ -165,15 +165,17 @@ class _SparseIndex(Generic[Entry]):
         size = file.size() // width * width
         return self._decode(*self._ENTRY.unpack(file.pread(width, size - width))) if size else None
 
-    def _floor(self, key: int) -> Entry | None:
-        """The last entry whose first field is at most key."""
+    def _floor(self, key: int, field: int = 0) -> Entry | None:
+        """The last entry whose first field, or another one that rises too, is at most key."""
         unpack_from, width = self._ENTRY.unpack_from, self._ENTRY.size
         entries = self._entries
-        data = entries if entries is not None else self._block_around(key)
-        after = bisect_right(range(len(data) // width), key, key=lambda i: unpack_from(data, i * width)[0])
+        data = entries if entries is not None else self._block_around(key, field)
+        after = bisect_right(
+            range(len(data) // width), key, key=lambda i: unpack_from(data, i * width)[field]
+        )
         return self._decode(*unpack_from(data, (after - 1) * width)) if after else None
 
-    def _block_around(self, key: int) -> bytes:
+    def _block_around(self, key: int, field: int = 0) -> bytes:
         """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
         if self._sealed_bytes is None:
             small = self._files.read_small(self.ref)
@@ -187,7 +189,7 @@ class _SparseIndex(Generic[Entry]):
         while low < high:
             middle = (low + high + 1) // 2
             first = file.pread(width, middle * block)
-            if len(first) == width and unpack(first)[0] <= key:
+            if len(first) == width and unpack(first)[field] <= key:
                 low = middle
             else:
                 high = middle - 1
@@ -222,6 +224,10 @@ class OffsetIndex(_SparseIndex[OffsetEntry]):
         entries (40, 0) (90, 5000)   lookup(39) -> start    lookup(40) -> (40, 0)    lookup(200) -> (90, 5000)
         """
         return self._floor(offset - self.base_offset) or OffsetEntry(self.base_offset, 0)
+
+    def at_position(self, position: int) -> OffsetEntry:
+        """The last indexed batch that begins at or before a position; the segment's start where there is none."""
+        return self._floor(position, 1) or OffsetEntry(self.base_offset, 0)
 
     def _valid_bytes(self, data: bytes | bytearray, below: Offset | None) -> int:
         valid, last_relative, last_position = 0, -1, -1

@@ -590,6 +590,8 @@ class Log(DurableLog):
     def _replace_from(self, keep: int, fresh: Segment, end: Offset) -> None:
         """Let the log end here, with a new active segment; `_cut_tail` then brings the disk after it."""
         dropped = self.segments[keep:]
+        for segment in dropped:
+            segment.is_truncated = True
         self.generation += 1
         self._has_torn_tail = True
         self._doomed += [each.base_offset for each in dropped if each.base_offset != fresh.base_offset]

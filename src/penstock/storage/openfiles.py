@@ -63,6 +63,10 @@ class OpenFiles:
                 break
         return file
 
+    def held(self, ref: FileRef) -> File | None:
+        """The file, if it is open."""
+        return self._files.get(ref)
+
     def read_small(self, ref: FileRef) -> bytes | None:
         """A small file that does not change, whole, from memory if it was read before; None if it is not small.
 

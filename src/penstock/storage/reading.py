@@ -19,6 +19,7 @@ from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList, TimestampOffset
 from penstock.storage.snapshots import load_snapshot
+from penstock.storage.unread import UnreadRecords
 from penstock.vfs import Vfs
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,22 @@ class LogReader:
         self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
     ) -> bytes:
         """Batches from the one that holds offset on, never past a visible offset (default: the log end)."""
+        data = self.read_ahead(offset, bytes_max, None, visible=visible, whole_first=whole_first)
+        assert isinstance(data, bytes), "without a limit everything is read"
+        return data
 
-        def attempt(segments: SegmentList) -> bytes:
+    def read_ahead(
+        self,
+        offset: Offset,
+        bytes_max: int,
+        ahead_max: int | None,
+        *,
+        visible: Offset | None = None,
+        whole_first: bool = True,
+    ) -> bytes | UnreadRecords:
+        """As `read`, but more than `ahead_max` bytes are not read yet: the reader takes them in steps."""
+
+        def attempt(segments: SegmentList) -> bytes | UnreadRecords:
             log_end = self.log_end
             if not self.log_start <= offset <= log_end:
                 raise OffsetOutOfRange(
@@ -64,8 +79,13 @@ class LogReader:
             visible_now = log_end if visible is None else min(visible, log_end)
             if offset >= visible_now:
                 return b""
-            return segments.read(
-                offset, bytes_max, visible_now, whole_first=whole_first, epoch_max=self.epoch_max
+            return segments.read_ahead(
+                offset,
+                bytes_max,
+                visible_now,
+                ahead_max,
+                whole_first=whole_first,
+                epoch_max=self.epoch_max,
             )
 
         return self._with_segments(attempt)

@@ -42,6 +42,7 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_indexed_to",
+        "_is_forgotten",
         "_largest",
         "base_offset",
         "checked_epoch",
@@ -56,7 +57,10 @@ class Segment:
         "hole",
         "index",
         "interval_bytes",
+        "is_truncated",
+        "last_file",
         "next_offset",
+        "reads_ahead",
         "ref",
         "room_bytes",
         "room_offset",
@@ -106,6 +110,15 @@ class Segment:
         self.hole: Hole | None = None
         """What is missing between the segment before it and this one."""
         self.gone = False
+        self.is_truncated = False
+        """It left the log because the log was cut at or before its end: its file no longer has what it had. Set
+        together with `gone`, before the file is touched."""
+        self.last_file: File | None = None
+        """Once it is gone: its file, if that was open then, for whoever still has to send records of it."""
+        self._is_forgotten = False
+        self.reads_ahead = True
+        """Whether a reader may promise records before it has read them (`UnreadRecords`). False once such a read has
+        failed: the next reader gets an error for this partition, and not a connection that breaks."""
         self._indexed_to = 0
         """Position of the batch that has the last index entry, or 0."""
         self._largest: TimeEntry | None = None
@@ -539,7 +552,10 @@ class Segment:
         }
 
     def forget_files(self) -> None:
-        """Let go of open files, after `gone` was set."""
+        """Let go of open files, after `gone` was set; the first time before they are touched."""
+        if not self._is_forgotten:
+            self._is_forgotten = True
+            self.last_file = self._files.held(self.ref)
         for ref in self.refs.values():
             self._files.forget(ref)
 

@@ -15,6 +15,10 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import CorruptLog, SegmentGone
 from penstock.storage.scan import Spot
 from penstock.storage.segment import Segment
+from penstock.storage.unread import UnreadRecords
+
+CHECK_BYTES = 1 << 20
+"""How much of what a former life wrote is checked for one reader, unless its first batch alone is larger."""
 
 LOOK_BACK_BYTES = 1 << 20
 """How much is looked at for the sake of a gap before what was asked for; compacted logs have many."""
@@ -84,11 +88,26 @@ class SegmentList(Sequence[Segment]):
         whole_first: bool,
         epoch_max: LeaderEpoch | None = None,
     ) -> bytes:
+        """As `read_ahead`, with nothing left to be read."""
+        data = self.read_ahead(offset, bytes_max, visible, None, whole_first=whole_first, epoch_max=epoch_max)
+        assert isinstance(data, bytes), "without a limit everything is read"
+        return data
+
+    def read_ahead(
+        self,
+        offset: Offset,
+        bytes_max: int,
+        visible: Offset,
+        ahead_max: int | None,
+        *,
+        whole_first: bool,
+        epoch_max: LeaderEpoch | None = None,
+    ) -> bytes | UnreadRecords:
         """Batches from the one that holds offset on, from one segment, up to a visible offset.
 
         At most `bytes_max`, which may cut the last batch, as a Kafka fetch does. With `whole_first` the first
         batch comes whole even if it alone is larger: a reader must be able to make progress. `epoch_max` is as for
-        `Segment.check`.
+        `Segment.check`. More than `ahead_max` bytes are not read yet; None is no limit.
         """
         found = self.find(offset)
         if found is None:
@@ -127,15 +146,37 @@ class SegmentList(Sequence[Segment]):
                 if position in segment.damaged:
                     raise CorruptLog(segment.ref.path, position, segment.damaged[position])
             end = min([end, *(position for position in tuple(segment.damaged) if position > spot.position)])
-        data = segment.file().pread(min(bytes_max, end - spot.position), spot.position)
-        _check(segment)
+        size = min(bytes_max, end - spot.position)
+        return self._records(segment, spot, size, offset, ahead_max, epoch_max)
+
+    def _records(
+        self,
+        segment: Segment,
+        spot: Spot,
+        size: int,
+        offset: Offset,
+        ahead_max: int | None,
+        epoch_max: LeaderEpoch | None,
+    ) -> bytes | UnreadRecords:
+        """So many bytes from a batch on; fewer where they are damaged, or had to be checked first and are many."""
         checked_to, checked_from = segment.checked_to, segment.checked_from
-        if (
-            checked_to < checked_from
-            and spot.position < checked_from
-            and spot.position + len(data) > checked_to
-        ):
+        is_unchecked = (
+            checked_to < checked_from and spot.position < checked_from and spot.position + size > checked_to
+        )
+        if ahead_max is None or not segment.reads_ahead:
+            ahead_max = size
+        if size > ahead_max:
+            if not is_unchecked:
+                unread = UnreadRecords(segment, spot.position, size)
+                _check(segment)
+                return unread
+            size = min(size, max(CHECK_BYTES, spot.size))
+        data = segment.file().pread(size, spot.position)
+        _check(segment)
+        if is_unchecked:
             data = self._sound(segment, spot, offset, data, epoch_max)
+            if len(data) > ahead_max:
+                return UnreadRecords(segment, spot.position, len(data))
         return data
 
     def _sound(

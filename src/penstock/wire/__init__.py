@@ -62,7 +62,7 @@ from .messages import (
     write_response,
 )
 from .prefix import ProducePrefix, Repeated
-from .primitives import Buffer, TopicKey
+from .primitives import Buffer, Piece, TopicKey, Unread, UnreadReply
 from .produce import (
     ProducePartition,
     ProduceRequest,
@@ -93,6 +93,7 @@ __all__ = [
     "MalformedRequest",
     "MalformedResponse",
     "NodeEndpoint",
+    "Piece",
     "ProducePartition",
     "ProducePrefix",
     "ProduceRequest",
@@ -104,6 +105,8 @@ __all__ = [
     "Served",
     "SnapshotId",
     "TopicKey",
+    "Unread",
+    "UnreadReply",
     "UnsupportedVersion",
     "VersionRange",
     "api_name",

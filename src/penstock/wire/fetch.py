@@ -33,6 +33,7 @@ from .primitives import (
     REQUEST_ITEMS_MAX,
     UUID_BYTES,
     Buffer,
+    Piece,
     TopicKey,
     count,
     read_count,
@@ -353,7 +354,7 @@ class FetchResult(NamedTuple):
     log_start_offset: int
     records: Buffer | None = b""
     """Empty and not None where there are none: null is allowed, but Kafka does not send it, and clients have
-    been written against Kafka."""
+    been written against Kafka. A broker may put an `Unread` here, which `fetch_reply` passes on."""
     aborted: Sequence[AbortedTransaction] | None = None
     """None where the reader did not ask for committed records only."""
     preferred_read_replica: int = -1
@@ -387,7 +388,7 @@ def fetch_reply(
     error_code: int = 0,
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> tuple[list[Buffer], int]:
+) -> tuple[list[Piece], int]:
     """The frame as buffers to send one after the other, and how many bytes they have together.
 
     What a version has no field for is left out. The records are passed on, not copied: they must stay as
@@ -410,9 +411,9 @@ def fetch_reply(
 
 def _flexible_reply_topics(
     head: bytearray, topics: Sequence[tuple[TopicKey, Sequence[FetchResult]]]
-) -> tuple[list[Buffer], bytearray, int]:
+) -> tuple[list[Piece], bytearray, int]:
     """The buffers, the last of them, which is still to be added to, and the bytes of all the others."""
-    buffers: list[Buffer] = [head]
+    buffers: list[Piece] = [head]
     total = 0
     head += uvarint(len(topics) + 1)
     for topic, results in topics:
@@ -463,9 +464,9 @@ def _flexible_reply_topics(
 
 def _plain_reply_topics(
     head: bytearray, topics: Sequence[tuple[TopicKey, Sequence[FetchResult]]], version: int
-) -> tuple[list[Buffer], int]:
+) -> tuple[list[Piece], int]:
     """The buffers, and the bytes of all of them."""
-    buffers: list[Buffer] = [head]
+    buffers: list[Piece] = [head]
     total = 0
     head += count(len(topics), False)
     for topic, results in topics:

@@ -13,7 +13,7 @@ parsers, who call them, turn into MalformedRequest in one place.
 """
 
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from .errors import MalformedRequest
 
@@ -39,6 +39,29 @@ Bytes and not a UUID object, which would cost as much to make as the rest of a F
 """
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Unread(Protocol):
+    """Bytes of a response that are read from the disk as they are sent."""
+
+    def __len__(self) -> int:
+        """Bytes in all, whether they have been taken or not."""
+
+    @property
+    def left(self) -> int:
+        """Bytes that have not been taken."""
+
+    def take(self, bytes_max: int) -> bytes:
+        """Read the next bytes, at most so many. Raises a `KafkaError` where they cannot be read."""
+
+
+Piece: TypeAlias = Buffer | Unread
+"""A part of a response."""
+
+
+class UnreadReply(list[Piece]):
+    """A response that has unread pieces; any other is a plain list of buffers."""
+
 
 _SMALL = tuple(bytes((value,)) for value in range(128))
 

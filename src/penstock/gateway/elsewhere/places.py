@@ -10,7 +10,7 @@ Where this node leads the partition nothing is asked and nothing waits. Leadersh
 is the same place, and its next records come from whoever leads it then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ from penstock.gateway.elsewhere.watching import Fetched, fetch_request, fetched
 from penstock.gateway.reading import Portion, read
 from penstock.gateway.steps import Steps
 from penstock.gateway.topics import find_topic
-from penstock.gateway.walking import READ_BYTES, RECORDS_A_TURN, Walk
+from penstock.gateway.walking import READ_BYTES, RECORD_BYTES_A_TURN, RECORDS_A_TURN, Walk, size_of
 from penstock.handlers.context import Context
 from penstock.records import Record
 from penstock.replica import Partition, Watcher
@@ -268,7 +268,7 @@ class PlaceWalk:
         self._stop = stop
         self._walk: Walk | None = None
         """While it is led here."""
-        self._records: Iterator[Record] | None = None
+        self._records: Generator[Record, None, None] | None = None
         """Of what was brought from elsewhere."""
 
     @property
@@ -299,7 +299,7 @@ class PlaceWalk:
             )
         self._records = self._decoded(got)
 
-    def _decoded(self, got: Fetched) -> Iterator[Record]:
+    def _decoded(self, got: Fetched) -> Generator[Record, None, None]:
         start = self.position
         for records, after in shown_batches(got.data, start, got.aborted):
             for record in records:
@@ -324,15 +324,25 @@ class PlaceWalk:
             return found
         found = []
         records = self._records
-        wanted = min(records_max, RECORDS_A_TURN)
-        while records is not None and len(found) < wanted:
+        wanted, size = min(records_max, RECORDS_A_TURN), 0
+        while records is not None and len(found) < wanted and size < RECORD_BYTES_A_TURN:
             record = next(records, None)
             if record is None:
                 self._records = None
                 break
             found.append(record)
+            size += size_of(record)
             self.position = record.offset + 1
         return found
+
+    def rest(self) -> None:
+        """Keep nothing but the position: what was read and not given is read again."""
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            walk.close()
+        records, self._records = self._records, None
+        if records is not None:
+            records.close()
 
 
 class PlaceGrowth(Later[bool]):

@@ -200,23 +200,26 @@ def _page(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked)
     shown: list[RecordShown] = []
     for each in ranges:
         walk, number = PlaceWalk(context, *each), each.place.number
-        while not walk.is_over:
-            if left <= 0 or bytes_left <= 0:
-                return Page(shown, (number, walk.position))
-            yield turns.next()
-            yield from walk.prepare()
-            records = walk.some(left)
-            fitting = 0
-            for record in records:
-                cost = RECORD_COST + len(record.key or b"") + len(record.value or b"")
-                if cost > bytes_left and (shown or fitting):
-                    break
-                bytes_left -= cost
-                fitting += 1
-            shown += _shown(each.place, records[:fitting], asked)
-            left -= fitting
-            if fitting < len(records):
-                return Page(shown, (number, records[fitting].offset))
+        try:
+            while not walk.is_over:
+                if left <= 0 or bytes_left <= 0:
+                    return Page(shown, (number, walk.position))
+                yield turns.next()
+                yield from walk.prepare()
+                records = walk.some(left)
+                fitting = 0
+                for record in records:
+                    cost = RECORD_COST + len(record.key or b"") + len(record.value or b"")
+                    if cost > bytes_left and (shown or fitting):
+                        break
+                    bytes_left -= cost
+                    fitting += 1
+                shown += _shown(each.place, records[:fitting], asked)
+                left -= fitting
+                if fitting < len(records):
+                    return Page(shown, (number, records[fitting].offset))
+        finally:
+            walk.rest()
     return Page(shown, None)
 
 
@@ -236,15 +239,21 @@ def _lines(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
         walk = PlaceWalk(context, *each)
-        while not walk.is_over and left > 0 and bytes_left > 0:
-            yield from turns.to_write(out)
-            yield from walk.prepare()
-            records = walk.some(left)
-            if records:
-                lines = _encode_lines(_shown(each.place, records, asked))
-                left -= len(records)
-                bytes_left -= len(lines)
-                out.write(lines)
+        reading = turns.reading(out, walk.rest)
+        try:
+            while not walk.is_over and left > 0 and bytes_left > 0:
+                yield from reading.turn()
+                yield from walk.prepare()
+                records = walk.some(left)
+                if records:
+                    lines = _encode_lines(_shown(each.place, records, asked))
+                    left -= len(records)
+                    bytes_left -= len(lines)
+                    out.write(lines)
+                    del lines
+                del records  # which may be views of a whole batch, while it waits for the client
+        finally:
+            reading.close()
 
 
 def _file(

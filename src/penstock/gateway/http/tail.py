@@ -160,6 +160,7 @@ class Tail:
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
         following = Following(self._context, self._places, self._positions)
+        reading = self._turns.reading(out, following.rest)
         heard_ns = world.clock_ns()
         why = ""
         try:
@@ -167,15 +168,17 @@ class Tail:
             out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
             while not following.is_over and not why:
                 if following.may_have_more:
-                    yield from self._turns.to_write(out)
+                    yield from reading.turn()
                     if following.is_over:
                         break
                 found = yield from following.read()
                 if found is not None:
                     out.write(self._written(*found))
+                    del found  # which may be views of a whole batch, while it waits for the client
                     heard_ns = world.clock_ns()
                     why = ALL_SENT if self.events_left == 0 else ""
                 elif not self._find_new(following):
+                    reading.pause()
                     silent_ms = (world.clock_ns() - heard_ns) / 1e6
                     left_ms = float("inf") if self.wait_ms is None else self.wait_ms - silent_ms
                     if left_ms <= 0:
@@ -188,6 +191,7 @@ class Tail:
             if why:
                 out.write(b'event: end\ndata: {"reason":"%s"}\n\n' % why.encode())
         finally:
+            reading.close()
             following.close()
 
     def _find_new(self, following: Following) -> bool:

@@ -24,7 +24,7 @@ from penstock.gateway.elsewhere.patience import insist, is_alone
 from penstock.gateway.elsewhere.places import Place, find_place, look
 from penstock.gateway.line.commands import ALL_PARTITIONS, Read
 from penstock.gateway.line.offsets import commit, committed
-from penstock.gateway.reading import Portion, read
+from penstock.gateway.reading import Portion, read, within
 from penstock.gateway.steps import Steps
 from penstock.gateway.topics import find_topic
 from penstock.handlers.context import Context
@@ -185,7 +185,13 @@ class Stream:
         portion, place.fetched = place.fetched, None
         if portion is None:
             assert here is not None, "what is elsewhere was fetched"
-            portion = read(here, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES)
+            portion = read(
+                here,
+                place.position,
+                records_max=PORTION_RECORDS_MAX,
+                bytes_max=PORTION_BYTES,
+                record_bytes_max=PORTION_BYTES,
+            )
         if portion.next_offset <= place.position:
             raise KafkaError(
                 f"{place.partition.name} cannot be read at offset {place.position}", ErrorCode.CORRUPT_MESSAGE
@@ -206,7 +212,11 @@ class Stream:
             read = partial(
                 place.partition.read, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
             )
-            place.fetched = yield from insist(self._context, read)
+            fetched = yield from insist(self._context, read)
+            kept = within(fetched.records, PORTION_BYTES)
+            if kept < len(fetched.records):
+                fetched = Portion(fetched.records[:kept], fetched.records[kept].offset)
+            place.fetched = fetched
 
     def refresh(self) -> Steps[None]:
         """Learn how far partitions that are led elsewhere go now."""
