@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import ProcessUsage, Syncable, Timer, World
+from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer, World
 
 if TYPE_CHECKING:
     from asyncio import BufferedProtocol
@@ -138,8 +138,13 @@ class MovedWorld:
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         self._inner.in_child(work, self._counted(done))
 
-    def in_helper(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        self._inner.in_helper(work, self._counted(done))
+    def in_helper(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | None, Exception | None], None],
+        lane: str = EXPORTS,
+    ) -> None:
+        self._inner.in_helper(work, self._counted(done), lane)
 
     def sync_file(self, file: Syncable, done: Callable[[OSError | None], None]) -> bool:
         return self._inner.sync_file(file, done)

@@ -11,7 +11,7 @@ The test sets faults from its own thread; the broker's thread looks at them.
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
@@ -23,6 +23,7 @@ from penstock.testing.error_responses import error_response, topic_names, with_t
 from penstock.wire import (
     Api,
     Buffer,
+    Piece,
     RequestHeader,
     parse_header,
     read_request,
@@ -192,22 +193,22 @@ class _Asked:
             return self.lose_request()  # as Kafka does: there is no reply that could carry the error
         return self._reply(write_response(api, version, error_response(api, version, request, code)))
 
-    def _with_topic_error(self, reply: list[Buffer], code: ErrorCode) -> list[Buffer]:
+    def _with_topic_error(self, reply: list[Piece], code: ErrorCode) -> list[Piece]:
         version = self.header.api_version
-        frame = memoryview(b"".join(reply))[LENGTH_BYTES:]
+        frame = memoryview(b"".join(cast(list[Buffer], reply)))[LENGTH_BYTES:]
         _, body_at = parse_response_header(frame, Api.METADATA, version)
         response = with_topic_error(read_response(Api.METADATA, version, frame[body_at:]), code)
         return self._reply(write_response(Api.METADATA, version, response))
 
-    def _reply(self, body: bytes) -> list[Buffer]:
+    def _reply(self, body: bytes) -> list[Piece]:
         api = Api(self.header.api_key)
         return [response_frame(api, self.header.api_version, self.header.correlation_id, body)]
 
     def hold(self, seconds: float) -> Reply:
         """Handle the request now, and send its reply later; those behind it wait, as on any connection."""
-        later: Later[list[Buffer]] = Later()
+        later: Later[list[Piece]] = Later()
 
-        def send(reply: list[Buffer]) -> list[Buffer]:
+        def send(reply: list[Piece]) -> list[Piece]:
             self._at.world.call_later(seconds * 1000, lambda: later.answer(reply))
             return reply
 
@@ -223,13 +224,13 @@ class _Asked:
         return NO_REPLY
 
 
-def _then(reply: Reply, change: Callable[[list[Buffer]], list[Buffer]]) -> Reply:
+def _then(reply: Reply, change: Callable[[list[Piece]], list[Piece]]) -> Reply:
     """The reply with something done to it, now or when it is there."""
     if isinstance(reply, list):
         return change(reply)
     if not isinstance(reply, Later):
         return reply
-    changed: Later[list[Buffer]] = Later()
+    changed: Later[list[Piece]] = Later()
     reply.then(lambda frames: changed.answer(change(frames)))
     return changed
 
