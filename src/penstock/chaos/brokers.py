@@ -35,6 +35,8 @@ DOORS = ("kafka", "controller", "http", "line")
 LOOK_EVERY_S = 0.05
 READY_S_MAX = 120.0
 STOP_S_MAX = 90.0
+GIVING_UP_US_MAX = 30_000_000
+"""How long a broker may take to end that gives up."""
 
 
 class BrokerFailed(Exception):
@@ -57,8 +59,10 @@ class Broker:
         """How often it ended by itself while its disk failed."""
         self.is_down = True
         """Whether the campaign wants it down now."""
-        self.is_excused = False
-        """Whether it may end by itself: its disk fails."""
+        self.is_disk_failing = False
+        """Whether it may end by itself."""
+        self._excused_until_us = 0
+        """Until then it may still end by itself, though its disk is well again: it may have decided to before."""
         self._faults = 0
         self._last_fault_us = -1
         self._child: subprocess.Popen[bytes] | None = None
@@ -95,6 +99,14 @@ class Broker:
     def end_fault(self) -> None:
         self._faults -= 1
         self._last_fault_us = self.clock.now_us
+
+    @property
+    def is_excused(self) -> bool:
+        return self.is_disk_failing or self.clock.now_us < self._excused_until_us
+
+    def disk_is_well(self) -> None:
+        self.is_disk_failing = False
+        self._excused_until_us = self.clock.now_us + GIVING_UP_US_MAX
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -232,15 +244,18 @@ class Brokers:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Complain of a broker that ended by itself; one whose disk fails may."""
+        """Complain of a broker that ended by itself. One whose disk fails may, and is started again when it is well."""
         for each in self.all:
             if not each.is_down and not each.is_running:
-                each.is_down = True
                 if not each.is_excused:
+                    each.is_down = True
                     raise BrokerFailed(
                         f"node {each.id} ended by itself with exit code {each.exit_code}: {each.last_words()}"
                     )
                 each.gave_up += 1
+                each.is_down = True
+                if not each.is_disk_failing:
+                    self.spawn(each)
 
     def end(self) -> None:
         """End all processes at once, whatever state they are in."""

@@ -132,6 +132,8 @@ class Campaign:
             self._exchange,
             self,
             bootstrap=self._brokers.addresses(),
+            http=self._brokers.addresses("http"),
+            line=self._brokers.addresses("line"),
             skew_ms=1000 * CLOCK_JUMP_S_MAX if ClockJump in self._kinds else 0,
             request_timeout_us=REQUEST_TIMEOUT_US,
             patience=PATIENCE,

@@ -230,7 +230,7 @@ class DiskFault(Fault):
 
     async def strike(self) -> None:
         assert self.broker.switches is not None
-        self.broker.is_excused = True
+        self.broker.is_disk_failing = True
         self.broker.switches.set(Switch.SPARES_METADATA, int(self._spares_metadata))
         self.broker.switches.set(self.switch)
 
@@ -240,13 +240,11 @@ class DiskFault(Fault):
         await self.recover()
 
     async def recover(self) -> None:
-        """Start the broker again if it gave up."""
-        if self.broker.is_running and not self.broker.is_ready:
-            await self.ground.brokers.await_ready(self.broker)
+        """Start the broker again if it gave up; if it is about to, `Brokers.look` does."""
+        self.broker.disk_is_well()
         if not self.broker.is_running:
             self.broker.gave_up += not self.broker.is_down
             await self.ground.brokers.start(self.broker)
-        self.broker.is_excused = False
 
 
 class DiskFull(DiskFault):
@@ -273,7 +271,7 @@ class DiskFull(DiskFault):
         if self._mount is None:
             await super().strike()
         else:
-            self.broker.is_excused = True
+            self.broker.is_disk_failing = True
             self._mount.fill()
 
     async def heal(self) -> None:

@@ -13,6 +13,7 @@ from penstock.records import Codec
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
+from penstock.sim.door_clients import DoorsPlan
 from penstock.sim.history import Survives
 from penstock.sim.members import MemberPlan
 from penstock.sim.producers import ALL, ProducerPlan
@@ -59,6 +60,7 @@ def draw_load(seed: int, brokers: int, settings: Mapping[str, str]) -> Scenario:
             tuple(_transactional(number, rng) for number in range(2)),
             tuple(_worker(number, rng) for number in range(2)),
         ),
+        doors=DoorsPlan(DOORS, 3),
         crash_us_mean=0,
         reset_us_mean=0,
         has_disk_faults=True,

@@ -17,8 +17,8 @@ from penstock.vfs import FaultyDisk, RealDisk
 
 FILE_BYTES = 4096
 
-METADATA = "/__cluster_metadata-"
-"""In the path of every file of the quorum's log."""
+METADATA = ("/__cluster_metadata-", "/meta/")
+"""One of these is in the path of every file of the quorum's log, and of a node's own files about its logs."""
 
 
 class Switch(IntEnum):
@@ -34,7 +34,7 @@ class Switch(IntEnum):
     SLOW = 5
     """Every sync takes `SLOW_S` longer. Reads and writes do not: they mostly end in the page cache."""
     SPARES_METADATA = 6
-    """The other switches do not concern the quorum's log: one disk of several fails."""
+    """The other switches do not concern the quorum's log and a node's own files: one disk of several fails."""
     CLOCK_AHEAD_MS = 7
     """How far the wall clock is ahead; negative for behind."""
 
@@ -84,7 +84,7 @@ class SwitchedDisk(FaultyDisk):
                 return (
                     operation in operations
                     and switches.get(switch) != 0
-                    and not (switches.get(Switch.SPARES_METADATA) and METADATA in path)
+                    and not (switches.get(Switch.SPARES_METADATA) and any(each in path for each in METADATA))
                 )
 
             return applies

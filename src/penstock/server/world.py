@@ -40,6 +40,13 @@ CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""
 
 
+class NeverTimer:
+    """A timer of a world that has ended."""
+
+    def cancel(self) -> None:
+        """Nothing would have happened."""
+
+
 class LoopWorld:
     """A `World` on an event loop; everything here is called from the loop's own thread."""
 
@@ -147,6 +154,8 @@ class LoopWorld:
     def close(self) -> None:
         """End it: children are killed, what runs on a thread is waited for, what waits for one never runs."""
         self._is_closed = True
+        # What is abandoned may set a timer when it is collected, and the loop is closed by then.
+        setattr(self, "call_later", lambda _delay_ms, _call: NeverTimer())  # noqa: B010
         for task in self._dialling:
             task.cancel()
         for child in self._children:

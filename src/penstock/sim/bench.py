@@ -17,6 +17,7 @@ from penstock.sim.checkers import (
 from penstock.sim.cluster_checkers import CLUSTER_CHECKERS, HighWatermarkHeld, MetadataIdentical
 from penstock.sim.cluster_history import HighWatermark, MetadataCommitted
 from penstock.sim.conduct_checkers import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
+from penstock.sim.door_checkers import DOOR_CHECKERS
 from penstock.sim.group_checkers import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.history import Asked, Event, Replied
 from penstock.sim.hole_checkers import NoDecisionFromHole
@@ -69,6 +70,7 @@ class Bench:
         makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
         makers = (*makers, *LIFE_CHECKERS) if rules.renewed else makers
         makers = (*makers, *PIPELINED_CHECKERS) if rules.pipelined else makers
+        makers = (*makers, *DOOR_CHECKERS) if rules.has_doors else makers
         self._checkers = [make(rules, self._ground, self._register) for make in makers]
         self._alone = {
             event: [each for each in self._checkers if isinstance(each, rule)]

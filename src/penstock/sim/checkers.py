@@ -57,6 +57,8 @@ class Rules:
     """Topics that are deleted and created again under their name (`lives`)."""
     pipelined: frozenset[str] = frozenset()
     """Idempotent producers that follow the rules of real clients (`pipelined`)."""
+    has_doors: bool = False
+    """There are clients of HTTP and of the line protocol."""
 
 
 class Ground:

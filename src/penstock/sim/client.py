@@ -53,9 +53,12 @@ class Stage:
     network: Exchange
     recorder: Recorder
     bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
+    """Where they dial first."""
+    http: tuple[Address, ...] = ()
+    line: tuple[Address, ...] = ()
+    """The nodes' doors beside Kafka's."""
     skew_ms: int = 0
     """How far the clocks of two nodes may be apart: by so much sooner may one find that time is up."""
-    """Where they dial first."""
     request_timeout_us: int = REQUEST_TIMEOUT_US
     patience: int = 1
     """How many times longer clients wait before they try again than those of a node alone."""

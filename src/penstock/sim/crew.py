@@ -4,6 +4,7 @@ from penstock.sim.classic_members import ClassicMember
 from penstock.sim.client import Admin, Client, Stage
 from penstock.sim.consumer_members import ConsumerMember
 from penstock.sim.consumers import Consumer, Rereader
+from penstock.sim.door_crew import DoorCrew
 from penstock.sim.machine import CONTROLLER_PORT
 from penstock.sim.members import Member
 from penstock.sim.operator import Operator
@@ -43,6 +44,7 @@ class Crew:
             self._consumers += [ConsumerById(each, stage) for each in renewal.consumers]
             self._consumers += [ConsumerByName(each, stage) for each in renewal.consumers_by_name]
         self._renewers = [Renewer(each, stage) for each in scenario.renewals]
+        self._doors = [] if scenario.doors is None else [DoorCrew(scenario.doors, stage)]
         plan = scenario.cluster
         self._operators = (
             [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
@@ -72,6 +74,8 @@ class Crew:
     def start(self) -> None:
         for client in self._clients:
             client.start()
+        for doors in self._doors:
+            doors.start()
 
     def finish(self) -> None:
         """Begin nothing any more, and bring to its end what was begun."""
@@ -85,12 +89,14 @@ class Crew:
             operator.is_working = False
         for changer in self._voter_changers:
             changer.is_working = False
-        for renewer in self._renewers:
-            renewer.finish()
+        for finishing in (*self._renewers, *self._doors):
+            finishing.finish()
 
     def end(self) -> None:
         for client in self._clients:
             client.end()
+        for doors in self._doors:
+            doors.end()
 
     @property
     def is_admin_done(self) -> bool:
@@ -105,6 +111,7 @@ class Crew:
             and all(each.is_idle for each in self._transactional)
             and all(each.is_idle for each in self._workers)
             and all(each.is_idle for each in self._renewers)
+            and all(each.is_idle for each in self._doors)
         )
 
     # -- what they have done ---------------------------------------------------------------------------
@@ -120,6 +127,8 @@ class Crew:
             counts[transactional.name] = transactional.transactor.committed_count
         if self._workers:
             counts["workers"] = sum(each.transactor.committed_count for each in self._workers)
+        for doors in self._doors:
+            counts |= doors.progress()
         return counts
 
     @property

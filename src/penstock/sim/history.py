@@ -20,6 +20,7 @@ from penstock.sim.cluster_history import (
     ReplicaMade,
     ReplicaRead,
 )
+from penstock.sim.door_history import DoorEvent
 from penstock.sim.lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, ReadByName
 
 
@@ -441,4 +442,5 @@ Event = (
     | DeletionLost
     | Deleted
     | ReadByName
+    | DoorEvent
 )

@@ -20,6 +20,7 @@ from penstock.sim.coordination import (
     draw_coordination,
     draw_settings,
 )
+from penstock.sim.door_clients import DoorsPlan
 from penstock.sim.history import Survives
 from penstock.sim.pipelined import PipelinedPlan
 from penstock.sim.producers import ALL, ProducerPlan
@@ -63,6 +64,8 @@ class Scenario:
     cluster: ClusterPlan = ONE_NODE
     rereaders: tuple[ConsumerPlan, ...] = ()
     """Consumers that begin again at the beginning, whenever they have read everything."""
+    doors: DoorsPlan | None = None
+    """Clients of HTTP and of the line protocol."""
     renewals: tuple[RenewalPlan, ...] = ()
     """Topics that are deleted and created again."""
     pipelined: tuple[PipelinedPlan, ...] = ()
@@ -91,6 +94,7 @@ class Scenario:
             is_replicated=self.cluster.is_replicated,
             is_shaken=self.cluster.power_cuts is PowerCuts.ANY,
             offsets_partitions=int(self.settings.get("offsets.topic.num.partitions", 50)),
+            has_doors=self.doors is not None,
             renewed=frozenset(each.topic for each in self.renewals),
             pipelined=frozenset(each.name for each in self.pipelined),
         )
