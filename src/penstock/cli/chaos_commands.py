@@ -77,7 +77,7 @@ def run_command(
     """Break three brokers on purpose for a while, and check that they keep their promises.
 
     Clients of every kind work meanwhile: producers (idempotent, plain, transactional), workers that read, process and
-    write, groups of both protocols, consumers of committed and of all records. The rules are
+    write, groups of both protocols, consumers of committed and of all records, HTTP and line clients. The rules are
     those of `penstock sim`: nothing acknowledged is lost, nothing is there twice or out of order, no aborted record is
     read, what workers do counts once, groups keep their offsets, replicas are the same in the end; and after every
     fault every client gets on within a minute.

@@ -12,6 +12,7 @@ from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.disk_troubles import FAILING, DiskPlan, Trouble
+from penstock.sim.door_clients import DoorsPlan
 from penstock.sim.history import Survives
 from penstock.sim.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.producers import ALL
@@ -46,6 +47,8 @@ class Extra(Enum):
     """Controllers are added to the voters of the quorum and removed from them."""
     ROLLBACKS = "rollbacks"
     """Files of stopped nodes vanish, shrink or go back to an older state; in the end, all metadata at once."""
+    DOORS = "doors"
+    """Clients of HTTP, with idempotency keys and as members of a group, and of the line protocol."""
 
 
 ALONE = (Extra.HOLES,)
@@ -197,6 +200,19 @@ def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
         for number, rules in enumerate(ClientRules)
     )
     return replace(scenario, topics=(*scenario.topics, topic), pipelined=producers)
+def _open_doors(scenario: Scenario, rng: Random) -> Scenario:
+    topic = TopicPlan("doors", rng.randint(1, 3), {}, min(3, scenario.cluster.nodes))
+    plan = DoorsPlan(
+        topic.name,
+        topic.partition_count,
+        producers=rng.randint(1, 2),
+        members=rng.randint(1, 3),
+        pace_us=rng.choice((200_000, 600_000)),
+        repeats=rng.choice((0.1, 0.5)),
+        drops_link=rng.choice((0.005, 0.05)),
+        leaves=rng.choice((0.0, 0.02)),
+    )
+    return replace(scenario, topics=(*scenario.topics, topic), doors=plan)
 
 
 def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
@@ -235,4 +251,5 @@ _ADD = {
     Extra.PIPELINED: _add_pipelined,
     Extra.VOTER_CHANGES: _change_voters,
     Extra.ROLLBACKS: _roll_back,
+    Extra.DOORS: _open_doors,
 }

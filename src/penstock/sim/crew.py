@@ -17,9 +17,12 @@ from penstock.sim.speech import NewTopic
 from penstock.sim.transactional import TransactionalProducer, Worker
 from penstock.sim.voter_changer import VoterChanger
 
+DOORS_WAIT_US = 50_000
+
 
 class Crew:
     def __init__(self, scenario: Scenario, stage: Stage) -> None:
+        self._stage = stage
         self._admin = Admin(
             stage,
             [
@@ -74,6 +77,14 @@ class Crew:
     def start(self) -> None:
         for client in self._clients:
             client.start()
+        if self._doors:
+            self._start_doors()
+
+    def _start_doors(self) -> None:
+        """When the topics are there: those who write over HTTP would have them made as nodes make them by default."""
+        if not self._admin.is_done:
+            self._stage.schedule.later(DOORS_WAIT_US, self._start_doors)
+            return
         for doors in self._doors:
             doors.start()
 
@@ -89,8 +100,10 @@ class Crew:
             operator.is_working = False
         for changer in self._voter_changers:
             changer.is_working = False
-        for finishing in (*self._renewers, *self._doors):
-            finishing.finish()
+        for renewer in self._renewers:
+            renewer.finish()
+        for doors in self._doors:
+            doors.finish()
 
     def end(self) -> None:
         for client in self._clients:

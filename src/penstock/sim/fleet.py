@@ -10,7 +10,7 @@ from penstock.server.node import Node
 from penstock.sim.client import Recorder
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.disk_check import DATA, are_records_sound
-from penstock.sim.machine import ALONE, CONTROLLER_PORT, KAFKA_PORT, Machine, MakeNode, State
+from penstock.sim.machine import ALONE, CONTROLLER_PORT, DOOR_PORTS, KAFKA_PORT, Machine, MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.scenario import Scenario
 from penstock.sim.schedule import Schedule
@@ -54,7 +54,11 @@ class Fleet:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where clients are served."""
-        return tuple(Address(each.host, KAFKA_PORT) for each in self.machines if each.is_broker)
+        return self.doors(KAFKA_PORT)
+
+    def doors(self, port: int) -> tuple[Address, ...]:
+        """The brokers' addresses with this port."""
+        return tuple(Address(each.host, port) for each in self.machines if each.is_broker)
 
     @property
     def process_count(self) -> int:
@@ -148,6 +152,7 @@ def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[st
 def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) -> NodeConfig:
     """The settings of a node; `is_new` before the cluster is there, whose first controller begins alone."""
     plan = scenario.cluster
+    has_doors = scenario.doors is not None
     try:
         if not plan.is_replicated:
             return config_from(DATA, scenario.settings, kafka=f"{host}:{KAFKA_PORT}")
@@ -165,6 +170,11 @@ def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) 
             settings,
             kafka=f"{host}:{KAFKA_PORT}" if is_broker else None,
             controller=f"{host}:{CONTROLLER_PORT}" if is_controller else None,
+            **(
+                {name: f"{host}:{port}" for name, port in DOOR_PORTS.items()}
+                if has_doors and is_broker
+                else {}
+            ),
         )
     except BadSetting as error:
         raise Violation(f"NodeLives: the settings of {host} are refused: {error}") from error

@@ -20,6 +20,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -44,6 +45,7 @@ ALONE = "127.0.0.1"
 """The host of a node that is no cluster."""
 KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
 LISTENER, CONTROLLER = "PLAINTEXT", "CONTROLLER"
+DOOR_PORTS = {"http": 8080, "line": 9090}
 
 LONELY = "initial.broker.registration.timeout.ms"
 """Named by a broker that gives up because it has found no controller for long, as it may where the network is cut."""
@@ -60,6 +62,10 @@ class NodeLike(Protocol):
     def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None: ...
 
     def connection(self, listener: str) -> asyncio.BufferedProtocol: ...
+
+    def open_doors(self, opened: Callable[[], None]) -> None: ...
+
+    def door(self, name: str) -> asyncio.BufferedProtocol: ...
 
     def stop(self, done: Callable[[], None]) -> None: ...
 
@@ -213,6 +219,13 @@ class Machine:
             self._trace("is ready")
             if self.is_broker:
                 self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
+            if self._config.doors:
+                node.open_doors(lambda: self._listen_at_doors(world, node))
+
+    def _listen_at_doors(self, world: SimWorld, node: NodeLike) -> None:
+        if world.is_alive and self.state is State.UP:
+            for name in self._config.doors:
+                self._network.listen(world, DOOR_PORTS[name], partial(node.door, name))
 
     def _failed(self, world: SimWorld, reason: str) -> None:
         """The node gives up."""

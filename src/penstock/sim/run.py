@@ -35,7 +35,7 @@ from penstock.sim.disk_check import (
 from penstock.sim.faults import Faults
 from penstock.sim.fleet import Fleet
 from penstock.sim.hole_trials import HoleTrials
-from penstock.sim.machine import MakeNode, State
+from penstock.sim.machine import DOOR_PORTS, MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
 from penstock.sim.pauses import AckedInTime
@@ -142,6 +142,8 @@ class Simulation:
             self._network,
             self,
             bootstrap=self._fleet.addresses,
+            http=self._fleet.doors(DOOR_PORTS["http"]),
+            line=self._fleet.doors(DOOR_PORTS["line"]),
             skew_ms=scenario.cluster.skew_ms(scenario.duration_us),
             request_timeout_us=CLUSTER_REQUEST_TIMEOUT_US if is_cluster else REQUEST_TIMEOUT_US,
             patience=CLUSTER_PATIENCE if is_cluster else 1,
