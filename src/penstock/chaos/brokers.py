@@ -244,7 +244,7 @@ class Brokers:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Complain of a broker that ended by itself. One whose disk fails may, and is started again when it is well."""
+        """Complain of a broker that ended by itself. One whose disk fails may, and is started again later."""
         for each in self.all:
             if not each.is_down and not each.is_running:
                 if not each.is_excused:
