@@ -200,6 +200,8 @@ def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
         for number, rules in enumerate(ClientRules)
     )
     return replace(scenario, topics=(*scenario.topics, topic), pipelined=producers)
+
+
 def _open_doors(scenario: Scenario, rng: Random) -> Scenario:
     topic = TopicPlan("doors", rng.randint(1, 3), {}, min(3, scenario.cluster.nodes))
     plan = DoorsPlan(
