@@ -279,3 +279,15 @@ def test_a_helper_is_let_go_when_nobody_needs_it(
     answer = Answer(loop)
     world.in_helper(os.getpid, answer)
     assert answer.wait()[0] != pid
+
+
+def test_a_timer_that_is_set_after_the_end_never_fires(loop: asyncio.AbstractEventLoop) -> None:
+    """What a node abandons may set one when it is collected, with the loop closed."""
+    world = LoopWorld(loop)
+    world.close()
+    fired: list[int] = []
+    world.call_later(0, lambda: fired.append(1)).cancel()
+    world.call_later(0, lambda: fired.append(2))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert fired == []
