@@ -41,7 +41,9 @@ class LargeNode:
             SimpleNamespace(
                 world=self.world,
                 metrics=Metrics(),
+                client_memory=None,
                 replicas=SimpleNamespace(
+                    inspections=SimpleNamespace(inspected=0, waiting=0),
                     directory=SimpleNamespace(strays_left=list),
                     partitions=held,
                     by_key=by_key,

@@ -17,6 +17,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from penstock.base.loop_watch import HELD_NS, LoopWatch
+
 BOUNDS_NS: Final = tuple(
     round(each * 1e9)
     for each in (
@@ -26,6 +28,9 @@ BOUNDS_NS: Final = tuple(
 )
 """Upper bounds of a histogram's buckets: from a Produce that is answered within its turn (some 0.1 ms) to a fetch that
 waits as long as clients let it; a step is 2 to 2.5 times the one before."""
+
+TURN_NS_MAX: Final = 10_000_000
+"""After so long in one turn no further request is begun, so that the turn stays below `loop_watch.HELD_NS`."""
 
 _LIMITS_NS: Final = (*BOUNDS_NS, 2**64)
 
@@ -152,14 +157,17 @@ class Metrics:
         "elections",
         "fetch",
         "http",
+        "is_long_turn",
         "line",
         "produce",
         "queues",
         "replicated_bytes_out",
         "started_ns",
         "turn_began_ns",
+        "turns",
         "unanswerable",
         "upkeep",
+        "watch",
     )
 
     def __init__(self) -> None:
@@ -185,6 +193,11 @@ class Metrics:
         """When what is handled now arrived, by the world's clock; 0 between turns."""
         self.busy: list[Meter] = []
         """Those with something `in_turn`."""
+        self.is_long_turn = False
+        """Whether so much was handled in this turn that the rest of what arrived waits for the next one."""
+        self.turns = Histogram()
+        """How long turns took."""
+        self.watch = LoopWatch()
 
     def api(self, key: int) -> Meter:
         meter = self.apis.get(key)
@@ -201,13 +214,23 @@ class Metrics:
             self.busy.append(meter)
         meter.in_turn += 1
 
+    def handled(self, by: str, began_ns: int, now_ns: int) -> None:
+        """Something that a client sent was handled, in one piece."""
+        if now_ns - began_ns > HELD_NS:
+            self.watch.held(by, now_ns - began_ns, now_ns)
+        if now_ns - self.turn_began_ns > TURN_NS_MAX and self.turn_began_ns:
+            self.is_long_turn = True
+
     def turn_ended(self, now_ns: int, next_began_ns: int = 0) -> None:
+        took_ns = now_ns - self.turn_began_ns
+        bucket = _FIRST_BUCKETS[took_ns.bit_length()]
+        if took_ns > _LIMITS_NS[bucket]:
+            bucket += 1
+        self.turns.counts[bucket] += 1
+        self.turns.sum_ns += took_ns
+        self.is_long_turn = False
         busy = self.busy
         if busy:
-            took_ns = now_ns - self.turn_began_ns
-            bucket = _FIRST_BUCKETS[took_ns.bit_length()]
-            if took_ns > _LIMITS_NS[bucket]:
-                bucket += 1
             for meter in busy:
                 times = meter.times
                 times.counts[bucket] += meter.in_turn

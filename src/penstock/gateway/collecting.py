@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode
+from penstock.base.loop_watch import Held
 from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
 from penstock.base.world import World
 from penstock.gateway import cluster_page
@@ -142,6 +143,7 @@ def _requests(page: Page, context: Context) -> None:
         "Requests of Kafka clients that ended their connection: malformed, not served, or failed with acks=0.",
         [((), metrics.unanswerable)],
     )
+    _loop(page, context)
     by_route: list[tuple[Labels, Meter]] = [
         ((("method", method), ("route", route), ("status", str(status))), meter)
         for (method, route, status), meter in sorted(metrics.http.items())
@@ -173,6 +175,36 @@ def _requests(page: Page, context: Context) -> None:
         "penstock_line_errors_total",
         "Commands of the line protocol that were answered with -ERR.",
         [(labels, sum(meter.errors.values())) for labels, meter in by_command],
+    )
+
+
+def _loop(page: Page, context: Context) -> None:
+    metrics, inspections = context.metrics, context.replicas.inspections
+    page.histogram(
+        "penstock_loop_turn_seconds",
+        "Turns of the event loop that had something from clients to handle, up to the last send.",
+        [((), metrics.turns)],
+    )
+    held: list[tuple[Labels, Held]] = [((("by", by),), each) for by, each in sorted(metrics.watch.by.items())]
+    page.counter(
+        "penstock_loop_held_total",
+        "How often something held the event loop for more than 20 ms.",
+        [(labels, each.times) for labels, each in held],
+    )
+    page.gauge(
+        "penstock_loop_held_longest_seconds",
+        "The longest that it did so since the node began.",
+        [(labels, each.longest_ns / 1e9) for labels, each in held],
+    )
+    page.counter(
+        "penstock_batches_inspected_total",
+        "Produced batches whose records were validated or recompressed in a helper process.",
+        [((), inspections.inspected)],
+    )
+    page.gauge(
+        "penstock_batches_inspecting",
+        "Produced batches that wait for that, or are in it.",
+        [((), inspections.waiting)],
     )
 
 

@@ -10,21 +10,25 @@ Brokers and controllers answer different APIs, at different listeners: each has 
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.later import HoldingLater, Later
 from penstock.base.metrics import Asked, Meter
 from penstock.handlers.commit_route import CommitRoute
 from penstock.handlers.context import Call, Context, Session
 from penstock.handlers.error_counts import count_errors
 from penstock.handlers.fetch import fetch
+from penstock.handlers.in_turns import in_turns
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.raft import fetch_metadata
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.handlers.route import RoutedWrite
 from penstock.handlers.shapes import shapes
+from penstock.handlers.slices import answer_in_slices, slices_of
 from penstock.handlers.table import SERVED, SERVED_BY_CONTROLLERS, Handler, Table
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
@@ -73,6 +77,11 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client may call itself, by KIP-511."""
 
 
+def sliced() -> ModuleType:
+    """Loaded when a response is written: kio's writers come with it."""
+    return import_module("penstock.wire.sliced")
+
+
 class Dispatcher:
     """One for all listeners of a kind."""
 
@@ -90,6 +99,7 @@ class Dispatcher:
         self._answer_fetch = answer_fetch
         self._takes_batches = Api.PRODUCE in ranges
         self._metrics = context.metrics
+        self._clock_ns = context.world.clock_ns
         self._produce = context.metrics.produce
         self._fetch = context.metrics.fetch
 
@@ -122,7 +132,14 @@ class Dispatcher:
         commits = session.commits
         if commits is not None and (committing := commits.take(frame)) is not None:
             return committing
+        began_ns = self._clock_ns()
         header = parse_header(frame)
+        try:
+            return self._take(session, frame, header)
+        finally:
+            self._metrics.handled(api_name(header.api_key), began_ns, self._clock_ns())
+
+    def _take(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         key = header.api_key
         reply: Reply
         if key == _PRODUCE and self._takes_batches:
@@ -154,8 +171,12 @@ class Dispatcher:
         version, correlation_id = header.api_version, header.correlation_id
         message = read_request(api, version, frame[header.body_at :])
         call = Call(session, version, message, shapes(api, version), header.client_id)
-        answer = handler(self.context, call)
-        if api is Api.OFFSET_COMMIT:
+        slices = slices_of(api, message)
+        if slices is None:
+            answer = handler(self.context, call)
+        else:
+            answer = answer_in_slices(self.context, call, handler, slices, api)
+        if api is Api.OFFSET_COMMIT and slices is None:
             if session.commits is None:
                 session.commits = CommitRoute(self.context)
             session.commits.learn(frame, header, call)
@@ -166,10 +187,29 @@ class Dispatcher:
             count_errors(meter, response)
             return [response_frame(api, version, correlation_id, write(api, version, response))]
 
+        def framed(response: Any) -> list[Piece] | Later[list[Piece]]:
+            if (api in _FREQUENT and slices is None) or not sliced().is_large(response):
+                return frame_of(response)
+            return in_turns(self.context.world, slices_of_frame(response))
+
+        def slices_of_frame(response: Any) -> Generator[None, None, list[Piece]]:
+            count_errors(meter, response)
+            yield
+            body = yield from sliced().write_response_in_slices(api, version, response)
+            return [response_frame(api, version, correlation_id, body)]
+
         if not isinstance(answer, Later):
-            return self._counted(meter, frame_of(answer))
-        later: Later[list[Piece]] = Later()
-        answer.then(lambda response: later.answer(frame_of(response)))
+            return self._counted(meter, framed(answer))
+        later: Later[list[Piece]] = HoldingLater() if answer.holds else Later()
+
+        def finish(response: Any) -> None:
+            reply = framed(response)
+            if isinstance(reply, Later):
+                reply.then(later.answer)
+            else:
+                later.answer(reply)
+
+        answer.then(finish)
         return self._counted(meter, later)
 
     def _api_versions(self, frame: memoryview, header: RequestHeader) -> bytes:

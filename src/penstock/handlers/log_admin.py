@@ -2,10 +2,10 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
@@ -18,6 +18,7 @@ from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
 from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .in_turns import in_turns
 from .internal_topics import INTERNAL_TOPICS
 
 logger = logging.getLogger(__name__)
@@ -155,6 +156,10 @@ def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed
     return max(start, partition.log.log_start)
 
 
+LOGS_A_TURN: Final = 500
+"""Logs that are told of before others are served: some 4 ms."""
+
+
 def describe_log_dirs(context: Context, call: Call) -> Any:
     """DescribeLogDirs 1 to 5: the node's log directory, how full its volume is, and the logs in it with their sizes.
 
@@ -166,11 +171,15 @@ def describe_log_dirs(context: Context, call: Call) -> Any:
     Version 2 is flexible, 3 has an error for the whole (who may not describe the cluster is told nothing before), 4
     the volume's size and room (KIP-827), 5 whether the directory is cordoned (KIP-1066).
     """
-    make, directory = call.make, context.replicas.directory
     if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
-        return make.DescribeLogDirsResponse(
+        return call.make.DescribeLogDirsResponse(
             throttle_time=_NO_THROTTLE, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
         )
+    return in_turns(context.world, _describe_log_dirs(context, call))
+
+
+def _describe_log_dirs(context: Context, call: Call) -> Generator[None, None, Any]:
+    make, directory = call.make, context.replicas.directory
     wanted = call.message.topics
     if wanted is None:
         logs = list(directory.logs.items())
@@ -178,7 +187,9 @@ def describe_log_dirs(context: Context, call: Call) -> Any:
         names = {TopicPartition(topic.topic, each): None for topic in wanted for each in topic.partitions}
         logs = [(name, directory.logs[name]) for name in names if name in directory.logs]
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    for name, log in logs:
+    for at, (name, log) in enumerate(logs, 1):
+        if at % LOGS_A_TURN == 0:
+            yield
         by_topic[name.topic].append(
             make.DescribeLogDirsPartition(
                 partition_index=name.partition,

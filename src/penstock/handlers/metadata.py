@@ -5,13 +5,13 @@ the client asks again; here the answer waits for the creation, which spares the 
 than `CREATION_WAIT_MS`, the answer is Kafka's.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.later import Later
-from penstock.metadata import NO_UUID, Topic
+from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
@@ -20,8 +20,10 @@ from penstock.wire import Api
 from .asking import ask
 from .context import CLUSTER_NAME, Call, Context, On, Operation
 from .doubt import once_sure
+from .in_turns import in_turns
 from .internal_topics import INTERNAL_TOPICS, automatic_topic
 from .sight import Sight
+from .waiting import chained
 from .words import NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, topic_operations, uuid_in, uuid_out
 
 CREATION_WAIT_MS = 5_000
@@ -35,6 +37,10 @@ _TOLD = frozenset(
     }
 )
 """Refusals of a creation that asking again does not cure. All others leave the topic unknown."""
+
+
+PARTITIONS_A_TURN: Final = 500
+"""Partitions, and topics, that are told of before others are served: some 4 ms."""
 
 
 class Wanted(NamedTuple):
@@ -67,11 +73,9 @@ def metadata(context: Context, call: Call) -> Any | Later[Any]:
         return _response(context, call, Sight(context, call.session), _refused(call, error.code))
     topics, refusals = _to_create(context, call, wanted or [])
     if not topics:
-        return once_sure(
-            context,
-            call.session,
-            lambda: _leaders(context, wanted),
-            lambda: _answer(context, call, wanted, refusals),
+        return chained(
+            once_sure(context, call.session, lambda: _leaders(context, wanted), lambda: True),
+            lambda _: in_turns(context.world, _answer(context, call, wanted, refusals)),
         )
 
     def respond(answer: Any) -> Any:
@@ -81,9 +85,11 @@ def metadata(context: Context, call: Call) -> Any | Later[Any]:
             elif created.result.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 # Somebody else has just created it, and this node may not have heard of it yet.
                 refusals[created.name] = ErrorCode.LEADER_NOT_AVAILABLE
-        return _answer(context, call, wanted, refusals)
+        return in_turns(context.world, _answer(context, call, wanted, refusals))
 
-    return ask(context, CreateTopics(tuple(topics)), CREATION_WAIT_MS, respond)
+    return chained(
+        ask(context, CreateTopics(tuple(topics)), CREATION_WAIT_MS, lambda answer: answer), respond
+    )
 
 
 def _wanted(call: Call) -> list[Wanted] | None:
@@ -149,21 +155,38 @@ def _leaders(context: Context, wanted: list[Wanted] | None) -> Iterator[int]:
     return (partition.leader for topic in named for partition in topic.partitions.values())
 
 
-def _answer(context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]) -> Any:
+def _answer(
+    context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]
+) -> Generator[None, None, Any]:
+    """The response; others are served after every so many partitions."""
     image, sight = context.image, Sight(context, call.session)
+    found: list[Any] = []
+    told = 0
     if wanted is None:
-        found = [
-            _found(context, call, sight, topic)
-            for name, topic in sorted(image.topics.entries())
+        names: Iterable[Wanted] = [
+            Wanted(name)
+            for name in sorted(image.topics)
             if context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
         ]
     else:
-        found = [_one(context, call, sight, each, refusals) for each in wanted]
+        names = wanted
+    for each in names:
+        found.append((yield from _one(context, call, sight, image, each, refusals)))
+        told += 1 + len(found[-1].partitions)
+        if told >= PARTITIONS_A_TURN:
+            told = 0
+            yield
     return _response(context, call, sight, found)
 
 
-def _one(context: Context, call: Call, sight: Sight, wanted: Wanted, refusals: dict[str, ErrorCode]) -> Any:
-    image = context.image
+def _one(
+    context: Context,
+    call: Call,
+    sight: Sight,
+    image: ClusterImage,
+    wanted: Wanted,
+    refusals: dict[str, ErrorCode],
+) -> Generator[None, None, Any]:
     by_id = wanted.name is None
     topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
     if by_id and topic is None:
@@ -172,7 +195,7 @@ def _one(context: Context, call: Call, sight: Sight, wanted: Wanted, refusals: d
     if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name or ""):
         return _missing(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
     if topic is not None:
-        return _found(context, call, sight, topic)
+        return (yield from _found(context, call, sight, topic))
     unknown = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name or "") else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
@@ -190,10 +213,12 @@ def _missing(call: Call, code: ErrorCode, wanted: Wanted) -> Any:
     )
 
 
-def _found(context: Context, call: Call, sight: Sight, topic: Topic) -> Any:
+def _found(context: Context, call: Call, sight: Sight, topic: Topic) -> Generator[None, None, Any]:
     make, version = call.make, call.version
-    partitions = []
+    partitions: list[Any] = []
     for number, partition in sorted(topic.partitions.entries()):
+        if len(partitions) % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
+            yield
         seen = sight.partition(partition, hide_absent=version == 0, tell_listener=version >= 6)
         partitions.append(
             make.MetadataResponsePartition(

@@ -5,8 +5,8 @@ for a group, and what is written, the group's coordinator decides. A response ha
 asked for, in the client's order.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
@@ -23,7 +23,8 @@ from penstock.wire import Api
 
 from .commit_parts import FIRST_WITH_IDS, Named, commit_asked, is_there, named, sift_commit, topic_error
 from .context import Call, Context, On, Operation
-from .waiting import after, after_all
+from .in_turns import in_turns
+from .waiting import after, after_all, chained
 from .words import NO_THROTTLE, uuid_out
 
 FIRST_WITH_GROUPS = 8
@@ -108,6 +109,10 @@ class Fetched(NamedTuple):
     topics: tuple[tuple[Named, tuple[FetchedOffset, ...]], ...] = ()
 
 
+OFFSETS_A_TURN: Final = 1000
+"""Offsets that are told of before others are served: some 3 ms."""
+
+
 def offset_fetch(context: Context, call: Call) -> Any | Later[Any]:
     """OffsetFetch 1 to 10: how far groups have come; offset -1 where nothing is committed.
 
@@ -122,7 +127,10 @@ def offset_fetch(context: Context, call: Call) -> Any | Later[Any]:
     wanted = _wanted(context, call)
     require_stable = getattr(call.message, "require_stable", False)
     answers = [_fetch(context, call, each, require_stable) for each in wanted]
-    return after_all(answers, lambda fetched: _fetch_response(call, wanted, fetched))
+    return chained(
+        after_all(answers, lambda fetched: fetched),
+        lambda fetched: in_turns(context.world, _fetch_response(call, wanted, fetched)),
+    )
 
 
 def _wanted(context: Context, call: Call) -> list[Wanted]:
@@ -135,6 +143,8 @@ def _wanted(context: Context, call: Call) -> list[Wanted]:
 
     if call.version < FIRST_WITH_GROUPS:
         return [Wanted(request.group_id, topics(request.topics))]
+    # A group that is named again is told of once: each may have thousands of offsets.
+    groups = {each.group_id: each for each in reversed(request.groups)}
     return [
         Wanted(
             each.group_id,
@@ -142,7 +152,7 @@ def _wanted(context: Context, call: Call) -> list[Wanted]:
             getattr(each, "member_id", None),
             getattr(each, "member_epoch", -1),
         )
-        for each in request.groups
+        for each in reversed(groups.values())
     ]
 
 
@@ -218,18 +228,16 @@ def _asked_for(
     )
 
 
-def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) -> Any:
+def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) -> Generator[None, None, Any]:
     make, version = call.make, call.version
     if version >= FIRST_WITH_GROUPS:
-        groups = tuple(
-            make.OffsetFetchResponseGroup(
-                group_id=asked.group,
-                topics=_fetched_topics(call, each, make.OffsetFetchResponseTopics, "Partitions"),
-                error_code=each.code,
+        groups = []
+        for asked, each in zip(wanted, fetched, strict=True):
+            topics = yield from _fetched_topics(call, each, make.OffsetFetchResponseTopics, "Partitions")
+            groups.append(
+                make.OffsetFetchResponseGroup(group_id=asked.group, topics=topics, error_code=each.code)
             )
-            for asked, each in zip(wanted, fetched, strict=True)
-        )
-        return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
+        return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
     [asked], [one] = wanted, fetched
     if version < 2 and one.code is not ErrorCode.NONE:
         rows = tuple(
@@ -237,18 +245,20 @@ def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) ->
             for topic, numbers in asked.topics or ()
         )
         one = Fetched(one.code, rows)
-    topics = _fetched_topics(call, one, make.OffsetFetchResponseTopic, "Partition")
+    topics = yield from _fetched_topics(call, one, make.OffsetFetchResponseTopic, "Partition")
     return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=topics, error_code=one.code)
 
 
 def _fetched_topics(
     call: Call, fetched: Fetched, make_topic: Callable[..., Any], suffix: str
-) -> tuple[Any, ...]:
+) -> Generator[None, None, tuple[Any, ...]]:
     make_partition = getattr(call.make, f"OffsetFetchResponse{suffix}")
-    return tuple(
-        make_topic(
-            **_name_of(call, topic),
-            partitions=tuple(
+    topics: list[Any] = []
+    told = 0
+    for topic, rows in fetched.topics:
+        partitions: list[Any] = []
+        for each in rows:
+            partitions.append(
                 make_partition(
                     partition_index=each.partition,
                     committed_offset=each.offset,
@@ -256,11 +266,12 @@ def _fetched_topics(
                     metadata=each.metadata,
                     error_code=each.code,
                 )
-                for each in rows
-            ),
-        )
-        for topic, rows in fetched.topics
-    )
+            )
+            told += 1
+            if told % OFFSETS_A_TURN == 0:
+                yield
+        topics.append(make_topic(**_name_of(call, topic), partitions=tuple(partitions)))
+    return tuple(topics)
 
 
 # -- deleted --------------------------------------------------------------------------------------------

@@ -18,6 +18,23 @@ def after(answer: Later[T], respond: Callable[[T], R]) -> R | Later[R]:
     return reply
 
 
+def chained(answer: T | Later[T], respond: Callable[[T], R | Later[R]]) -> R | Later[R]:
+    """The response to an answer, where either may come later."""
+    if not isinstance(answer, Later):
+        return respond(answer)
+    reply: Later[R] = Later()
+
+    def came(value: T) -> None:
+        response = respond(value)
+        if isinstance(response, Later):
+            response.then(reply.answer)
+        else:
+            reply.answer(response)
+
+    answer.then(came)
+    return reply
+
+
 def after_all(answers: Sequence[Later[T]], respond: Callable[[list[T]], R]) -> R | Later[R]:
     """The response to answers that come in any order; it gets them in the order of the questions."""
     left = sum(not each.is_answered for each in answers)

@@ -46,10 +46,14 @@ Staged = Callable[["Appended | KafkaError"], None]
 class Inspections:
     """One for a node."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, turn: Callable[[], int] = lambda: 0) -> None:
+        """`turn` tells the turns of the loop apart."""
         self._world = world
+        self._turn = turn
+        self._looked_in = -1
+        """The turn in which a batch was decoded last."""
         self._looks_began_ns = 0
-        """When a batch was first decoded in this turn; 0 for not yet."""
+        """When a batch was first decoded in that turn."""
         self.waiting = 0
         """Batches under inspection, or waiting for theirs."""
         self.waiting_bytes = 0
@@ -60,14 +64,10 @@ class Inspections:
 
     def may_look(self) -> bool:
         """Whether another small batch may be decoded in this turn of the loop."""
-        now_ns = self._world.clock_ns()
-        if not self._looks_began_ns:
-            self._looks_began_ns = now_ns
-            self._world.call_soon(self._turn_over)
+        now_ns, turn = self._world.clock_ns(), self._turn()
+        if turn != self._looked_in:
+            self._looked_in, self._looks_began_ns = turn, now_ns
         return now_ns - self._looks_began_ns < LOOK_NS_MAX
-
-    def _turn_over(self) -> None:
-        self._looks_began_ns = 0
 
     def inspect(self, inspection: Inspection, judged: Judged) -> None:
         """Have a batch judged; `judged` is called later. Raises a retriable error where too much waits already."""

@@ -79,14 +79,15 @@ class Replicas:
         controller: ControllerPort | None = None,
         broker_epoch: Callable[[], int] = lambda: -1,
         is_in_touch: Callable[[], bool] = lambda: True,
+        turn: Callable[[], int] = lambda: 0,
     ) -> None:
         """`write_later` has something called at the end of the turn, before replies are sent. `neighbours` are there
         where the node may have some, and `controller` decides on ISRs; `broker_epoch` is of this life of the node, and
-        `is_in_touch` says whether the controller is known to count on it."""
+        `is_in_touch` says whether the controller is known to count on it. `turn` tells the turns of the loop apart."""
         self.directory = directory
         self.partitions: dict[TopicPartition, Partition] = {}
         self.lane = SyncLane(world)
-        self.inspections = Inspections(world)
+        self.inspections = Inspections(world, turn)
         self._world = world
         self._node_id = node_id
         self._settings = settings
@@ -476,11 +477,16 @@ class Replicas:
             for partition in created:
                 self._create_later(partition.name, error)
             return CREATION_COST
-        for partition in created:
-            if self.uncreated.pop(partition.name, None) is not None:
-                logger.info("%s has its files now, and is served", partition.name)
-            self._serve(partition, rules)
+        # Next, and before whatever follows: who waits for the topic finds its partitions.
+        self._todo.extendleft([partial(self._serve_created, each, rules) for each in reversed(created)])
         return CREATION_COST
+
+    def _serve_created(self, partition: Partition, rules: TopicRules) -> int:
+        if self.uncreated.pop(partition.name, None) is not None:
+            logger.info("%s has its files now, and is served", partition.name)
+        if self.partitions.get(partition.name) is partition:
+            self._serve(partition, rules)
+        return 2
 
     def _configure(self, name: TopicPartition, rules: TopicRules) -> int:
         partition = self.partitions.get(name)

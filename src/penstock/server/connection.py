@@ -235,9 +235,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, data: memoryview, size: int) -> None:
         """Dispatch the frames in the first bytes of data, so many, and keep what is left of one."""
-        if self._is_held_back:
-            if not self._is_closing:
-                self._hold(data[:size])
+        if self._is_held_back or self._turn.metrics.is_long_turn:
+            self._put_off(data[:size])
             return
         try:
             if (
@@ -259,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer(self._dispatcher.dispatch(self.session, frame))
                 if self._transport is None or self._is_closing:
                     return
-                if self._is_held_back and at < size:
-                    self._hold(data[at:])
+                if at < size and (self._is_held_back or self._turn.metrics.is_long_turn):
+                    self._put_off(data[at:])
                     return
         except KafkaError as error:
             self._turn.metrics.unanswerable += 1
@@ -341,6 +340,16 @@ class Connection(asyncio.BufferedProtocol):
         self.stop_reading(Pause.HELD)
         if len(self._held) > UNCOUNTED_BYTES:
             self._report()
+
+    def _put_off(self, data: memoryview) -> None:
+        """Keep what was received until nothing holds it back; for the next turn, where nothing but the length of this
+        one does."""
+        if self._is_closing:
+            return
+        is_delayed = not self._is_held_back
+        self._hold(data)
+        if is_delayed:
+            self._turn.delay(self._go_on)
 
     def _go_on(self) -> None:
         """Look at what was held back, if nothing is in the way any more."""

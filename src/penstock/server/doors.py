@@ -192,10 +192,13 @@ class DoorConnection(asyncio.BufferedProtocol):
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return
+        clock_ns = self._turn.clock_ns
+        began_ns = clock_ns()
         try:
             conversation.received(self._turn.keep(nbytes))
         except Exception:
             self._broken()
+        self._turn.metrics.handled(self.door, began_ns, clock_ns())
 
     def eof_received(self) -> bool:
         conversation = self._conversation

@@ -42,6 +42,9 @@ class Hosted(Protocol):
     def door(self, name: str) -> asyncio.BaseProtocol:
         """The protocol of a client that has just connected at a door."""
 
+    def loop_held(self, by: str, took_ns: int, now_ns: int) -> None:
+        """Something held the event loop for long: `LoopWatch.held`."""
+
     def stop(self, done: Callable[[], None]) -> None: ...
 
     def abandon(self) -> None:
@@ -94,6 +97,7 @@ class Host:
 
         self._world = LoopWorld(self._loop)
         self._node = self._make_node(self._world, RealDisk(), self.config)
+        self._world.held = self._node.loop_held
         try:
             self._node.start(serve, failed)
         except BaseException:

@@ -208,6 +208,7 @@ class Node:
             controller,
             lambda: self._lifecycle.epoch,
             lambda: self._lifecycle.is_in_touch,
+            lambda: self._turn.count,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = Groups(data_world, replicas, settings, lambda: self.context.image)
@@ -451,6 +452,9 @@ class Node:
         return self._connections.accept_at(self._doors[name], name)
 
     # -- stopping --------------------------------------------------------------------------------------
+
+    def loop_held(self, by: str, took_ns: int, now_ns: int) -> None:
+        self._metrics.watch.held(by, took_ns, now_ns)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Stop cleanly: hand over, answer who waits, sync everything, and note that it was so."""

@@ -49,6 +49,7 @@ class Turn:
     ) -> None:
         self._world = world
         self.memory = ClientMemory(world) if memory is None else memory
+        self._call_soon = getattr(world, "call_soon_unwatched", world.call_soon)
         self.clock_ns = world.clock_ns
         self.metrics = Metrics() if metrics is None else metrics
         self._chunk = memoryview(bytearray(chunk_bytes))
@@ -56,10 +57,13 @@ class Turn:
         self.room = self._chunk
         """Where a connection may receive into: what this turn's requests do not look at."""
         self._is_scheduled = False
+        self.count = 0
+        """Turns that are over."""
         self._writers: list[Callable[[], None]] = []
         self._senders: list[Sender] = []
         self._steppers: deque[Stepper] = deque()
         """Whose next step may be sent, the one that waits longest first."""
+        self._delayed: list[Callable[[], None]] = []
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -100,6 +104,12 @@ class Turn:
         if not self._is_scheduled:
             self._schedule()
 
+    def delay(self, go_on: Callable[[], None]) -> None:
+        """Have something handled in the next turn: this one is long already (`Metrics.is_long_turn`)."""
+        self._delayed.append(go_on)
+        if not self._is_scheduled:
+            self._schedule()
+
     def begin(self) -> None:
         """Something else is about to be handled than what `keep` was told of."""
         if not self._is_scheduled:
@@ -110,7 +120,7 @@ class Turn:
         metrics = self.metrics
         if not metrics.turn_began_ns:
             metrics.turn_began_ns = self.clock_ns()
-        self._world.call_soon(self._end)
+        self._call_soon(self._end)
 
     def _send_steps(self) -> None:
         left = AHEAD_BYTES_MAX
@@ -123,6 +133,7 @@ class Turn:
 
     def _end(self) -> None:
         self._is_scheduled = False
+        self.count += 1
         # A write may answer requests, which adds senders; it adds no writers.
         writers, self._writers = self._writers, []
         for write in writers:
@@ -140,3 +151,7 @@ class Turn:
         now_ns = self.clock_ns()
         # What was held back, and is handled now that something was sent, has begun the next turn.
         self.metrics.turn_ended(now_ns, now_ns if self._is_scheduled else 0)
+        if self._delayed:
+            delayed, self._delayed = self._delayed, []
+            for go_on in delayed:
+                self._world.call_soon(go_on)

@@ -14,10 +14,13 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
+from penstock.base.loop_watch import HELD_NS
 from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer
 from penstock.server.child import Child
 from penstock.server.helper_lane import HelperLane
@@ -59,8 +62,10 @@ class LoopWorld:
     ) -> None:
         self.rng = random.Random()  # seeded by the system
         self._loop = loop
-        # As it is, for the same reason as `clock_ns`.
-        self.call_soon = cast("Callable[[Callable[[], None]], None]", loop.call_soon)
+        self.call_soon_unwatched = cast("Callable[[Callable[[], None]], None]", loop.call_soon)
+        """As it is, for the same reason as `clock_ns`: for turns, which measure themselves."""
+        self.held: Callable[[str, int, int], None] = lambda *_: None
+        """Told what held the loop for longer than `HELD_NS`, how long, and when it was over."""
         self._children_max = children_max
         self._threads = Threads("penstock-beside", threads_max)
         self._kernel_syncs: KernelSyncs | None = None
@@ -76,7 +81,7 @@ class LoopWorld:
     def now_ms(self) -> TimestampMs:
         return time.time_ns() // 1_000_000
 
-    clock_ns = staticmethod(time.perf_counter_ns)  # as it is: a call more for each turn is not nothing
+    clock_ns = staticmethod(perf_counter_ns)  # as it is: a call more for each turn is not nothing
 
     def process(self) -> ProcessUsage:
         return process_usage()
@@ -87,8 +92,20 @@ class LoopWorld:
         except (OSError, ValueError):
             return None  # not Linux
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(self._watched, call)
+
     def call_later(self, delay_ms: float, call: Callable[[], None]) -> Timer:
-        return self._loop.call_later(delay_ms / 1000, call)
+        return self._loop.call_later(delay_ms / 1000, self._watched, call)
+
+    def _watched(self, call: Callable[[], None]) -> None:
+        began_ns = perf_counter_ns()
+        try:
+            call()
+        finally:
+            now_ns = perf_counter_ns()
+            if now_ns - began_ns > HELD_NS:
+                self.held(_name_of(call), now_ns - began_ns, now_ns)
 
     def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         if self._is_closed:
@@ -189,7 +206,13 @@ class LoopWorld:
         self, done: Callable[[T | None, Exception | None], None], result: T | None, error: Exception | None
     ) -> None:
         if not self._is_closed:
-            done(result, error)
+            self._watched(partial(done, result, error))
+
+
+def _name_of(call: Callable[..., object]) -> str:
+    while isinstance(call, partial):
+        call = call.func
+    return getattr(call, "__qualname__", type(call).__qualname__)
 
 
 def _is_refused(error: OSError) -> bool:

@@ -1,0 +1,124 @@
+"""Large responses, written in slices: kio writes an entity in one piece, at some 10 us for each of its parts.
+
+The top of a response, and whatever has arrays of entities in it, is written here, field by field as kio does it; the
+parts below are kio's. A generator, which yields after every SLICE_PARTS parts; its value is the body.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import fields
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+from kio.serial import entity_writer
+from kio.serial._introspect import EntityTupleField, classify_field, get_field_tag
+from kio.serial._serialize import get_field_writer
+from kio.serial.writers import write_int32, write_unsigned_varint
+
+from .catalogue import Api
+from .messages import response_type, write_response
+
+SLICE_PARTS: Final = 200
+"""Parts that are written before others are served: 2 to 4 ms."""
+
+LARGE_PARTS_MIN: Final = 300
+"""A response of fewer parts is written in one piece."""
+
+_Write = Callable[[Any, Any], None]
+
+
+class _Field(NamedTuple):
+    name: str
+    write: _Write
+    """The whole field."""
+    part: _Write | None
+    """One part of it, where it is an array of entities; None for any other field."""
+    kind: type[Any] | None
+    """What its parts are."""
+
+
+class _Plan(NamedTuple):
+    fields: tuple[_Field, ...]
+    is_flexible: bool
+
+
+_plans: dict[type[Any], _Plan | None] = {}
+"""As many as there are classes of responses that were given."""
+
+
+def _plan(kind: type[Any]) -> _Plan | None:
+    """How an entity is written field by field; None where it has no arrays of entities, or tagged fields."""
+    if kind not in _plans:
+        _plans[kind] = _make_plan(kind)
+    return _plans[kind]
+
+
+def _make_plan(kind: type[Any]) -> _Plan | None:
+    found: list[_Field] = []
+    for field in fields(kind):
+        if get_field_tag(field) is not None:
+            return None
+        write = get_field_writer(field, flexible=kind.__flexible__, is_request_header=False, is_tag=False)
+        match classify_field(field):
+            case EntityTupleField(part):
+                found.append(_Field(field.name, write, entity_writer(part), part))
+            case _:
+                found.append(_Field(field.name, write, None, None))
+    return _Plan(tuple(found), kind.__flexible__) if any(each.part for each in found) else None
+
+
+def is_large(entity: Any) -> bool:
+    """Whether a response has so many parts that it is worth writing in slices."""
+    return _count(entity, LARGE_PARTS_MIN) >= LARGE_PARTS_MIN
+
+
+def _count(entity: Any, enough: int) -> int:
+    """The parts of an entity, up to some number."""
+    plan = _plan(type(entity))
+    total = 0
+    for each in () if plan is None else plan.fields:
+        parts = getattr(entity, each.name) if each.part is not None else None
+        if parts:
+            total += len(parts)
+            if each.kind is not None and _plan(each.kind) is not None:
+                for part in parts:
+                    if total >= enough:
+                        return total
+                    total += _count(part, enough - total)
+    return total
+
+
+def write_response_in_slices(api: Api, version: int, entity: Any) -> Generator[None, None, bytes]:
+    """The body of a response, as `write_response` has it."""
+    if type(entity) is not response_type(api, version):
+        return write_response(api, version, entity)  # which says what is wrong
+    body = BytesIO()
+    written = [0]
+    yield from _write(body, entity, written)
+    return body.getvalue()
+
+
+def _write(body: BytesIO, entity: Any, written: list[int]) -> Generator[None, None, None]:
+    plan = _plan(type(entity))
+    if plan is None:
+        entity_writer(type(entity))(body, entity)
+        return
+    for name, write, write_part, kind in plan.fields:
+        value = getattr(entity, name)
+        if write_part is None or kind is None or not value:
+            write(body, value)
+            continue
+        if plan.is_flexible:
+            write_unsigned_varint(body, len(value) + 1)  # type: ignore[arg-type]  # a number like any other
+        else:
+            write_int32(body, len(value))  # type: ignore[arg-type]
+        is_deep = _plan(kind) is not None
+        for part in value:
+            if is_deep:
+                yield from _write(body, part, written)
+            else:
+                write_part(body, part)
+            written[0] += 1
+            if written[0] % SLICE_PARTS == 0:
+                yield
+    if plan.is_flexible:
+        body.write(b"\0")  # no tagged fields
