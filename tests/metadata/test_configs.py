@@ -140,6 +140,36 @@ def test_a_topic_is_described_with_everyone_who_has_a_say() -> None:
     assert found["segment.ms"].source is Source.DEFAULT
 
 
+def test_synonyms_begin_with_the_name_that_a_setting_has_at_brokers() -> None:
+    """Kafka 4.3's `ConfigHelper.configSynonyms`: where only the hours have a value, none are listed, and the source is
+    the default, whoever has set them."""
+    for own in ({}, {"log.retention.hours": "1"}):
+        broker = BrokerSettings(1, own)
+        of_topic = {each.name: each for each in describe(TOPIC, EMPTY, broker)}["retention.ms"]
+        assert (of_topic.synonyms, of_topic.source) == ((), Source.DEFAULT)
+        assert of_topic.value == ("3600000" if own else "604800000")
+        of_broker = {each.name: each for each in describe(BROKER, EMPTY, broker)}
+        assert of_broker["log.retention.ms"].synonyms == ()
+        assert of_broker["log.retention.hours"].synonyms[0].name == "log.retention.hours"
+    minutes = {
+        each.name: each for each in describe(BROKER, EMPTY, BrokerSettings(1, {"log.retention.minutes": "5"}))
+    }
+    assert minutes["log.retention.minutes"].synonyms == (
+        Synonym("log.retention.minutes", "5", Source.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    )
+
+
+def test_a_topics_setting_may_be_given_to_a_broker_and_has_no_effect() -> None:
+    """Kafka takes it, as it takes any name that could be a plugin's."""
+    validate(BROKER, {"retention.ms": "10"})
+    with pytest.raises(BadSetting, match=r"unknown broker setting no\.such\.thing"):
+        validate(BROKER, {"no.such.thing": "10"})
+    assert topic_setting(
+        "t", "retention.ms", image_with((BROKER, "retention.ms", "10")), BrokerSettings(1, {})
+    ) == (topic_setting("t", "retention.ms", EMPTY, BrokerSettings(1, {})))
+
+
 def test_a_broker_is_described_and_all_brokers_by_what_was_set() -> None:
     image = image_with((ALL, "log.retention.ms", "30"), (BROKER, "log.cleaner.threads", "2"))
     broker = BrokerSettings(1, {"node.id": "1"})

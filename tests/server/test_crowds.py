@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from urllib.request import urlopen
 
 import pytest
 from hypothesis import given
@@ -187,6 +188,40 @@ def test_idle_connections_cost_little_and_disturb_nobody(tmp_path: Path, count: 
             assert fetched(honest, "t")
             for each in Random(2).sample(idle, 50):
                 assert fetched(each, "t")
+
+
+def test_connections_beyond_the_limit_of_open_files_are_closed_with_a_line(tmp_path: Path) -> None:
+    """Those that are there go on, and logs can open files: half of the descriptors are theirs."""
+    command = ("/bin/sh", "-c", 'ulimit -n 128 && exec "$@"', "sh", *COMMAND)
+    with (
+        Process(data=tmp_path / "data", command=command, http=True) as process,
+        RawClient(process.port) as honest,
+        ExitStack() as crowd,
+    ):
+        for number in range(3):
+            create_topic(process.port, f"t{number}", partitions=20)
+        hello = request_module(Api.API_VERSIONS, 0).ApiVersionsRequest()
+        served = refused = 0
+        for _ in range(200):
+            client = crowd.enter_context(RawClient(process.port))
+            try:
+                client.ask(Api.API_VERSIONS, 0, hello)
+                served += 1
+            except (OSError, AssertionError):
+                refused += 1
+        assert served >= 40
+        assert served + refused == 200
+        for number in range(3):
+            for partition in range(20):
+                assert produce(honest, f"t{number}", batch(b"there"), partition) == 0
+                assert b"there" in fetched(honest, f"t{number}", partition=partition)
+        said = [each for each in process.stderr.splitlines() if "may not open more files" in each]
+        assert 1 <= len(said) <= 10
+        assert "raise its limit (ulimit -n" in said[0]
+        crowd.close()
+        page = urlopen(f"{process.http_url}/metrics", timeout=60).read().decode()
+        assert f'penstock_connections_refused_total{{door="kafka"}} {refused}' in page
+        assert process.stop() == 0
 
 
 @pytest.mark.parametrize(

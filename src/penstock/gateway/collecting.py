@@ -415,7 +415,7 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
     )
     page.counter(
         "penstock_connections_refused_total",
-        "Connections that were one too many (max.connections, max.connections.per.ip).",
+        "Connections that were one too many (max.connections, max.connections.per.ip, open files).",
         [((("door", name),), door.refused) for name, door in doors],
     )
     memory = context.client_memory

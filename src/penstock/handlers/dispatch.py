@@ -25,6 +25,7 @@ from penstock.handlers.fetch import fetch
 from penstock.handlers.in_turns import in_turns
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.raft import fetch_metadata
+from penstock.handlers.refusals import Refusals
 from penstock.handlers.replies import NO_REPLY, Reply
 from penstock.handlers.route import RoutedWrite
 from penstock.handlers.shapes import shapes
@@ -102,6 +103,7 @@ class Dispatcher:
         self._clock_ns = context.world.clock_ns
         self._produce = context.metrics.produce
         self._fetch = context.metrics.fetch
+        self._refusals = Refusals(context.world)
 
     @classmethod
     def for_controllers(cls, context: Context) -> "Dispatcher":
@@ -185,6 +187,7 @@ class Dispatcher:
 
         def frame_of(response: Any) -> list[Piece]:
             count_errors(meter, response)
+            self._refusals.look_at(api, call, response)
             return [response_frame(api, version, correlation_id, write(api, version, response))]
 
         def framed(response: Any) -> list[Piece] | Later[list[Piece]]:

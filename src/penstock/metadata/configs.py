@@ -5,9 +5,10 @@ broker, set at run time for all, in the broker's own file, and last the default.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from itertools import dropwhile
 from math import isnan
 from typing import NamedTuple
 
@@ -179,7 +180,7 @@ def describe(
         ]
     elif resource.type == ResourceType.BROKER:
         described = [
-            _described(setting, tuple(broker.said(_broker_synonyms(name), image)))
+            _described(setting, _from_own_name(name, broker.said(_broker_synonyms(name), image)))
             for name, setting in sorted(BROKER_SETTINGS.items())
         ]
     else:
@@ -199,19 +200,26 @@ def _shown(image: ClusterImage, resource: Resource) -> list[Setting]:
 
 def _describe_topic(setting: Setting, topic: str, image: ClusterImage, broker: BrokerSettings) -> Described:
     own = image.config(Resource(ResourceType.TOPIC, topic)).get(setting.name)
-    synonyms = tuple(broker.said(setting.brokers, image))
+    behind = tuple(broker.said(setting.brokers, image))
+    synonyms = _from_own_name(setting.brokers[0], behind) if behind else ()
     if own is not None:
         synonyms = (Synonym(setting.name, own, Source.TOPIC), *synonyms)
         value: str | None = own
     else:
-        value = _in_topic_units(setting, synonyms[0]) if synonyms else setting.default
+        value = _in_topic_units(setting, behind[0]) if behind else setting.default
     return _described(setting, synonyms)._replace(value=value)
 
 
+def _from_own_name(name: str, synonyms: Iterable[Synonym]) -> tuple[Synonym, ...]:
+    """As Kafka lists them: those before the name itself are left out (`ConfigHelper.configSynonyms`). Where only
+    log.retention.hours has a value, which is the default, log.retention.ms has no synonyms and a default source."""
+    return tuple(dropwhile(lambda each: each.name != name, synonyms))
+
+
 def _broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names behind a broker's setting: of log.retention.ms also the minutes and the hours."""
+    """The names of one setting: log.retention.ms, and in minutes and hours."""
     for topic in TOPIC_SETTINGS.values():
-        if len(topic.brokers) > 1 and name == topic.brokers[0]:
+        if len(topic.brokers) > 1 and name in topic.brokers:
             return topic.brokers
     return (name,)
 
@@ -240,6 +248,8 @@ def validate(resource: Resource, values: Mapping[str, str]) -> None:
         _check_together(values)
     elif resource.type == ResourceType.BROKER:
         for name, text in values.items():
+            if name in TOPIC_SETTINGS and name not in BROKER_SETTINGS:
+                continue  # Kafka keeps it, and it has no effect
             _check_dynamic(name, resource)
             check(BROKER_SETTINGS[name], text)
     else:

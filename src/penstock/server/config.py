@@ -104,6 +104,8 @@ class NodeConfig:
     """What was set, by Kafka's names, every one known and checked; defaults are not in it."""
     open_files_max: int = OPEN_FILES_MAX
     """How many files of logs are kept open."""
+    connections_max: int = 2**31 - 1
+    """How many connections the process has descriptors for, beside those of its files."""
     warnings: tuple[str, ...] = ()
     """What the operator should know about the settings; said once, at the start."""
 

@@ -32,6 +32,10 @@ UNFINISHED_LOOK_MS: Final = 5000
 """How often it is looked whether somebody takes too long to send something."""
 
 
+SAY_AGAIN_NS: Final = 10_000_000_000
+"""How often it is said that there are no descriptors left."""
+
+
 class Client(Protocol):
     """A connection, whatever is spoken on it."""
 
@@ -66,9 +70,15 @@ class Connections:
         dispatcher: Dispatcher,
         number: Callable[[str], int],
         of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
+        connections_max: int = 2**31 - 1,
     ) -> None:
         """`number` gives a setting of the broker, as it is in force now; `of_controllers` has the listeners at which
-        another dispatcher answers."""
+        another dispatcher answers; `connections_max` is what the process has descriptors for."""
+        self._connections_max = connections_max
+        self._turned_away = 0
+        """Connections for which there was no descriptor, since it was last said."""
+        self._said_ns: int | None = None
+        """When that was."""
         self._world = world
         self._turn = turn
         self._dispatcher = dispatcher
@@ -110,6 +120,11 @@ class Connections:
         if self._is_over:
             connection.abort()
             return None
+        if len(self._open) >= self._connections_max:
+            self._metrics.door(connection.door).refused += 1
+            self._say_no_descriptor(connection)
+            connection.abort()
+            return None
         address = connection.address
         count_max = self._number("max.connections")
         if len(self._open) >= count_max:
@@ -127,6 +142,20 @@ class Connections:
         if self._unfinished_timer is None and isinstance(connection, DoorConnection):
             self._look_at_unfinished_later()
         return None
+
+    def _say_no_descriptor(self, connection: Client) -> None:
+        """In one line for all who come within some seconds."""
+        self._turned_away += 1
+        now_ns = self._world.clock_ns()
+        if self._said_ns is None or now_ns - self._said_ns >= SAY_AGAIN_NS:
+            logger.error(
+                "%d connections refused, the last from %s: %d are open, and the process may not open more files; "
+                "raise its limit (ulimit -n, LimitNOFILE of systemd), or lower max.connections",
+                self._turned_away,
+                connection.peer,
+                len(self._open),
+            )
+            self._turned_away, self._said_ns = 0, now_ns
 
     def lost(self, connection: Client) -> None:
         if connection in self._open:

@@ -253,6 +253,7 @@ class Node:
             self._make_dispatcher(self.context),
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
             dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
+            config.connections_max,
         )
         self._keys = self._idempotency_keys()
 

@@ -46,6 +46,9 @@ DESCRIPTORS_MAX = 1 << 20
 
 OPEN_FILES_MIN = 16
 
+RESERVED_DESCRIPTORS_MAX = 128
+"""For listeners, connections to other nodes, helper processes, and files that are not of logs."""
+
 MAPPED_BYTES_MIN = 32 << 20
 """Only larger buffers are mapped on their own; glibc takes no more than this."""
 
@@ -62,7 +65,12 @@ def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
     """Serve until a signal comes; return the exit code."""
     # The objects of the start stay: looking through them for garbage, now or later, finds none.
     gc.disable()
-    config = replace(config, open_files_max=open_files_max(raise_descriptor_limit()))
+    descriptors = raise_descriptor_limit()
+    config = replace(
+        config,
+        open_files_max=open_files_max(descriptors),
+        connections_max=connections_max(descriptors),
+    )
     for warning in config.warnings:
         logger.warning("%s", warning)
     try:
@@ -217,6 +225,13 @@ def raise_descriptor_limit() -> int:
 def open_files_max(descriptors: int) -> int:
     """How many of the descriptors logs may hold: half, for the other half are clients'."""
     return max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, descriptors // 2))
+
+
+def connections_max(descriptors: int) -> int:
+    """How many connections may be open: what logs and a reserve leave. Beyond that libuv would accept each connection
+    and close it without telling anybody, and logs could not open their files."""
+    reserve = min(RESERVED_DESCRIPTORS_MAX, descriptors // 8)
+    return max(1, descriptors - open_files_max(descriptors) - reserve)
 
 
 class OneLine(logging.Formatter):

@@ -457,6 +457,21 @@ def test_what_is_no_sound_request_is_refused_once_and_ends_it(
     assert bytes(talk.wire.sent) == b""
 
 
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked, chunked", "identity"])
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+def test_a_transfer_coding_that_is_not_understood_is_refused(
+    talk: Talk, coding: str, piece_bytes: int
+) -> None:
+    """RFC 9112, 6.1: 501, or 400 where it leaves open how long the body is; and the connection closes."""
+    head = f"POST /notes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n".encode()
+    talk.send(head + b'b\r\n{"text":""}\r\n0\r\n\r\n', piece_bytes)
+    refused = talk.response()
+    assert refused.status in (400, 501)
+    assert refused.headers["connection"] == "close"
+    if coding == "gzip, chunked":
+        assert (refused.status, refused.code) == (501, "unsupported_encoding")
+
+
 def test_a_request_without_a_host_is_refused(talk: Talk) -> None:
     talk.send(b"GET /now HTTP/1.1\r\n\r\n")
     assert talk.response().code == "no_host"

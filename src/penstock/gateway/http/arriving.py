@@ -245,6 +245,15 @@ class Arriving:
     def on_headers_complete(self) -> None:
         self._in_body = True
         headers = self._headers
+        if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
+            # RFC 9112, 6.1: whoever does not understand a coding says so, and does not take the body as it is.
+            self._stop(
+                HttpError(
+                    501,
+                    "unsupported_encoding",
+                    f"Transfer-Encoding is {headers['transfer-encoding'][:64]!r}, expected chunked",
+                )
+            )
         if "content-length" in headers or "transfer-encoding" in headers:
             self._body_bytes_max = self._shared.body_bytes_max()
             length = headers.get("content-length", "")
