@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 
 def kept_in(name: str) -> list[tuple[int, str]]:
@@ -11,6 +12,30 @@ def kept_in(name: str) -> list[tuple[int, str]]:
     lines = (Path(__file__).parent / name).read_text().splitlines()
     found = [line.split() for line in lines if line and not line.startswith("#")]
     return [(int(seed), length) for seed, length, *_ in found]
+
+
+class KeptSeed(NamedTuple):
+    """A seed of a cluster that once failed, with what it was run with."""
+
+    seed: int
+    minutes: float
+    nodes: int
+    extras: tuple[str, ...]
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.seed}-{'-'.join(self.extras)}"
+
+
+def kept_with_extras(name: str) -> list[KeptSeed]:
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    found = [line.split(None, 4) for line in lines if line and not line.startswith("#")]
+    return [
+        KeptSeed(
+            int(seed), float(minutes), int(nodes), () if extras == "-" else tuple(extras.split(",")), what
+        )
+        for seed, minutes, nodes, extras, what in found
+    ]
 
 
 def fingerprints_elsewhere(call: str) -> set[str]:

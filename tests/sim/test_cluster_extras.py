@@ -1,26 +1,23 @@
 """Runs of clusters that have more to bear than their seeds stand for: `penstock sim run --with EXTRA`."""
 
 import pytest
-from tests.sim.seeds import fingerprints_elsewhere
+from tests.sim.seeds import KeptSeed, fingerprints_elsewhere, kept_with_extras
 
 from penstock.sim.cluster_extras import Extra
 from penstock.sim.play import play_cluster
 
-KEPT = [
-    (35, Extra.RENEWALS, "a log without its topic's id was taken for that of the next topic of its name"),
-    (37, Extra.RENEWALS, "the same"),
-    (17, Extra.BAD_SECTORS, "records were durable before it was known of which topic they are"),
-    (10, Extra.BAD_SECTORS, "of two batches that overlap, the wrong one was taken for sound"),
-    (101, Extra.FULL_DISKS, "a node that started on a full disk fell over what it notes of its metadata log"),
-]
-"""Seeds that once failed, and what they found."""
-
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "extra", "found"), KEPT)
-def test_a_seed_that_once_failed_goes_well(seed: int, extra: Extra, found: str) -> None:
-    result = play_cluster(seed, extras=[extra])
-    assert result.failure is None, f"{found}: {result.failure}\nto see it again: {result.command}"
+@pytest.mark.parametrize("kept", kept_with_extras("extra_seeds.txt"), ids=str)
+def test_a_seed_that_once_failed_goes_well(kept: KeptSeed) -> None:
+    result = play_cluster(kept.seed, kept.minutes, kept.nodes, [Extra(each) for each in kept.extras])
+    assert result.failure is None, f"{kept.found}: {result.failure}\nto see it again: {result.command}"
+
+
+def test_a_kept_seed_is_read_with_all_that_it_takes() -> None:
+    kept = {each.seed: each for each in kept_with_extras("extra_seeds.txt")}[81050]
+    assert (kept.minutes, kept.nodes, kept.extras) == (2, 5, ("renewals", "bad-sectors"))
+    assert kept.found.startswith("compaction gave")
 
 
 @pytest.mark.long

@@ -135,16 +135,14 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
             continue
         segment = _segment(files, plan, old)
         first = segment.find(plan.first_dirty)
-        for position, batch in scan_batches(segment.file(), first.position if first else old.size, old.size):
-            if batch.is_control or batch.is_transactional:
-                _check_crc(segment, position, batch)  # a damaged marker must decide nothing
+        for position, batch in _sound_batches(segment, first.position if first else old.size):
             if batch.is_control:
                 transactions.meet_marker(batch)
             elif not transactions.meet_data(batch):
                 if not latest.has_room(batch.count):
                     return latest
-                data = _check(segment, position, batch)
                 try:
+                    data = _plain(batch)
                     latest.add(data, batch.count, batch.base_offset, plan.first_dirty)
                 except (IndexError, KafkaError) as error:
                     raise CorruptLog(segment.ref.path, position, f"malformed records: {error}") from error
@@ -153,14 +151,23 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
     return latest
 
 
-def _check_crc(segment: Segment, position: int, batch: RecordBatch) -> None:
-    if not batch.crc_valid():
-        raise CorruptLog(segment.ref.path, position, "the CRC does not fit the batch")
+def _sound_batches(segment: Segment, start: int) -> Iterator[tuple[int, RecordBatch]]:
+    """The batches of a segment from a position on. One that is not what was written ends the round, before anything is
+    decided by it: a batch that is written anew gets a checksum that fits it, whatever is in it."""
+    expected = segment.base_offset
+    for position, batch in scan_batches(segment.file(), start, segment.size):
+        if not batch.crc_valid():
+            raise CorruptLog(segment.ref.path, position, "the CRC does not fit the batch")
+        if batch.base_offset < expected:
+            raise CorruptLog(
+                segment.ref.path, position, f"offset {batch.base_offset}, expected {expected} or more"
+            )
+        yield position, batch
+        expected = batch.next_offset
 
 
-def _check(segment: Segment, position: int, batch: RecordBatch) -> bytes:
-    """A batch's records, uncompressed; what the CRC does not bear out must not be copied as if it were sound."""
-    _check_crc(segment, position, batch)
+def _plain(batch: RecordBatch) -> bytes:
+    """A batch's records, uncompressed."""
     return bytes(batch.decompressed() if batch.is_compressed else batch.payload)
 
 
@@ -201,7 +208,7 @@ class _Round:
 
     def _clean_into(self, writer: "_Writer", old: OldSegment, transactions: "_Transactions") -> None:
         source = _segment(self.files, self.plan, old)
-        for position, batch in scan_batches(source.file(), 0, old.size):
+        for position, batch in _sound_batches(source, 0):
             self.bytes_read += batch.size
             kept = self._filter(source, position, batch, transactions)
             if kept is not None:
@@ -214,8 +221,6 @@ class _Round:
     ) -> bytes | bytearray | memoryview | None:
         """What is to stay of a batch; None for nothing at all."""
         is_control = batch.is_control
-        if is_control or batch.is_transactional:
-            _check_crc(source, position, batch)
         disposable = transactions.meet_marker(batch) if is_control else transactions.meet_data(batch)
         horizon = batch.delete_horizon_ms
         is_due = horizon is not None and horizon <= self.plan.now_ms
@@ -227,9 +232,8 @@ class _Round:
         elif is_control:
             kept = _Kept(batch.count, None, disposable, 0) if batch.count else None
         else:
-            data = _check(source, position, batch)
             try:
-                kept = _keep(data, batch, self.latest, drop_tombstones=is_due)
+                kept = _keep(_plain(batch), batch, self.latest, drop_tombstones=is_due)
             except (IndexError, KafkaError) as error:
                 raise CorruptLog(source.ref.path, position, f"malformed records: {error}") from error
         if kept is None:
