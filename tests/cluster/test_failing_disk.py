@@ -1,6 +1,7 @@
 """A broker whose disk takes no more records, while the rest of it goes on."""
 
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_a_full_disk_pauses_nobody_for_long(tmp_path: Path) -> None:
         assert steady.pause_s < PAUSE_S_MAX
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault", [FailingDisk.fail_writes, FailingDisk.fail_syncs, FailingDisk.become_read_only]
 )
@@ -123,3 +125,24 @@ def test_a_failing_disk_pauses_nobody_for_long(fault: Callable[[FailingDisk], No
             start_again(cluster.nodes[AILING])
             wait_until(lambda: all(each == set(NODES) for each in isrs(seen)))
         assert steady.pause_s < PAUSE_S_MAX
+
+
+def test_two_full_disks_of_three_are_said_at_once(tmp_path: Path) -> None:
+    """The request that was on its way, too, is answered long before its 30 s are over."""
+    with ClusterProcesses(tmp_path, settings=REPLICATED) as cluster:
+        seen = Seen(cluster.bootstrap)
+        seen.create_topic("orders", partitions=1, replicas=3)
+        leader = seen.leader("orders")
+        seen.send("orders", [b"x" * 100_000] * 10, acks="all")
+        wait_until(lambda: seen.isr("orders") == set(NODES))
+        size = len(log_bytes(tmp_path / f"node-{leader}", "orders"))
+        followers = [node for number, node in cluster.nodes.items() if number != leader]
+        with no_file_grows_beyond(size, followers[0]), no_file_grows_beyond(size, followers[1]):
+            began_s = time.monotonic()
+            first = seen.refusal("orders", acks="all", request_timeout_ms=30_000)
+            assert first in ("_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
+            assert time.monotonic() - began_s < PAUSE_S_MAX
+            wait_until(lambda: seen.isr("orders") == {leader})
+            assert seen.refusal("orders", acks="all") == "NOT_ENOUGH_REPLICAS"
+        wait_until(lambda: seen.isr("orders") == set(NODES))
+        assert seen.send("orders", [b"y"], acks="all")

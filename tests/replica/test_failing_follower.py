@@ -13,6 +13,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.later import Later
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition
 from penstock.metadata.schema import PartitionChangeRecord
+from penstock.replica.data_path import OVERDUE_CHECK_MS, TOO_FEW_MS
 from penstock.replica.failing_disk import FORGIVEN_MS, REST_MS_MAX, REST_MS_MIN, TRIAL_MS
 from penstock.storage.trial import ROOM_BYTES_MIN, TRIAL_BYTES, TRIAL_FILE, trial_write
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -174,6 +175,22 @@ def test_too_few_in_sync_is_said_at_once() -> None:
         led.produce()
     assert getattr(refused.value, "code", None) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert waiting.answers == [], "it may yet be replicated"
+    led.world.advance(TOO_FEW_MS + 3 * OVERDUE_CHECK_MS)
+    assert waiting.answers == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND], "long before its time is up"
+
+
+def test_a_short_lack_of_replicas_refuses_nobody() -> None:
+    led = Led(min_in_sync=2)
+    led.fetch(2)
+    led.fetch(3)
+    waiting = led.written()
+    led.lead(isr=(1,))
+    led.world.advance(TOO_FEW_MS // 2)
+    led.lead(isr=(1, 2))
+    led.world.advance(TOO_FEW_MS)
+    assert waiting.answers == []
+    led.fetch(2)
+    assert waiting.answers == [None]
 
 
 # -- the trial ---------------------------------------------------------------------------------------------

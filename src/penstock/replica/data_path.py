@@ -42,6 +42,9 @@ NOBODY: Final = -1
 OVERDUE_CHECK_MS: Final = 100
 """How often, while producers wait for a sync or for followers, it is looked for those whose time is up."""
 
+TOO_FEW_MS: Final = 1000
+"""How long clients wait for followers while fewer than `min.insync.replicas` are in sync: most breaks are shorter."""
+
 LowWatermarkReached = Callable[[KafkaError | None], None]
 """Told that it is so, or that it will not be heard of here."""
 
@@ -68,6 +71,7 @@ class DataPath:
         "_staged_bytes",
         "_syncs",
         "_tails",
+        "_too_few_ms",
         "_uncommitted_ends",
         "_unwritten",
         "_watchers",
@@ -115,10 +119,8 @@ class DataPath:
         """`changes` takes wishes for another ISR, where there are other brokers. `high_watermark` is what a former
         life has left. `inspections` judges batches beside the loop; without it, all are judged on it. `refused` is
         the node's."""
-        self.topic: str = log.partition.topic
-        self.number: int = log.partition.partition
-        self.topic_id = topic_id
-        self.log = log
+        self.topic, self.number = log.partition.topic, log.partition.partition
+        self.topic_id, self.log = topic_id, log
         self.refused = RefusedBatches() if refused is None else refused
         self.leader_id = NOBODY
         self.leader_epoch: LeaderEpoch = 0
@@ -153,6 +155,8 @@ class DataPath:
         """Markers above the high watermark: their offsets, and what was stable before. Until a marker is committed
         its transaction is undecided for readers: another leader may not have it."""
         self._syncs = GroupCommit(log, lane, self._settle, lambda: self.disk_failed(DAMAGED))
+        self._too_few_ms: int | None = None
+        """Since when too few replicas are in sync, as far as somebody waits for more."""
         self._overdue_timer: Timer | None = None
         """Runs while somebody waits for followers or a sync, for those who cannot wait longer."""
         self._flush_timer: Timer | None = None
@@ -454,10 +458,7 @@ class DataPath:
     def _settle(self, writer: Writer, error: KafkaError | None) -> None:
         """It is committed, and on disk if that was asked for; but what vouches for it may have become too little."""
         if error is None and writer.acks == ALL_IN_SYNC and self.is_under_min_isr:
-            error = KafkaError(
-                f"{self.name} has {self.in_sync} replicas in sync by now, {self.least_in_sync} are needed",
-                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            )
+            error = self._too_few()
         writer.settle(error)
 
     def _forget_lost_ends(self) -> None:
@@ -488,8 +489,30 @@ class DataPath:
                 writer.settle(
                     KafkaError(f"{self.name} could not be {what} in time", ErrorCode.REQUEST_TIMED_OUT)
                 )
+        if self.is_under_min_isr:
+            self._answer_too_few(now_ms)
+        else:
+            self._too_few_ms = None
         if self._committing or self._syncs.waiting:
             self._expect_overdue()
+
+    def _answer_too_few(self, now_ms: TimestampMs) -> None:
+        """Tell clients that nothing is committed with so few replicas in sync, before their time is up. Coordinators
+        wait for what becomes of their writes in any case."""
+        if self._too_few_ms is None:
+            self._too_few_ms = now_ms
+        if now_ms - self._too_few_ms < TOO_FEW_MS:
+            return
+        clients = [each for each in self._committing if each.deadline_ms != _FOREVER]
+        self._committing = deque(each for each in self._committing if each.deadline_ms == _FOREVER)
+        for writer in clients:
+            writer.settle(self._too_few())
+
+    def _too_few(self) -> KafkaError:
+        return KafkaError(
+            f"{self.name} has {self.in_sync} replicas in sync by now, {self.least_in_sync} are needed",
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        )
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -343,6 +343,7 @@ class Partition(DataPath):
 
     def _isr_changed(self, before: int | None, after: int) -> None:
         self.in_sync = after
+        self._too_few_ms = None
         if before is not None and before != after:
             if self._changes is not None:
                 self._changes.count(before, after)
