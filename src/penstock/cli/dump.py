@@ -346,7 +346,11 @@ def _read_snapshot(source: Source) -> Iterator[Entry]:
 
 
 def _read_sequences(source: Source) -> Iterator[Entry]:
-    for producer_id, epoch, batch in decode_sequences(source.read(), source.path).batches:
+    sequences = decode_sequences(source.read(), source.path)
+    for each in sequences.in_doubt:
+        fields = {"producerId": each.producer_id, "producerEpoch": each.epoch}
+        yield Entry("in doubt", fields | {"firstOffset": each.first_offset, "hole": each.hole})
+    for producer_id, epoch, batch in sequences.batches:
         fields = {"producerId": producer_id, "producerEpoch": epoch}
         yield Entry("sequence", fields | _kept_fields(batch))
 
