@@ -16,6 +16,7 @@ from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, files_of, 
 
 from penstock.records import RecordBatch, end_txn_marker, iter_batches
 from penstock.sim.hole_trials import read_committed
+from penstock.storage.check import check_directory
 from penstock.storage.checkpoints import Hole
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog
@@ -387,3 +388,34 @@ def flipped(name: str, data: bytes, where: int) -> bytes:
             position += batch.size
     changed[place] ^= 1 << (where % 8)
     return bytes(changed)
+
+
+# -- the checker -------------------------------------------------------------------------------------------
+
+
+def test_the_checker_names_a_segment_that_is_missing_or_shorter() -> None:
+    for how in ("remove", "shorten"):
+        disk = stopped(History(SEGMENTS), clean=True)
+        name = logs_of(disk)[1]
+        if how == "remove":
+            disk.remove(name)
+        else:
+            put(disk, name, files_of(disk)[name][:10])
+        found = [
+            each
+            for each in check_directory(disk, "/data/logs", "/data/meta")
+            if each.severity == "error" and each.path == name
+        ]
+        assert any("missing, or shorter than it was" in each.problem for each in found), found
+
+
+def test_the_checker_has_nothing_to_say_of_a_log_in_which_a_loss_was_accepted_but_its_hole() -> None:
+    disk = stopped(History(SEGMENTS), clean=True)
+    disk.remove(logs_of(disk)[1])
+    directory = open_here(disk)
+    directory.logs[P].accept_loss(0)
+    directory.close()
+    errors = [each for each in check_directory(disk, "/data/logs", "/data/meta") if each.severity == "error"]
+    assert [each.problem for each in errors] == [
+        "offsets 3 to 5 are missing, as a start of the broker has found"
+    ]
