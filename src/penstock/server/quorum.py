@@ -362,27 +362,8 @@ class MetadataQuorum:
 
     def _note_recovery(self, node: Node) -> None:
         was, self._is_recovering = self._is_recovering, node.is_recovering
-        if was == self._is_recovering:
-            return
-        lost = self.lost_end
-        if self._is_recovering and lost is not None:
-            logger.error(
-                "%s ends at offset %d in epoch %d, but was synced to offset %d in epoch %d: its end is lost. "
-                "This node stands in no election, and votes only for logs that reach that far, until it has fetched "
-                "the records from another controller. If no controller has them: 'Lost metadata' in docs/cluster.md",
-                self._log.log.directory,
-                self._log.end_offset,
-                self._log.last_epoch,
-                lost.offset,
-                lost.epoch,
-            )
-        else:
-            logger.warning(
-                "%s is whole again: the lost records were fetched, it ends at offset %d in epoch %d",
-                self._log.log.directory,
-                self._log.end_offset,
-                self._log.last_epoch,
-            )
+        if was != self._is_recovering:
+            self._synced_end.say(is_recovering=self._is_recovering)
 
     def _change_log(self, ready: Ready) -> bool:
         """Bring the log to where the core has it; False if what was fetched is not sound."""

@@ -166,6 +166,28 @@ class SyncedEnd:
         self.lost = None
         return partial(self._file.write, end)
 
+    def say(self, *, is_recovering: bool) -> None:
+        """Log that the end of the log is lost, or that it was fetched again."""
+        end, lost, directory = self._end, self.lost, self._log.log.directory
+        if is_recovering and lost is not None:
+            logger.error(
+                "%s ends at offset %d in epoch %d, but was synced to offset %d in epoch %d: its end is lost. "
+                "This node stands in no election, and votes only for logs that reach that far, until it has fetched "
+                "the records from another controller. If no controller has them: 'Lost metadata' in docs/cluster.md",
+                directory,
+                end.offset,
+                end.epoch,
+                lost.offset,
+                lost.epoch,
+            )
+        else:
+            logger.warning(
+                "%s is whole again: the lost records were fetched, it ends at offset %d in epoch %d",
+                directory,
+                end.offset,
+                end.epoch,
+            )
+
     def truncated(self) -> None:
         """Lower the recorded end after the log was cut for a leader: those records were never committed.
 
