@@ -26,9 +26,13 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class NoController:
-    """Decides nothing."""
+    """Decides nothing, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
 
     def submit(self, request: object) -> Later[object]:
+        self.asked.append(request)
         return Later()
 
 
@@ -42,6 +46,7 @@ class Broker:
         self.disk = MemoryDisk() if disk is None else disk
         self.directory = opened(vfs or self.disk)
         self.settings = BrokerSettings(ME, {"log.segment.bytes": str(SMALL.segment_bytes)})
+        self.controller = NoController()
         self.replicas = Replicas(
             self.world,
             self.directory,
@@ -50,7 +55,7 @@ class Broker:
             Durability.ALONE,
             self.world.call_soon,
             self.leader,  # type: ignore[arg-type]  # as far as it is used
-            NoController(),
+            self.controller,
             lambda: 77,
         )
         self.image = EMPTY

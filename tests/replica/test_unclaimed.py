@@ -11,6 +11,7 @@ from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.metadata.controller.requests import DAMAGED, AlterPartition
 from penstock.metadata.schema import AnyRecord, PartitionChangeRecord, RemoveTopicRecord
 from penstock.storage import LogDirectory
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -178,6 +179,21 @@ def test_a_partition_is_made_when_there_is_room_again(caplog: pytest.LogCaptureF
     assert broker.replicas.find("orders", 0) is broker.held()
     append(broker.held().log, 0)
     assert broker.replicas.uncreated == {}
+
+
+def test_a_replica_without_files_leaves_the_isr() -> None:
+    """`acks=all` would wait for it; a leader hands over."""
+    disk = FaultyDisk(MemoryDisk())
+    broker = Broker(vfs=disk)
+    disk.fail("make_dirs", path="*/orders-*", error=errno.ENOSPC)
+    broker.replay(*created(ME, OTHER))
+    broker.world.advance(0)
+    (request,) = broker.controller.asked
+    assert isinstance(request, AlterPartition)
+    assert [
+        (each.partition, tuple(member.broker_id for member in each.isr), each.recovery_state)
+        for each in request.changes
+    ] == [(0, (OTHER,), DAMAGED), (1, (OTHER,), DAMAGED)]
 
 
 def test_partitions_are_served_when_their_names_could_be_synced_at_last() -> None:

@@ -34,17 +34,19 @@ from penstock.metadata import (
     Topic,
 )
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.controller.requests import AlterPartition
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
-from penstock.replica.isr_changes import ControllerPort, IsrChanges
+from penstock.replica.isr_changes import CHANGES_MAX, ControllerPort, IsrChanges
 from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
 from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
 from penstock.replica.unclaimed import Unclaimed, named
+from penstock.replica.uncreated import changes_without
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.directory import DirectoryRemoval
 from penstock.wire import TopicKey
@@ -139,6 +141,10 @@ class Replicas:
         self._unclaimed = Unclaimed(world, directory)
         self.uncreated: dict[TopicPartition, str] = {}
         """Placed here by the image, but the disk took no files for them; and what it said."""
+        self._is_leaving = False
+        """The controller is about to be asked for ISRs without them."""
+        self._controller = controller
+        self._broker_epoch = broker_epoch
         self._create_timer: Timer | None = None
         self._is_over = False
         """The node is about to stop."""
@@ -438,8 +444,24 @@ class Replicas:
         if name not in self.uncreated:
             logger.error("%s; it is tried again every second", error)
         self.uncreated[name] = str(error)
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._world.call_soon(self._leave_isrs)
         if self._create_timer is None and not self._is_over:
             self._create_timer = self._world.call_later(CREATE_AGAIN_MS, self._create_again)
+
+    def _leave_isrs(self) -> None:
+        """Have nobody wait for replicas that have no files; asked again with each attempt to make them."""
+        self._is_leaving = False
+        changes = changes_without(self._node_id, self.uncreated, self._image)[:CHANGES_MAX]
+        if changes and self._controller is not None and not self._is_over:
+
+            def answered(answer: object) -> None:
+                if isinstance(answer, KafkaError):
+                    logger.warning("the controller could not take replicas without files out: %s", answer)
+
+            request = AlterPartition(self._node_id, self._broker_epoch(), tuple(changes))
+            self._controller.submit(request).then(answered)
 
     def _create_again(self) -> None:
         """Try the partitions whose files could not be made, as the image has them now."""

@@ -230,14 +230,15 @@ def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
-    """As with bad sectors, what is gone here must be there."""
+    """As with bad sectors, what is gone here must be there; disks that another extra has fail are of one at a time."""
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     mean_us = rng.choice((2_000_000, 5_000_000, 15_000_000))
+    plan = scenario.cluster
     return replace(
         scenario,
         settings=scenario.settings | settings,
-        has_disk_faults=False,
-        cluster=replace(scenario.cluster, faulty=0, rollback_us_mean=mean_us),
+        has_disk_faults=bool(plan.disks),
+        cluster=replace(plan, faulty=-1 if plan.disks else 0, rollback_us_mean=mean_us),
     )
 
 
