@@ -56,7 +56,7 @@ def test_a_leader_that_cannot_read_asks_for_another() -> None:
     led = Led(before=3)
     led.disk.fail("read", path="*.log", error=errno.EIO)
     with pytest.raises(StorageError):
-        led.partition.read(0, 1000)
+        led.partition.read_ahead(0, 1000, None)
     assert asked(led) == [((2, 3), DAMAGED)]
 
 
