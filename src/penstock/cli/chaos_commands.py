@@ -100,13 +100,14 @@ def run_command(
             raise Refused(f"--fault is {name!r}, expected one of {', '.join(KINDS)}")
     if data is not None and data.exists() and any(data.iterdir()):
         raise Refused(f"{data} has something in it; expected a new or empty directory")
+    wanted = parse_pairs(settings or [], "setting")  # before a directory is made
     plan = Plan(
         seed=SystemRandom().randrange(1, 1_000_000) if seed is None else seed,
         seconds=60 * minutes,
         directory=data or Path(tempfile.mkdtemp(prefix="penstock-chaos-")),
         brokers=brokers,
         faults=tuple(dict.fromkeys(faults or ())),
-        settings=parse_pairs(settings or [], "setting"),
+        settings=wanted,
         allows_root=not plain,
     )
     outcome = play(plan, (lambda _: None) if as_json else _say)
