@@ -2,8 +2,7 @@
 of partitions.
 
 What is measured is CPU time of the handling thread, piece by piece (`tests.held_loop`), without garbage collection.
-The aim is 20 ms; here a piece may take five times as long, since the machine may be slow. `python -m
-benchmarks.broker.holds` has the figures.
+The aim is 20 ms; here a piece may take five times as long, since the machine may be slow.
 """
 
 import gc

@@ -58,6 +58,7 @@ def run_command(
             " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
             " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
+            " costly-batches (thousands of records in a batch that have to be decoded),"
             " lost-metadata (voters come back without the end of their metadata log), holes (disks lose"
             " transaction markers, segments and indexes; for one node copies of its disk do), voter-changes"
             " (controllers are added to the voters and removed from them), rollbacks (files of stopped nodes vanish"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from random import Random
 
+from penstock.records import Codec
 from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
 from penstock.sim.consumers import ConsumerPlan
@@ -49,6 +50,9 @@ class Extra(Enum):
     """Files of stopped nodes vanish, shrink or go back to an older state; in the end, all metadata at once."""
     DOORS = "doors"
     """Clients of HTTP, with idempotency keys and as members of a group, and of the line protocol."""
+    COSTLY_BATCHES = "costly-batches"
+    """Producers send batches of thousands of records to a topic whose records are all decoded; what is decoded on the
+    event loop is charged, and may not hold it for long."""
 
 
 ALONE = (Extra.HOLES,)
@@ -242,7 +246,24 @@ def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
     )
 
 
+def _add_costly_batches(scenario: Scenario, rng: Random) -> Scenario:
+    topic = TopicPlan("costly", 2, {"record.validation": "full"})
+    producers = tuple(
+        replace(
+            draw_producer(rng, topic, number),
+            name=f"costly-{number}",
+            batch_records_max=rng.choice((4000, 8000)),
+            value_bytes_max=20,
+            pace_us=rng.choice((1_000_000, 4_000_000)),
+            codec=rng.choice((Codec.NONE, Codec.ZSTD)),
+        )
+        for number in range(2)
+    )
+    return replace(scenario, topics=(*scenario.topics, topic), producers=(*scenario.producers, *producers))
+
+
 _ADD = {
+    Extra.COSTLY_BATCHES: _add_costly_batches,
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
     Extra.APART: _set_apart,

@@ -35,6 +35,7 @@ from penstock.sim.disk_check import (
 from penstock.sim.faults import Faults
 from penstock.sim.fleet import Fleet
 from penstock.sim.hole_trials import HoleTrials
+from penstock.sim.loop_costs import LoopCosts, charging
 from penstock.sim.machine import DOOR_PORTS, MakeNode, State
 from penstock.sim.network import Network
 from penstock.sim.node_logs import Unforeseen, listening
@@ -118,6 +119,8 @@ class Simulation:
         self._hash = hashlib.sha256()
         self._bench = Bench(scenario.rules)
         self._schedule = Schedule(scenario.seed)
+        if Extra.COSTLY_BATCHES.value in scenario.extras:
+            self._schedule.costs = LoopCosts()
         self._network = Network(self._schedule, self.trace)
         is_cluster = scenario.cluster.is_replicated
         self._watch = Watch(self, self._schedule) if is_cluster else None
@@ -197,7 +200,8 @@ class Simulation:
 
     def run(self) -> Outcome:
         try:
-            with listening(self.trace, self._stumble), collecting_rarely():
+            costs = self._schedule.costs
+            with listening(self.trace, self._stumble), collecting_rarely(), charging(costs):
                 self._work()
                 self._settle()
                 self._finish()

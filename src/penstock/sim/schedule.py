@@ -7,6 +7,10 @@ the order in which they were planned, so that `call_soon` is what it is on a rea
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.sim.loop_costs import LoopCosts
 
 START_MS = 1_700_000_000_000
 """What the wall clock shows when a run begins: a time of day like any other."""
@@ -38,6 +42,8 @@ class Schedule:
         """Events that have happened."""
         self._heap: list[tuple[int, int, Event]] = []
         self._planned = 0
+        self.costs: LoopCosts | None = None
+        """What events cost their nodes, where that is charged."""
 
     @property
     def now_ms(self) -> int:

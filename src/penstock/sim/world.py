@@ -109,7 +109,9 @@ class SimWorld:
         return START_MS + clock.ahead_ms + int(self._schedule.now_us * clock.rate) // 1000
 
     def clock_ns(self) -> int:
-        return int(self._schedule.now_us * self._clock.rate) * 1000 + 1
+        costs = self._schedule.costs
+        spent_ns = 0 if costs is None else costs.us * 1000
+        return int(self._schedule.now_us * self._clock.rate) * 1000 + 1 + spent_ns
 
     def process(self) -> None:
         return None
@@ -143,8 +145,13 @@ class SimWorld:
         if not self.is_alive:
             return
         self.on_run()
+        costs = self._schedule.costs
+        if costs is not None:
+            costs.begin()
         try:
             call()
+            if costs is not None:
+                costs.end(self.host)
         except Violation:
             raise  # of somebody who looks on
         except Exception as error:
