@@ -53,10 +53,10 @@ def restarted(
 
 def read_through(broker: Broker) -> None:
     partition = broker.held()
-    partition.read(0, 1 << 20)
+    partition.read_ahead(0, 1 << 20, None)
     for _ in range(3):
         with pytest.raises(StorageError, match="the CRC does not fit the batch"):
-            partition.read(2, 1 << 20)
+            partition.read_ahead(2, 1 << 20, None)
 
 
 def test_a_damaged_replica_that_nobody_counts_on_is_cut_off_and_copied_again() -> None:
@@ -213,9 +213,9 @@ def test_a_leader_without_others_says_that_its_records_are_corrupt() -> None:
     broker = restarted(OTHER, ME)
     broker.replay(moved(ME), isr(ME, leader=ME))
     with pytest.raises(KafkaError, match="the CRC does not fit the batch") as caught:
-        broker.held().read(2, 1 << 20)
+        broker.held().read_ahead(2, 1 << 20, None)
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
-    assert broker.held().read(0, 1 << 20)
+    assert broker.held().read_ahead(0, 1 << 20, None)
 
 
 def test_a_leader_that_must_go_on_asks_again_after_a_while() -> None:
@@ -256,9 +256,9 @@ def test_a_leader_does_not_give_away_a_batch_of_an_epoch_that_has_not_been() -> 
     broker.replicas.isr_changes._controller = controller
     broker.replay(moved(ME))
     partition = broker.held()
-    partition.read(0, 1 << 20)
+    partition.read_ahead(0, 1 << 20, None)
     with pytest.raises(StorageError, match="leader epoch 16777216, expected 0 to 0"):
-        partition.read(2, 1 << 20)
+        partition.read_ahead(2, 1 << 20, None)
     broker.world.advance(10)
     assert controller.asked[0].changes[0].recovery_state == DAMAGED
 
@@ -287,6 +287,6 @@ def test_a_log_that_nobody_else_has_is_read_whatever_its_epochs() -> None:
     alone = Broker(broker.disk)
     alone.replay(*created(ME, replicas=(ME,)))
     partition = alone.held()
-    data = partition.read(0, 1 << 20)
+    data = partition.read_ahead(0, 1 << 20, None)
     assert [each.base_offset for each in iter_batches(bytearray(data))] == [0, 2, 4, 6, 8]
     assert not partition.log.is_damaged
