@@ -19,6 +19,7 @@ from penstock.sim.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.producers import ALL
 from penstock.sim.renewer import RenewalPlan
 from penstock.sim.scenario import Scenario, TopicPlan
+from penstock.sim.slow_readers import SETTINGS
 from penstock.sim.world import TRUE
 
 CONTROLLERS = 3
@@ -53,6 +54,8 @@ class Extra(Enum):
     COSTLY_BATCHES = "costly-batches"
     """Producers send batches of thousands of records to a topic whose records are all decoded; what is decoded on the
     event loop is charged, and may not hold it for long."""
+    SLOW_READERS = "slow-readers"
+    """Consumers ask for everything there is, and do not read it for seconds."""
 
 
 ALONE = (Extra.HOLES,)
@@ -262,6 +265,38 @@ def _add_costly_batches(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, topics=(*scenario.topics, topic), producers=(*scenario.producers, *producers))
 
 
+def _add_slow_readers(scenario: Scenario, rng: Random) -> Scenario:
+    """Beside a producer of large batches, so that there is something to keep."""
+    topic = scenario.topics[0]
+    slow = tuple(
+        ConsumerPlan(
+            f"slow reader {number} of {each.name}",
+            each.name,
+            uses_session=rng.random() < 0.5,
+            max_wait_ms=500,
+            bytes_max=1 << 20,
+            pause_us_max=300_000,
+        )
+        for each in scenario.topics
+        for number in range(rng.randint(1, 2))
+    )
+    producers = tuple(
+        replace(
+            draw_producer(rng, topic, 900 + number),
+            name=f"bulk {number}",
+            survives=Survives.NOTHING,
+            value_bytes_max=2000,
+        )
+        for number in range(2)
+    )
+    return replace(
+        scenario,
+        settings=scenario.settings | SETTINGS,
+        slow_readers=slow,
+        producers=(*scenario.producers, *producers),
+    )
+
+
 _ADD = {
     Extra.COSTLY_BATCHES: _add_costly_batches,
     Extra.RENEWALS: _add_renewals,
@@ -276,4 +311,5 @@ _ADD = {
     Extra.VOTER_CHANGES: _change_voters,
     Extra.ROLLBACKS: _roll_back,
     Extra.DOORS: _open_doors,
+    Extra.SLOW_READERS: _add_slow_readers,
 }

@@ -13,6 +13,7 @@ from penstock.sim.pipelined import pipelined_producer
 from penstock.sim.producers import Producer
 from penstock.sim.renewer import Renewer
 from penstock.sim.scenario import Scenario
+from penstock.sim.slow_readers import SlowReader
 from penstock.sim.speech import NewTopic
 from penstock.sim.transactional import TransactionalProducer, Worker
 from penstock.sim.voter_changer import VoterChanger
@@ -35,6 +36,7 @@ class Crew:
         self._producers += [pipelined_producer(plan, stage) for plan in scenario.pipelined]
         self._consumers = [Consumer(plan, stage) for plan in scenario.consumers]
         self._consumers += [Rereader(plan, stage) for plan in scenario.rereaders]
+        self._consumers += [SlowReader(plan, stage) for plan in scenario.slow_readers]
         self._members: list[Member] = [
             (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, stage)
             for plan in together.members

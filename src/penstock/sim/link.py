@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 KERNEL_BYTES_MAX = 64 * 1024
 """What the kernel takes before a transport has to wait."""
 
+STALLED_BYTES_MAX = 2048
+"""The same where the client does not read: a small window, so that much is left for the node to keep."""
+
 
 class End(Protocol):
     """Who is at one end of a link."""
@@ -61,6 +64,7 @@ class ClientEnd:
         self._link: Link
         self._is_known = False
         """The client knows that it is connected."""
+        self.is_reading = True
 
     def bind(self, link: "Link") -> None:
         self._link = link
@@ -71,7 +75,7 @@ class ClientEnd:
 
     @property
     def can_take(self) -> bool:
-        return self.caller is not None
+        return self.caller is not None and self.is_reading
 
     def connected(self) -> None:
         if self.caller is not None:
@@ -207,10 +211,21 @@ class Link:
         if not self._out.is_finished:
             self.finish(self.near)
 
+    def stop_reading(self) -> None:
+        """The client takes nothing more for now."""
+        assert isinstance(self.near, ClientEnd)
+        self.near.is_reading = False
+
+    def read_on(self) -> None:
+        assert isinstance(self.near, ClientEnd)
+        self.near.is_reading = True
+        self._back.nudge()
+
     # -- what an end calls -----------------------------------------------------------------------------
 
     def put(self, source: End, data: memoryview) -> int:
-        return self._from(source).put(data, KERNEL_BYTES_MAX)
+        is_stalled = isinstance(self.near, ClientEnd) and not self.near.is_reading
+        return self._from(source).put(data, STALLED_BYTES_MAX if is_stalled else KERNEL_BYTES_MAX)
 
     def finish(self, source: End, *, is_abort: bool = False) -> None:
         self._from(source).finish(is_abort=is_abort)

@@ -63,6 +63,7 @@ class Scenario:
     """Whether power cuts are among the crashes; if not, kills are in their place."""
     cluster: ClusterPlan = ONE_NODE
     rereaders: tuple[ConsumerPlan, ...] = ()
+    slow_readers: tuple[ConsumerPlan, ...] = ()
     """Consumers that begin again at the beginning, whenever they have read everything."""
     doors: DoorsPlan | None = None
     """Clients of HTTP and of the line protocol."""

@@ -171,6 +171,11 @@ class NodeTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self._backlog_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """What it keeps in memory: a buffer of which something is not sent is kept whole."""
+        return sum(memoryview(each.obj).nbytes for each in self._backlog)
+
     def can_write_eof(self) -> bool:
         return False
 
