@@ -33,7 +33,9 @@ from penstock.storage.findings import (
     read_entries,
     read_through,
 )
+from penstock.storage.identity import IDENTITY_COPY
 from penstock.storage.snapshots import decode_sequences, decode_snapshot
+from penstock.storage.strays import NOTE as STRAY_NOTE
 from penstock.vfs import File, RealDisk, Vfs, read_file
 
 _STARTING = "Log starting offset"
@@ -418,6 +420,9 @@ _BY_NAME: dict[str, Reader] = {
     names.LEADER_EPOCHS: _read_epochs,
     names.PARTITION_METADATA: _read_partition_metadata,
     ck.META_PROPERTIES: _read_meta_properties,
+    IDENTITY_COPY: _read_meta_properties,
+    "metadata-synced": _read_text,
+    STRAY_NOTE: _read_text,
     ck.CHECKPOINT: _read_checkpoint,
     ck.BROKER_ID: _read_text,
     ck.CLEAN_SHUTDOWN: _read_text,

@@ -19,14 +19,14 @@ from penstock.vfs import Vfs, read_file, replace_file
 if TYPE_CHECKING:
     from random import Random
 
-COPY: Final = "identity.properties"
+IDENTITY_COPY: Final = "identity.properties"
 
 
 def identify_directory(
     vfs: Vfs, layout: Layout, node_id: int, cluster_id: str, rng: "Random"
 ) -> MetaProperties:
     """Whose directory this is; a new one gets its ids now."""
-    properties, copy = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{COPY}"
+    properties, copy = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{IDENTITY_COPY}"
     if vfs.stat(properties) is None:
         _refuse_lost(vfs, properties, copy)
         identity = MetaProperties(cluster_id, node_id, uuid_text(random_uuid(rng)))
