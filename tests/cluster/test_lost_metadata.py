@@ -141,6 +141,7 @@ def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_
         # One that has it is enough.
         shutil.rmtree(logs_of(tmp_path, 2) / METADATA)
         shutil.copytree(tmp_path / "copy-2", logs_of(tmp_path, 2) / METADATA)
+        cluster._settings["initial.broker.registration.timeout.ms"] = "60000"  # no reason to hurry any more
         cluster.start()
         wait_until(seen.is_whole)
         assert seen.driver.watermarks("orders", 0) == (0, len(sent))
