@@ -138,9 +138,10 @@ def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_
         assert [log_bytes(logs_of(tmp_path, number) / "orders-0") for number in NODES] == before
         assert not any(strays_of(tmp_path, number) for number in NODES)
 
-        # One that has it is enough.
-        shutil.rmtree(logs_of(tmp_path, 2) / METADATA)
-        shutil.copytree(tmp_path / "copy-2", logs_of(tmp_path, 2) / METADATA)
+        # One that has all of it is enough: who stopped last may have a record more than the others.
+        longest = max(NODES, key=lambda number: len(log_bytes(tmp_path / f"copy-{number}")))
+        shutil.rmtree(logs_of(tmp_path, longest) / METADATA)
+        shutil.copytree(tmp_path / f"copy-{longest}", logs_of(tmp_path, longest) / METADATA)
         cluster._settings["initial.broker.registration.timeout.ms"] = "60000"  # no reason to hurry any more
         cluster.start()
         wait_until(seen.is_whole)
