@@ -250,7 +250,7 @@ def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _add_costly_batches(scenario: Scenario, rng: Random) -> Scenario:
-    topic = TopicPlan("costly", 2, {"record.validation": "full"})
+    topic = TopicPlan("costly", 2, {"record.validation": "full"}, min(3, scenario.cluster.nodes))
     producers = tuple(
         replace(
             draw_producer(rng, topic, number),
