@@ -4,6 +4,7 @@ They come and go with the leadership of their partitions, which `follow` is told
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -16,6 +17,9 @@ from penstock.runtime.shard_log import ShardLog
 
 S = TypeVar("S", bound=Shard)
 
+RELOAD_MS = 1000
+"""Between two times that a partition is read anew."""
+
 
 class Shards(Generic[S]):
     def __init__(
@@ -26,6 +30,8 @@ class Shards(Generic[S]):
         self._replicas = replicas
         self._make = make
         self._shards: dict[int, S] = {}
+        self._reloaded_ms: dict[int, int] = {}
+        """When each was last read anew, by a clock that never goes back."""
         self._count = 0
         """Partitions of the topic; 0 while there is none."""
 
@@ -50,11 +56,22 @@ class Shards(Generic[S]):
                 self._begin(number)
 
     def reload(self, number: int) -> None:
-        """Begin anew from what is in the log: what is in memory is not what it says."""
-        held = self._shards.get(number)
-        if held is not None:
-            self._drop(number, held)
-            self._begin(number)
+        """Begin anew from what is in the log: what is in memory is not what it says. Not twice within `RELOAD_MS`:
+        where every write fails, as on a read-only disk, the node would do nothing else."""
+        held, now_ms = self._shards.get(number), self._world.clock_ns() // 1_000_000
+        if held is None:
+            return
+        wait_ms = self._reloaded_ms.get(number, now_ms - RELOAD_MS) + RELOAD_MS - now_ms
+        if wait_ms > 0:
+            self._world.call_later(wait_ms, partial(self._reload_if_held, number, held))
+            return
+        self._reloaded_ms[number] = now_ms
+        self._drop(number, held)
+        self._begin(number)
+
+    def _reload_if_held(self, number: int, shard: S) -> None:
+        if self._shards.get(number) is shard:
+            self.reload(number)
 
     def _begin(self, number: int) -> None:
         partition = self._replicas.led(self.topic, number)
