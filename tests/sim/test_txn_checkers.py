@@ -6,7 +6,7 @@ from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Rules, Violation
-from penstock.sim.cluster_history import CoordinatorLoaded, LeaderFound
+from penstock.sim.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.history import (
     Acked,
     Asked,
@@ -320,6 +320,24 @@ def test_a_session_is_renewed_by_who_coordinates_the_group_when_it_is_asked(
     owned = Owned("group", 4, "b", [0], 199)
     if is_renewed:
         with pytest.raises(Violation, match="OneOwner: partition 0 of group was given to b at 199"):
+            story.tell(owned)
+    else:
+        story.tell(owned)
+
+
+@pytest.mark.parametrize(("sent_us", "is_renewed"), [(9, True), (10, False), (19, False), (20, True)])
+def test_a_coordinator_that_reads_its_partition_anew_renews_no_session(
+    sent_us: int, is_renewed: bool
+) -> None:
+    story = Story(Rules(is_replicated=True, offsets_partitions=1))
+    story.tell(LeaderFound(1, TopicPartition("__consumer_offsets", 0), b"id of the offsets", 0, 0))
+    story.tell(CoordinatorLoaded(1, 0, 0, 5))
+    story.tell(CoordinatorUnloaded(1, 0, 0, 10))
+    story.tell(CoordinatorLoaded(1, 0, 0, 20))
+    story.tell(Leased("group", 3, "a", [0], 200, Renewal(1, sent_us)))
+    owned = Owned("group", 4, "b", [0], 199)
+    if is_renewed:
+        with pytest.raises(Violation, match="OneOwner"):
             story.tell(owned)
     else:
         story.tell(owned)

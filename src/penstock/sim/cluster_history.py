@@ -33,6 +33,15 @@ class CoordinatorLoaded(NamedTuple):
     now_us: int
 
 
+class CoordinatorUnloaded(NamedTuple):
+    """A node that leads a partition of a coordinator's topic reads it anew. It answers heartbeats blindly again."""
+
+    node: int
+    partition: int
+    epoch: LeaderEpoch
+    now_us: int
+
+
 class ReplicaMade(NamedTuple):
     """A process has a partition anew that it had before: it was moved away, and came back."""
 

@@ -7,7 +7,7 @@ from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.runtime.groups import OFFSETS_TOPIC
 from penstock.sim.checkers import Checker, Ground, Register, Rules
-from penstock.sim.cluster_history import CoordinatorLoaded, LeaderFound
+from penstock.sim.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.history import (
     Commit,
     End,
@@ -31,7 +31,8 @@ class OneOwner(Checker):
 
     A session is what the group's coordinator keeps. Who was that, and has not heard yet that another one is (it was
     cut off, or stood still), answers heartbeats as before: those that it is sent once the other leads renew nothing.
-    Nor do those that are sent to the next one before it has read the group, which it answers blindly, as Kafka does.
+    Nor do those that are sent to the next one before it has read the group, or to one that reads it anew: they are
+    answered blindly, as Kafka does.
     """
 
     def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
@@ -42,8 +43,8 @@ class OneOwner(Checker):
         """By group and member."""
         self._leaders: dict[int, list[LeaderFound]] = defaultdict(list)
         """Of each partition of `__consumer_offsets`, in turn."""
-        self._loaded_us: dict[tuple[int, int], int] = {}
-        """Of a partition, and an epoch: since when its leader knows the groups."""
+        self._loaded_us: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
+        """Of a partition and an epoch: from when to when its leader knew the groups; None for up to now."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -61,7 +62,10 @@ class OneOwner(Checker):
             case LeaderFound(_, at) if at.topic == OFFSETS_TOPIC:
                 self._leaders[at.partition].append(event)
             case CoordinatorLoaded(_, number, epoch, now_us):
-                self._loaded_us[number, epoch] = now_us
+                self._loaded_us[number, epoch].append((now_us, None))
+            case CoordinatorUnloaded(_, number, epoch, now_us):
+                known = self._loaded_us[number, epoch]
+                known.append((known.pop()[0], now_us))
             case _:
                 pass
 
@@ -87,8 +91,10 @@ class OneOwner(Checker):
         if not leaders:
             return True
         leader = max(leaders, key=lambda each: each.epoch)
-        loaded_us = self._loaded_us.get((number, leader.epoch))
-        return leader.node == renewal.node and loaded_us is not None and loaded_us <= renewal.sent_us
+        return leader.node == renewal.node and any(
+            from_us <= renewal.sent_us and (to_us is None or renewal.sent_us < to_us)
+            for from_us, to_us in self._loaded_us[number, leader.epoch]
+        )
 
 
 @dataclass

@@ -12,6 +12,7 @@ from uuid import UUID
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.cluster_history import (
     CoordinatorLoaded,
+    CoordinatorUnloaded,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
@@ -432,6 +433,7 @@ Event = (
     | QuorumLeaderFound
     | LeaderFound
     | CoordinatorLoaded
+    | CoordinatorUnloaded
     | ReplicaMade
     | HighWatermark
     | MetadataCommitted

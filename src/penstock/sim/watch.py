@@ -11,13 +11,14 @@ from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
 from penstock.metadata import AnyRecord, ClusterImage
 from penstock.replica.partition import Partition
-from penstock.runtime.groups import OFFSETS_TOPIC
+from penstock.runtime.groups import OFFSETS_TOPIC, GroupShard
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
 from penstock.sim.belongings import left_behind
 from penstock.sim.client import Recorder
 from penstock.sim.cluster_history import (
     CoordinatorLoaded,
+    CoordinatorUnloaded,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
@@ -74,8 +75,8 @@ class Watch:
         self._looks = 0
         self._led: dict[tuple[Uuid, int, LeaderEpoch], int] = {}
         """Who was found to lead a partition in an epoch; told of again only if it is somebody else."""
-        self._loaded: set[tuple[int, LeaderEpoch]] = set()
-        """Partitions of groups that somebody was found to have read, with the epochs in which they are led."""
+        self._loaded: dict[tuple[int, LeaderEpoch], GroupShard] = {}
+        """Coordinators that were found to have read their partition of groups, by it and the epoch of its leader."""
         self._ruled: dict[LeaderEpoch, int] = {}
         """The same of the quorum."""
         self._marks: dict[tuple[int, Uuid, int], Mark] = {}
@@ -136,10 +137,13 @@ class Watch:
     def _look_at_groups(self, machine: Machine, node: Node, partition: Partition) -> None:
         number, epoch = partition.number, partition.leader_epoch
         shard = node.context.groups.shards.at(number)
-        if (number, epoch) in self._loaded or shard is None or not shard.is_loaded:
-            return
-        if shard.log.is_still(partition):
-            self._loaded.add((number, epoch))
+        known = self._loaded.get((number, epoch))
+        if known is not None and (known is not shard or not shard.is_loaded):
+            del self._loaded[number, epoch]
+            self._record(CoordinatorUnloaded(machine.number, number, epoch, self._schedule.now_us))
+            known = None
+        if known is None and shard is not None and shard.is_loaded and shard.log.is_still(partition):
+            self._loaded[number, epoch] = shard
             self._record(CoordinatorLoaded(machine.number, number, epoch, self._schedule.now_us))
 
     # -- when all is quiet -----------------------------------------------------------------------------
