@@ -74,7 +74,7 @@ def test_a_record_is_not_acknowledged_while_the_isr_is_smaller_than_the_least() 
             producer.produce("orders", b"by two", on_delivery=told.told)
             assert producer.flush(SECONDS_MAX) == 0
             assert seen.driver.watermarks("orders", 0) == (0, 1)
-        assert [each.name() for each in told.failures] == ["REQUEST_TIMED_OUT"]
+        assert [each.name() for each in told.failures] == ["NOT_ENOUGH_REPLICAS_AFTER_APPEND"]
         wait_until(seen.is_whole)
         wait_until(lambda: seen.driver.watermarks("orders", 0)[1] == 2)
 

@@ -43,6 +43,7 @@ from penstock.storage import names
 from penstock.storage.check import check_directory
 from penstock.storage.directory import LogDirectory
 from penstock.storage.errors import DirectoryRefused
+from penstock.storage.identity import IDENTITY_COPY
 from penstock.storage.log import Appended, Log
 from penstock.storage.producers import Producer
 from penstock.storage.rules import Origin
@@ -547,7 +548,12 @@ def test_kafka_goes_on_where_penstock_stopped_and_back_again(
         directory.close()
     assert errors_in(log_dir) == []
     assert (log_dir / ck.CLEAN_SHUTDOWN).exists()
-    assert sorted(path.name for path in meta_of(log_dir).iterdir()) == [ck.BROKER_ID, ck.CHECKPOINT, "lock"]
+    assert sorted(path.name for path in meta_of(log_dir).iterdir()) == [
+        ck.BROKER_ID,
+        ck.CHECKPOINT,
+        IDENTITY_COPY,
+        "lock",
+    ]
 
     with kafka.running_kafka(log_dir, RETENTION_NEVER) as broker:
         assert_loaded_without_work(broker, expected)

@@ -51,6 +51,8 @@ class EchoNode:
         else:
             self.world.beside(lambda: 1, lambda _result, _error: ready())
 
+    def loop_held(self, by: str, took_ns: int, now_ns: int) -> None: ...
+
     def connection(self, listener: str) -> asyncio.BaseProtocol:
         if self.config.node_id == 15:
             self.world.call_soon(lambda: self.failed("a client is cursed"))

@@ -15,7 +15,9 @@ def test_heartbeats_are_answered_while_the_broker_beside_makes_partitions(
     still = StillNode()
     context, controller = still.node.context, still.node.context.controller
     working: list[Callable[[], None]] = []
-    monkeypatch.setattr(context.replicas, "apply", lambda _image, _changed, done: working.append(done))
+    monkeypatch.setattr(
+        context.replicas, "apply", lambda _image, _changed, done, _deleted: working.append(done)
+    )
 
     created = controller.submit(r.CreateTopics((r.NewTopic("many", 5000),)))
     still.world.advance(100)

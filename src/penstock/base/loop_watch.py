@@ -13,6 +13,9 @@ logger = logging.getLogger(__name__)
 HELD_NS: Final = 20_000_000
 """The longest that anything a client sends should hold the loop."""
 
+LOGGED_NS: Final = 1_000_000_000
+"""What held the loop for so long gets a line in the log; a busy machine, or a module that is loaded, does for less."""
+
 LINE_NS_MIN: Final = 10_000_000_000
 """Between two lines in the log."""
 
@@ -44,6 +47,8 @@ class LoopWatch:
         found.times += 1
         found.sum_ns += took_ns
         found.longest_ns = max(found.longest_ns, took_ns)
+        if took_ns < LOGGED_NS:
+            return
         if now_ns - self._said_ns < LINE_NS_MIN:
             self._unsaid += 1
             return

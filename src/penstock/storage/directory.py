@@ -316,7 +316,14 @@ class LogDirectory:
         self._log_starts = log_starts
 
     def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
-        """Have no checkpoint on disk, or on its way there, know of segments that are about to be replaced."""
+        """Have no checkpoint on disk, or on its way there, know of segments that are about to be replaced. A recovery
+        point at the end of one of them is at the beginning of the next as well."""
+        point = self._recovery_points.get(partition)
+        if point is not None and point.segment in segments:
+            following = (each.base_offset for each in self.logs[partition].segments)
+            base_offset = next((each for each in following if each >= point.offset), point.segment)
+            if base_offset == point.offset:
+                self._recovery_points[partition] = RecoveryPoint(point.offset, base_offset, 0)
         self._write_recovery_points(clean=False, without={partition: segments})
 
     def save_clean_to(self, log: Log) -> None:

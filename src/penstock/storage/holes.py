@@ -72,6 +72,8 @@ def find_missing(
         if segment is not None and segment.size >= size:
             continue
         start = base_offset if segment is None else _shorten(segment)
+        if start >= end:
+            continue  # compaction has made it smaller, and its last batch is there
         behind = _behind(segments, base_offset, synced_end)
         lost_from.setdefault(behind, max(start, log_start))
     holes: dict[Offset, Hole] = {}
