@@ -236,7 +236,7 @@ def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest
             monkeypatch.setattr(Producers, "apply", apply)
 
     monkeypatch.setattr(Log, "stage_replicated", stage_and_forget)
-    assert complaint() in (*LOST, "NoDuplicate", "LogMatchesReads")
+    assert complaint(first=7) in (*LOST, "NoDuplicate")
 
 
 # -- the quorum ---------------------------------------------------------------------------------------------
