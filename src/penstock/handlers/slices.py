@@ -36,7 +36,10 @@ class Split(NamedTuple):
     key: Callable[[Any], Any] | None = None
     """What tells rows apart, where a request that names one twice is refused: then it is answered in one piece."""
     weight: Callable[[Any], int] | None = None
-    """What a row counts for; 1 unless told."""
+    """What a row counts for; 1 by default."""
+    in_order: bool = False
+    """Whether a slice begins only when the one before is answered: for slices that all wait for the same thing, and
+    would otherwise all be answered in the turn in which it happens."""
 
 
 _PARTITIONS = Rows("topics", "partitions")
@@ -61,7 +64,7 @@ SPLITS: Final[dict[Api, Split]] = {
     Api.DELETE_RECORDS: Split(_PARTITIONS, _PARTITIONS),
     Api.DESCRIBE_PRODUCERS: Split(Rows("topics", "partition_indexes"), _PARTITIONS),
     Api.DESCRIBE_CONFIGS: Split(Rows("resources"), Rows("results")),
-    Api.FIND_COORDINATOR: Split(Rows("coordinator_keys"), Rows("coordinators")),
+    Api.FIND_COORDINATOR: Split(Rows("coordinator_keys"), Rows("coordinators"), in_order=True),
     Api.OFFSET_COMMIT: Split(_PARTITIONS, _PARTITIONS),
     Api.TXN_OFFSET_COMMIT: Split(_PARTITIONS, _PARTITIONS),
     Api.OFFSET_DELETE: Split(_PARTITIONS, _PARTITIONS),
@@ -147,13 +150,16 @@ def answer_in_slices(
     answer: HoldingLater[Any] = HoldingLater()
     found: list[Any] = [None] * len(slices)
     left = len(slices)
+    split = SPLITS[api]
 
     def settle(at: int, response: Any) -> None:
         nonlocal left
         found[at] = response
         left -= 1
         if not left:
-            answer.answer(_joined(found, SPLITS[api].response))
+            answer.answer(_joined(found, split.response))
+        elif split.in_order:
+            context.world.call_soon(lambda: go_on(at + 1))
 
     def ask(at: int) -> None:
         response = handler(context, call._replace(message=slices[at]))
@@ -161,7 +167,7 @@ def answer_in_slices(
             response.then(lambda value: settle(at, value))
         else:
             settle(at, response)
-        if at + 1 < len(slices):
+        if at + 1 < len(slices) and not split.in_order:
             context.world.call_soon(lambda: go_on(at + 1))
 
     def go_on(at: int) -> None:
