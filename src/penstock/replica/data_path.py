@@ -29,6 +29,7 @@ from penstock.replica.in_sync import InSync
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.refused_batches import RefusedBatches
+from penstock.replica.stalled_commit import StalledCommit
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
 from penstock.storage import Appended, Inspected, Log, Origin, StorageError
@@ -69,6 +70,7 @@ class DataPath:
         "_may_look",
         "_overdue_timer",
         "_staged_bytes",
+        "_stalled",
         "_syncs",
         "_tails",
         "_too_few_ms",
@@ -139,7 +141,7 @@ class DataPath:
         """While it follows: what its leader said last, which may be ahead of the log here."""
         self._world, self._durability = world, durability
         self._write_later, self._changes = write_later, changes
-        self._inspections = inspections
+        self._inspections, self._stalled = inspections, StalledCommit()
         self._may_look = None if inspections is None else inspections.may_look
         self._is_staged = False
         """Something is staged, and `write` will be called at the end of the turn."""
@@ -207,6 +209,13 @@ class DataPath:
     def is_under_min_isr(self) -> bool:
         """Whether it is led here and so few are in sync that nothing more is committed."""
         return self.followers is not None and self.in_sync < self.least_in_sync
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether another replica may lead it by now, and this node has not heard of it: it was cut off, or stood
+        still. A partition with a single replica can be led by nobody else."""
+        changes = self._changes
+        return self.followers is not None and changes is not None and not changes.is_in_touch()
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -380,6 +389,14 @@ class DataPath:
         for batch in batches:
             self.refused.note((self.topic_id, self.number), batch, error, now_ms, self.log.producers)
 
+    def _unanswered(self, foretold: list[Foretold], writers: list[Writer]) -> list[NumberedBatch]:
+        """Of what producers wait for, the first batch of each. The next leader need not have it, and this replica may
+        lead again without it."""
+        last_offsets = [each.last_offset for each in foretold]
+        last_offsets += [each.appended.last_offset for each in writers]
+        producers = self.log.producers
+        return producers.first_from(max(self.high_watermark, min(last_offsets)), producers.by_id)
+
     @property
     def _syncs_committed(self) -> bool:
         if self._durability is Durability.ALONE:
@@ -493,8 +510,28 @@ class DataPath:
             self._answer_too_few(now_ms)
         else:
             self._too_few_ms = None
+        if self._committing and self.may_be_deposed:
+            if self._stalled.is_overdue(self.high_watermark, self._world.clock_ns() // 1_000_000):
+                self._answer_deposed()
+        else:
+            self._stalled.reset()
         if self._committing or self._syncs.waiting:
             self._expect_overdue()
+
+    def _answer_deposed(self) -> None:
+        """Send clients to look for the next leader. Their batches stay in the log: if this replica still leads,
+        retries are answered with the offsets of these batches."""
+        clients = self._take_clients()
+        if not clients:
+            return
+        why = KafkaError(
+            f"This broker may no longer lead {self.name}: neither the controller nor the ISR was heard of late. "
+            "Refresh metadata and retry.",
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
+        self._note_refused(self._unanswered([], clients), why)
+        for writer in clients:
+            writer.settle(why)
 
     def _answer_too_few(self, now_ms: TimestampMs) -> None:
         """Tell clients that nothing is committed with so few replicas in sync, before their time is up. Coordinators
@@ -503,10 +540,14 @@ class DataPath:
             self._too_few_ms = now_ms
         if now_ms - self._too_few_ms < TOO_FEW_MS:
             return
+        for writer in self._take_clients():
+            writer.settle(self._too_few())
+
+    def _take_clients(self) -> list[Writer]:
+        """Remove and return who waits for followers, but for coordinators."""
         clients = [each for each in self._committing if each.deadline_ms != _FOREVER]
         self._committing = deque(each for each in self._committing if each.deadline_ms == _FOREVER)
-        for writer in clients:
-            writer.settle(self._too_few())
+        return clients
 
     def _too_few(self) -> KafkaError:
         return KafkaError(

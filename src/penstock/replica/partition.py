@@ -20,7 +20,6 @@ from penstock.replica.in_sync import InSync, Seen
 from penstock.replica.sync_lane import SyncLane
 from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
 from penstock.storage import CorruptLog, StorageError
-from penstock.storage.producers import NumberedBatch
 from penstock.storage.unread import UnreadRecords
 
 __all__ = [
@@ -56,13 +55,6 @@ class Partition(DataPath):
         return self.followers is not None and self.in_sync <= len(self.followers.followers)
 
     # -- who leads -------------------------------------------------------------------------------------
-
-    @property
-    def may_be_deposed(self) -> bool:
-        """Whether another replica may lead it by now, and this node has not heard of it: it was cut off, or stood
-        still. A partition with a single replica can be led by nobody else."""
-        changes = self._changes
-        return self.followers is not None and changes is not None and not changes.is_in_touch()
 
     def lead(self, placed: Placed, min_in_sync: int) -> None:
         """Lead from now on, or go on leading with other replicas. `placed` is the partition in the cluster's image,
@@ -154,14 +146,6 @@ class Partition(DataPath):
             watcher.changed()
         for tail in tails:
             tail.changed()
-
-    def _unanswered(self, foretold: list[Foretold], writers: list[Writer]) -> list[NumberedBatch]:
-        """Of what producers wait for, the first batch of each. The next leader need not have it, and this replica may
-        lead again without it."""
-        last_offsets = [each.last_offset for each in foretold]
-        last_offsets += [each.appended.last_offset for each in writers]
-        producers = self.log.producers
-        return producers.first_from(max(self.high_watermark, min(last_offsets)), producers.by_id)
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
         """Refuse who takes another epoch for the current one (KIP-320)."""
