@@ -100,7 +100,6 @@ class Bench:
             f"{logs}.meta",
             node_id=node_id,
             directory_id=directory_id,
-            cluster_id=CLUSTER,
             settings=settings,
             listener=self.hearer,
             transport=transport,

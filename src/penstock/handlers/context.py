@@ -181,6 +181,10 @@ class QuorumPort(Protocol):
     def voters(self) -> "VoterSet": ...
 
     @property
+    def cluster_id_in_log(self) -> str:
+        """The id that the beginning of the metadata log names, committed or not; empty if it names none."""
+
+    @property
     def request_timeout_ms(self) -> int:
         """`controller.quorum.request.timeout.ms`"""
 
@@ -197,6 +201,7 @@ class Context:
     world: World
     node_id: int
     cluster_id: str
+    """Empty where the node's directory is new, until the metadata log has told it."""
     settings: BrokerSettings
     replicas: "Replicas"
     controller: ControllerPort

@@ -4,7 +4,12 @@
     Fetch, FetchSnapshot                       the log and its snapshots; by voters, and by brokers, who observe
 
 A request names the cluster that it is for: another's gets INCONSISTENT_CLUSTER_ID at the top of the answer; one that
-names none is taken. There is one partition to speak of, __cluster_metadata-0: a request about anything else gets
+names none is taken, since its sender has a new directory. A node with a new directory does not know its cluster yet
+(`server.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests that
+name one. So only a majority of voters with new directories begins a cluster, and only a majority of voters with the
+cluster's id carries it on.
+
+There is one partition to speak of, __cluster_metadata-0: a request about anything else gets
 INVALID_REQUEST at the top, and FetchSnapshot UNKNOWN_TOPIC_OR_PARTITION in place. The rest is for the quorum to judge:
 a stale epoch gets FENCED_LEADER_EPOCH, one to come UNKNOWN_LEADER_EPOCH, and whoever takes us for another voter
 INVALID_VOTER_KEY. Every answer has the epoch, its leader, and where that listens.
@@ -81,7 +86,7 @@ def vote(context: Context, call: Call) -> Any | Later[Any]:
             getattr(asked, "pre_vote", False),
         )
 
-    return _between_voters(context, call, "VoteResponse", request)
+    return _between_voters(context, call, "VoteResponse", request, call.message.cluster_id)
 
 
 def begin_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
@@ -91,7 +96,9 @@ def begin_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
         hint = LeaderHint(asked.leader_epoch, asked.leader_id, _leader_endpoints(call.message))
         return BeginQuorumEpoch(NOT_SENT, hint, _voter_meant(context, call.message, asked))
 
-    return _between_voters(context, call, "BeginQuorumEpochResponse", request)
+    # Whoever leads was elected by a majority of its cluster, which a new directory may join.
+    named = call.message.cluster_id if context.cluster_id else None
+    return _between_voters(context, call, "BeginQuorumEpochResponse", request, named)
 
 
 def end_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
@@ -108,16 +115,20 @@ def end_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
             successors = tuple(ReplicaKey(each) for each in asked.preferred_successors)
         return EndQuorumEpoch(NOT_SENT, hint, successors)
 
-    return _between_voters(context, call, "EndQuorumEpochResponse", request)
+    return _between_voters(context, call, "EndQuorumEpochResponse", request, call.message.cluster_id)
 
 
 def _between_voters(
-    context: Context, call: Call, response_name: str, request_of: Callable[[Any], Request]
+    context: Context,
+    call: Call,
+    response_name: str,
+    request_of: Callable[[Any], Request],
+    cluster_id: str | None,
 ) -> Any | Later[Any]:
     make = call.make
     make_response = getattr(make, response_name)
     asked = None
-    error = refused(context, call.session, call.message.cluster_id)
+    error = refused(context, call.session, cluster_id)
     if error is ErrorCode.NONE:
         asked = _one_partition(call.message)
         error = ErrorCode.NONE if asked is not None else ErrorCode.INVALID_REQUEST
@@ -308,9 +319,14 @@ def refused(context: Context, session: Session, cluster_id: str | None) -> Error
     """Why a request is not looked at; NONE if it is."""
     if not context.authorize(session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    if cluster_id is not None and cluster_id != context.cluster_id:
+    if cluster_id is None or cluster_id == context.cluster_id:
+        return ErrorCode.NONE
+    if context.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
-    return ErrorCode.NONE
+    # The sender may have learnt that the id is committed before this node did.
+    return (
+        ErrorCode.NONE if cluster_id == context.quorum.cluster_id_in_log else ErrorCode.BROKER_NOT_AVAILABLE
+    )
 
 
 def endpoint_for(session: Session, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:

@@ -144,6 +144,8 @@ class ClusterImage:
     metrics the two look the same, so that no two topics may differ in them alone."""
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
+    cluster_id: str = ""
+    """Of the cluster whose log this is; empty where the log does not say."""
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
     """Records that are not acted on, by what they are about."""
     unknown: tuple[UnknownRecord, ...] = ()

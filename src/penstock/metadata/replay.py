@@ -45,6 +45,7 @@ class ImageDraft:
         self._kept = Draft(image.kept)
         self._unknown = list(image.unknown)
         self._next_producer_id = image.next_producer_id
+        self._cluster_id = image.cluster_id
         self._transaction = None if image.transaction is None else list(image.transaction)
 
     def replay(self, record: s.AnyRecord) -> None:
@@ -82,6 +83,7 @@ class ImageDraft:
             collisions=self._collisions.freeze(),
             configs=self._configs.freeze(),
             next_producer_id=self._next_producer_id,
+            cluster_id=self._cluster_id,
             kept=self._kept.freeze(),
             unknown=tuple(self._unknown),
             transaction=None if self._transaction is None else tuple(self._transaction),
@@ -100,6 +102,10 @@ class ImageDraft:
 
     def _producer_ids(self, record: s.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
+
+    def _no_op(self, record: s.NoOpRecord) -> None:
+        if record.cluster_id:
+            self._cluster_id = record.cluster_id
 
     def _nothing(self, record: s.AnyRecord) -> None:
         """A record that only moves the offset."""
@@ -318,7 +324,7 @@ def _subject(record: s.AnyRecord) -> tuple[object, ...]:
 _APPLY: dict[type, Callable[[ImageDraft, Any], None]] = {
     s.FeatureLevelRecord: ImageDraft._feature_level,
     s.ProducerIdsRecord: ImageDraft._producer_ids,
-    s.NoOpRecord: ImageDraft._nothing,
+    s.NoOpRecord: ImageDraft._no_op,
     s.RegisterBrokerRecord: ImageDraft._register_broker,
     s.UnregisterBrokerRecord: ImageDraft._unregister_broker,
     s.FenceBrokerRecord: ImageDraft._fence_broker,

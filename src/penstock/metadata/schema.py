@@ -247,9 +247,14 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 
 class NoOpRecord(MetadataRecord):
-    """Written now and then so that followers see the log move."""
+    """Changes nothing. Kafka writes one now and then so that followers see the log move.
+
+    `cluster_id` is Penstock's: it names the cluster that the log is of. Kafka has no record for that, and skips tags
+    that it does not know; the tag is high enough to stay clear of Kafka's own.
+    """
 
     KEY: ClassVar = 20
+    cluster_id: str | None = wire(STRING, None, tag=10_000, nullable=True)
 
 
 class ZkMigrationStateRecord(MetadataRecord):

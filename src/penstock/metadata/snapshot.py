@@ -22,6 +22,8 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
     level = image.metadata_version
     for name in sorted(image.features, key=lambda name: (name != v.METADATA_VERSION, name)):
         yield s.FeatureLevelRecord(name=name, feature_level=image.features[name])
+    if image.cluster_id:
+        yield s.NoOpRecord(cluster_id=image.cluster_id)
     for _, broker in sorted(image.brokers.entries()):
         yield broker_record(broker, level)
     for _, controller in sorted(image.controllers.entries()):

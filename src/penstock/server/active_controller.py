@@ -50,7 +50,7 @@ class ActiveController:
     ) -> None:
         self._world = world
         self._propose = propose
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._settings = settings
         self._session_timeout_ms = session_timeout_ms
         self._controller: Controller | None = None
@@ -76,7 +76,7 @@ class ActiveController:
         self._epoch = epoch
         self._controller = Controller(
             image,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             rng=self._world.rng,
             now_ms=self._world.now_ms(),
             settings=self._settings,

@@ -19,7 +19,7 @@ class Belonging:
     def __init__(self, named: int, cluster_id: str, failed: Callable[[str], None]) -> None:
         """`named` controllers are in the settings; `failed` is told, once, why this node cannot go on."""
         self._named = named
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._failed = failed
         self._refusing: set[Address] = set()
         self._is_settled = False
@@ -42,6 +42,6 @@ class Belonging:
         self._is_settled = True
         shown = ", ".join(f"{each.host}:{each.port}" for each in sorted(self._refusing)[:SHOWN_MAX])
         self._failed(
-            f"the directory is of cluster {self._cluster_id}, but the controllers at {shown} are of another one: "
+            f"the directory is of cluster {self.cluster_id}, but the controllers at {shown} are of another one: "
             "either --data or the controllers in the settings are wrong"
         )

@@ -41,11 +41,14 @@ def register_broker(request: RegisterBroker) -> Request[Any]:
     def understand(response: Any) -> int | KafkaError:
         refusal = refusal_of(response)
         if refusal is not None and refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            return KafkaError(
+            why = (
                 f"the directory is of cluster {request.cluster_id}, but the controllers at the addresses in the "
-                "settings are of another one",
-                refusal.code,
+                "settings are of another one"
+                if request.cluster_id
+                else "the directory is new, and the cluster's metadata does not tell its id: set cluster.id, as the "
+                "controllers have it"
             )
+            return KafkaError(why, refusal.code)
         return refusal or int(response.broker_epoch)
 
     # Without the epoch of the last clean stop, which 3 brought, every restart would count as a crash.

@@ -64,12 +64,13 @@ class Control:
         quorum_settings = quorum_settings_of(config, identity.node_id)
         own = quorum_settings.endpoints
         named = len(cluster.voters) or len(cluster.bootstrap)
+        self._belonging = Belonging(named, identity.cluster_id, listener.failed)
         self.transport = PeerTransport(
             peers,
             identity.cluster_id,
             quorum_settings.raft,
             own[0].listener if own else CONTROLLER_LISTENER,
-            Belonging(named, identity.cluster_id, listener.failed),
+            self._belonging,
         )
         self.quorum = MetadataQuorum(
             world,
@@ -79,7 +80,6 @@ class Control:
             directory.layout.meta,
             node_id=identity.node_id,
             directory_id=uuid_from_text(identity.directory_id),
-            cluster_id=identity.cluster_id,
             settings=quorum_settings,
             listener=listener,
             transport=self.transport,
@@ -148,6 +148,10 @@ class Control:
         """Whether nobody else has a say: then the controller is here as soon as the quorum runs."""
         others = [each for each in self.quorum.voters if each.key.id != self._node_id]
         return self._cluster.is_controller and not others and not self._cluster.bootstrap
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """The metadata log has told of which cluster this node is."""
+        self.transport.cluster_id = self.active.cluster_id = self._belonging.cluster_id = cluster_id
 
     def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
         if not self.is_alone:

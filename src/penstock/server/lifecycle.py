@@ -131,6 +131,11 @@ class Lifecycle:
         self._limit = self._world.call_later(self._registration_timeout_ms, self._not_registered)
         self._register()
 
+    def join_cluster(self, cluster_id: str) -> None:
+        """The cluster's id is known; it was not when this broker joined."""
+        if self._registration is not None:
+            self._registration = self._registration._replace(cluster_id=cluster_id)
+
     # -- registering -----------------------------------------------------------------------------------
 
     def _register(self) -> None:

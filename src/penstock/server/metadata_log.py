@@ -9,12 +9,13 @@ Voter sets and `kraft.version` are kept in memory, out of the control records of
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage
+from penstock.metadata.schema import NoOpRecord
 from penstock.raft.log import OffsetAndEpoch, VotersEntry
 from penstock.raft.messages import LogSlice
 from penstock.raft.ready import Append
@@ -35,6 +36,10 @@ from penstock.storage.segment import Segment
 
 READ_BYTES = 1 << 20
 """How much of the log is read at a time."""
+
+NAMING_BATCHES_MAX = 16
+"""How far to look for the cluster's id: the first leader writes it behind its LeaderChange, and leaders that failed
+before may have left such a record each."""
 
 
 class CommittedBatch(NamedTuple):
@@ -158,6 +163,16 @@ class MetadataLog:
                     records, batch.last_offset, batch.leader_epoch, batch.max_timestamp, batch.size
                 )
                 start = batch.next_offset
+
+    def first_cluster_id(self) -> str:
+        """The cluster that the first batches name; empty if they name none, or the log begins later."""
+        if self.start_offset:
+            return ""
+        for batch in islice(self.committed(0, self.end_offset), NAMING_BATCHES_MAX):
+            for record in batch.records:
+                if isinstance(record, NoOpRecord) and record.cluster_id:
+                    return record.cluster_id
+        return ""
 
     def read(self, piece: LogSlice) -> bytes:
         return self.log.read(piece.start, piece.bytes_max, visible=piece.end)

@@ -47,6 +47,7 @@ from penstock.replica.housekeeping import Housekeeping
 from penstock.replica.neighbours import Neighbours
 from penstock.runtime import Groups, MarkerWriter, Transactions
 from penstock.server.adoption import adopt
+from penstock.server.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
@@ -145,7 +146,9 @@ class Node:
         if not self._is_stopping:
             self._connections.start()
             logger.info(
-                "node %d is a controller of cluster %s", self.context.node_id, self.context.cluster_id
+                "node %d is a controller of cluster %s",
+                self.context.node_id,
+                self.context.cluster_id or "(not known yet)",
             )
             self._ready()
 
@@ -163,6 +166,9 @@ class Node:
         )
         found = directory.identity
         refusal = None
+        if not found.cluster_id and cluster.cluster_id:
+            directory.join_cluster(cluster.cluster_id)
+            found = directory.identity
         if wanted not in (None, found.node_id):
             refusal = f"belongs to node {found.node_id}, but node.id is {wanted}"
         elif self._config.setting("cluster.id") is not None and found.cluster_id != cluster.cluster_id:
@@ -270,12 +276,23 @@ class Node:
 
     def loaded(self, image: ClusterImage) -> None:
         self._image = image
+        self._learn_cluster_id()
 
     def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
         if self._is_known:
             count_elections(self._metrics.elections, records, self._image)
         self._note_deleted(records)
         self._image = self._image.replay(records, offset, epoch)
+        self._learn_cluster_id()
+
+    def _learn_cluster_id(self) -> None:
+        """Make a new directory one of the cluster whose log it follows, before anything else comes of that log."""
+        if must_join(self.directory, self._image):
+            cluster_id = self._image.cluster_id
+            self.directory.join_cluster(cluster_id)
+            self.context.cluster_id = self._at_controller.cluster_id = cluster_id
+            self._control.join_cluster(cluster_id)
+            self._lifecycle.join_cluster(cluster_id)
 
     def _note_deleted(self, records: Sequence[AnyRecord]) -> None:
         """Logs of topics that a record deleted go; what the image merely does not have is kept."""
@@ -329,14 +346,18 @@ class Node:
 
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
-        refusal = refusal_to_serve(image)
+        identity, told = self.directory.identity, self._config.cluster.cluster_id
+        refusal = refusal_to_serve(image) or refusal_to_name(identity, image)
         if refusal is not None:
             self._failed(refusal)
             return
         tell_what_is_not_acted_on(image)
         self._control.lead(image, epoch)
-        if not image.features:
-            self._control.write(self._first_records())
+        naming = naming_records(identity, told, image, self._world.rng)
+        if image.features and naming:
+            self._control.write(naming)
+        elif not image.features:
+            self._control.write([*self._first_records(), *naming])
             found = adopt(self.directory, self.context.node_id, self._world.rng) if self._is_alone else ()
             if found:
                 self._control.write(found)

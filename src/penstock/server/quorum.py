@@ -78,13 +78,11 @@ class MetadataQuorum:
         *,
         node_id: int,
         directory_id: Uuid,
-        cluster_id: str,
         settings: QuorumSettings,
         listener: QuorumListener,
         transport: Transport | None = None,
     ) -> None:
         """Raises `KafkaError` with one clear sentence where the directory cannot be served."""
-        self.cluster_id = cluster_id
         self._world = world
         self._settings = settings
         self._listener = listener
@@ -222,6 +220,11 @@ class MetadataQuorum:
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:
         return self._log.latest_snapshot()
+
+    @property
+    def cluster_id_in_log(self) -> str:
+        """The id that the beginning of the log names, committed or not; empty if it names none."""
+        return self._log.first_cluster_id()
 
     @property
     def lost_end(self) -> OffsetAndEpoch | None:

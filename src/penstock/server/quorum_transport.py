@@ -24,6 +24,12 @@ FETCHES: Final = "raft-fetch"
 ELECTIONS: Final = "raft"
 
 
+_REASONS: Final = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "it is of another cluster",
+    ErrorCode.BROKER_NOT_AVAILABLE: "its directory is new, and it does not know yet which cluster it is of",
+}
+
+
 def reached_at(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | None:
     """Where a peer is reached: through the listener of that name, or else through its first."""
     return next((each for each in endpoints if each.listener == listener), next(iter(endpoints), None))
@@ -35,15 +41,15 @@ class PeerTransport:
     def __init__(
         self,
         peers: Peers,
-        cluster_id: str,
+        cluster_id: str | None,
         config: RaftConfig,
         listener: str = "",
         belonging: Belonging | None = None,
     ) -> None:
-        """The listener is the name of the controllers' first, where a node has one of its own. `belonging` hears who
-        is of this cluster, and who is of another one."""
+        """Requests name `cluster_id`, or none if it is not known yet. The listener is the name of the controllers'
+        first, where a node has one of its own. `belonging` hears who is of this cluster, and who is of another one."""
         self._peers = peers
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id or None
         self._config = config
         self._listener = listener
         self._belonging = belonging
@@ -64,7 +70,7 @@ class PeerTransport:
             timeout_ms += request.wait_ms_max
         answer = self._peers.ask(
             Address(endpoint.host, endpoint.port),
-            to_wire(request, self._cluster_id, endpoint.listener),
+            to_wire(request, self.cluster_id, endpoint.listener),
             timeout_ms=timeout_ms,
             purpose=FETCHES if is_fetch else ELECTIONS,
         )
@@ -99,5 +105,5 @@ class PeerTransport:
             "the controller at %s refuses %s: %s",
             f"{where.host}:{where.port}" if where is not None else "nowhere",
             type(request).__name__,
-            "it is of another cluster" if error is ErrorCode.INCONSISTENT_CLUSTER_ID else error.name,
+            _REASONS.get(error, error.name),
         )

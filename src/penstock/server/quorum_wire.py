@@ -68,7 +68,7 @@ class Refused(NamedTuple):
 Answer = Reply | Refused
 
 
-def to_wire(request: Request, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def to_wire(request: Request, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     """A request in Kafka's form, whose reader gives the core's reply."""
     match request:
         case Vote():
@@ -88,7 +88,7 @@ def to_wire(request: Request, cluster_id: str, listener: str) -> WireRequest[Ans
 # -- elections ------------------------------------------------------------------------------------------
 
 
-def _vote(request: Vote, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _vote(request: Vote, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         asked = make.PartitionData(
             partition_index=0,
@@ -110,7 +110,7 @@ def _vote(request: Vote, cluster_id: str, listener: str) -> WireRequest[Answer]:
     return _through_kio(Api.VOTE, build, understand, version_min=2 if request.pre_vote else 1)
 
 
-def _begin(request: BeginQuorumEpoch, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _begin(request: BeginQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         asked = make.PartitionData(
             partition_index=0,
@@ -133,7 +133,7 @@ def _begin(request: BeginQuorumEpoch, cluster_id: str, listener: str) -> WireReq
     return _through_kio(Api.BEGIN_QUORUM_EPOCH, build, understand, version_min=1)
 
 
-def _end(request: EndQuorumEpoch, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _end(request: EndQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         asked = make.PartitionData(
             partition_index=0,
@@ -161,7 +161,7 @@ def _end(request: EndQuorumEpoch, cluster_id: str, listener: str) -> WireRequest
 # -- replication ----------------------------------------------------------------------------------------
 
 
-def _fetch(request: Fetch, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _fetch(request: Fetch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     asked = FetchPartition(
         partition=0,
         current_leader_epoch=request.epoch,
@@ -216,7 +216,7 @@ def _fetch(request: Fetch, cluster_id: str, listener: str) -> WireRequest[Answer
     return WireRequest(Api.FETCH, 17, 18, lambda version: fetch_body(version, said), read)
 
 
-def _fetch_snapshot(request: FetchSnapshot, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         asked = make.PartitionSnapshot(
             partition=0,
@@ -257,7 +257,7 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str, listener: str) -> W
 
 
 def _about_voters(
-    request: UpdateVoter | AddVoter | RemoveVoter | AskVersions, cluster_id: str, listener: str
+    request: UpdateVoter | AddVoter | RemoveVoter | AskVersions, cluster_id: str | None, listener: str
 ) -> WireRequest[Answer]:
     match request:
         case UpdateVoter():
@@ -270,7 +270,7 @@ def _about_voters(
             return _ask_versions(request)
 
 
-def _update(request: UpdateVoter, cluster_id: str, listener: str) -> WireRequest[Answer]:
+def _update(request: UpdateVoter, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     voter = request.voter
 
     def build(make: Any) -> Any:
@@ -297,7 +297,7 @@ def _update(request: UpdateVoter, cluster_id: str, listener: str) -> WireRequest
     return replace(said, read=read)
 
 
-def _add(request: AddVoter, cluster_id: str) -> WireRequest[Answer]:
+def _add(request: AddVoter, cluster_id: str | None) -> WireRequest[Answer]:
     voter = request.voter
 
     def build(make: Any) -> Any:
@@ -316,7 +316,7 @@ def _add(request: AddVoter, cluster_id: str) -> WireRequest[Answer]:
     return _through_kio(Api.ADD_RAFT_VOTER, build, understand, version_min=1)
 
 
-def _remove(request: RemoveVoter, cluster_id: str) -> WireRequest[Answer]:
+def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         return make.RemoveRaftVoterRequest(
             cluster_id=cluster_id,

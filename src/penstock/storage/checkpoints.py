@@ -47,14 +47,13 @@ class MetaProperties(NamedTuple):
     """Whose log directory this is: `meta.properties`, version 1 (KRaft)."""
 
     cluster_id: str
+    """Empty, and not in the file, where the node does not know its cluster yet."""
     node_id: int
     directory_id: str
 
     def encode(self) -> bytes:
-        return (
-            f"cluster.id={self.cluster_id}\ndirectory.id={self.directory_id}\n"
-            f"node.id={self.node_id}\nversion=1\n"
-        ).encode()
+        cluster = f"cluster.id={self.cluster_id}\n" if self.cluster_id else ""
+        return f"{cluster}directory.id={self.directory_id}\nnode.id={self.node_id}\nversion=1\n".encode()
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "MetaProperties":

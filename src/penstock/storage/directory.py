@@ -20,7 +20,7 @@ from penstock.storage.checkpoints import Checkpoint, Extent, MetaProperties, Rec
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import BadCheckpoint, DirectoryRefused, StorageError
-from penstock.storage.identity import identify_directory
+from penstock.storage.identity import identify_directory, join_cluster
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
@@ -126,6 +126,10 @@ class LogDirectory:
         """The broker has its place in the cluster: what became of its former lives is settled, and this one begins."""
         self.broker_epoch = broker_epoch
         self._boot.write(Former(broker_epoch))
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """Write down of which cluster this directory is; it was new, and of none."""
+        self.identity = join_cluster(self.vfs, self.layout, self.identity, cluster_id)
 
     # -- partitions ------------------------------------------------------------------------------------
 
@@ -536,12 +540,14 @@ def open_directory(
 ) -> LogDirectory:
     """Open a data directory, making it where there is none, and every partition in it.
 
-    A new one is of the node and the cluster given; without a cluster, of one that begins with it. `boot_id` is the
+    A new one is of the node and the cluster given; without a cluster (None), of one that begins with it. An empty
+    `cluster_id` leaves open which, until `LogDirectory.join_cluster`. `boot_id` is the
     machine's (`World.boot_id`); without one, whoever did not stop cleanly may have lost something.
     """
 
     def identify(layout: Layout) -> MetaProperties:
-        return identify_directory(vfs, layout, node_id, cluster_id or uuid_text(random_uuid(rng)), rng)
+        cluster = uuid_text(random_uuid(rng)) if cluster_id is None else cluster_id
+        return identify_directory(vfs, layout, node_id, cluster, rng)
 
     try:
         return _open(vfs, layout_of(vfs, path), now_ms, settings_of, identify, open_files_max, boot_id)

@@ -4,6 +4,9 @@ The file has no checksum, and each of its ids is one that a flipped bit turns in
 directory for another cluster's, or another disk's. So a copy of what it says is kept, with a checksum
 (`identity.properties`), and a directory where the file says anything else is refused. A copy that is damaged itself is
 made anew. `broker.id` is the node's id alone, for people.
+
+The new directory of a node that may join an existing cluster has an empty cluster id until the node has read the id in
+the cluster's metadata log (`join_cluster`). From then on the id stays.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -38,10 +41,18 @@ def identify_directory(
             identity = identity._replace(directory_id=uuid_text(random_uuid(rng)))
             line = f"directory.id={identity.directory_id}\n".encode()
             replace_file(vfs, properties, read_file(vfs, properties).rstrip(b"\n") + b"\n" + line)
-    if _read_copy(vfs, copy) is None:
+    if _read_copy(vfs, copy) != identity:
         replace_file(vfs, copy, _with_sum(identity.encode()))
     _check_broker_id(vfs, layout, identity, properties)
     return identity
+
+
+def join_cluster(vfs: Vfs, layout: Layout, identity: MetaProperties, cluster_id: str) -> MetaProperties:
+    """Make a new directory one of this cluster. Durable when this returns; the copy is the last to know."""
+    joined = identity._replace(cluster_id=cluster_id)
+    replace_file(vfs, f"{layout.logs}/{ck.META_PROPERTIES}", joined.encode())
+    replace_file(vfs, f"{layout.meta}/{IDENTITY_COPY}", _with_sum(joined.encode()))
+    return joined
 
 
 def _read(vfs: Vfs, properties: str, copy: str) -> MetaProperties:
@@ -58,6 +69,8 @@ def _read(vfs: Vfs, properties: str, copy: str) -> MetaProperties:
             f"{properties}: directory.id is {found.directory_id!r}, expected 22 characters of URL-safe base64"
             f"{_hint(saved, copy)}"
         ) from error
+    if saved is not None and not saved.cluster_id:
+        saved = saved._replace(cluster_id=found.cluster_id)  # a crash may have come between the two writes
     if saved is not None and saved != found:
         ((name, one, other), *_) = (
             (name.replace("_", "."), one, other)

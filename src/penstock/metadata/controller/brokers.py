@@ -115,9 +115,11 @@ def register_broker(
 ) -> Outcome[int]:
     """The reply is the broker's epoch: the offset at which its registration is written."""
     image = scene.image
-    if request.cluster_id != scene.cluster_id:
+    cluster_id = image.cluster_id or scene.cluster_id
+    is_new = not request.cluster_id and image.cluster_id
+    if not is_new and request.cluster_id != cluster_id:
         raise KafkaError(
-            f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {scene.cluster_id}",
+            f"broker {request.broker_id} is of cluster {request.cluster_id or 'unknown'}, this is {cluster_id}",
             ErrorCode.INCONSISTENT_CLUSTER_ID,
         )
     if request.broker_id < 0:

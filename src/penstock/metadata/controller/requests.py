@@ -252,6 +252,7 @@ class UpdateFeatures(NamedTuple):
 class RegisterBroker(NamedTuple):
     broker_id: int
     cluster_id: str
+    """Empty for a broker with a new directory, which learns it from the metadata log."""
     incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: tuple[SupportedFeature, ...]

@@ -27,6 +27,7 @@ class Scene:
     validate: Validate
     rng: Random
     cluster_id: str
+    """As the directory of the controller's node has it; where `image` has one, that is the same, or not yet here."""
 
     def after(self, records: list[AnyRecord]) -> Scene:
         """The scene once the records hold, for a decision that builds on another."""
