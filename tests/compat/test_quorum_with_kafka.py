@@ -127,7 +127,9 @@ def test_kafka_starts_on_a_directory_that_was_made_here(kafka: KafkaPeer, tmp_pa
     kafka.format_storage(log_dir)  # meta.properties and bootstrap.checkpoint; nothing of a quorum
     bench = open_quorum(log_dir)
     assert bench.quorum.kraft_version == 1
-    bench.commit(*bench.quorum.bootstrap, threads(5))
+    bench.commit(*bench.quorum.bootstrap, NoOpRecord(cluster_id=CLUSTER_ID), threads(5))
+    assert bench.quorum.cluster_id_in_log == CLUSTER_ID
+    assert '"type":"NO_OP_RECORD"' in check_dump(kafka, log_dir)
     bench.quorum.abandon()  # as after kill -9
     with kafka.running_kafka(log_dir) as broker:
         assert not broker.complaints()

@@ -106,6 +106,7 @@ class Quorum:
         self.epoch = 1
         self.elections = 1
         self.is_recovering = False
+        self.cluster_id_in_log = ""
         self.request_timeout_ms = 2000
         self.received: list[Request] = []
         self.answer = Later[Reply]()

@@ -152,6 +152,29 @@ def test_what_is_not_for_this_quorum_does_not_reach_it(api: Api, controller: Clu
     assert controller.quorum.received == []
 
 
+def test_a_new_directory_follows_a_leader_of_any_cluster_and_votes_for_none(controller: Cluster) -> None:
+    """It does not know its cluster yet. Else a voter with the directory of an earlier cluster would lead the new one."""
+    controller.context.cluster_id = ""
+    heard: dict[str, Any] = {}
+    for api in ASKED:
+        answering(controller, REPLIES[api])
+        asked = {"topics": topics(api), "cluster_id": "earlier"}
+        heard[api.label] = controller.call(api, CONTROLLER_RANGES[api].max, **asked).error_code
+    assert heard == {
+        "Vote": ErrorCode.broker_not_available,
+        "BeginQuorumEpoch": ErrorCode.none,
+        "EndQuorumEpoch": ErrorCode.broker_not_available,
+    }
+    assert snapshot(controller, cluster_id="earlier").error_code is ErrorCode.broker_not_available
+
+    answering(controller, REPLIES[Api.VOTE])
+    assert controller.call(Api.VOTE, 2, topics=topics(Api.VOTE)).error_code is ErrorCode.none, "new as well"
+    controller.quorum.cluster_id_in_log = "ours"
+    for named, code in (("ours", ErrorCode.none), ("earlier", ErrorCode.broker_not_available)):
+        reply = controller.call(Api.VOTE, 2, topics=topics(Api.VOTE), cluster_id=named)
+        assert reply.error_code is code
+
+
 # Replication.
 
 

@@ -99,6 +99,7 @@ def everything() -> list[s.AnyRecord]:
         s.RemoveDelegationTokenRecord(token_id="v"),
         s.ZkMigrationStateRecord(zk_migration_state=1),
         s.UnknownRecord(99, 3, b"later"),
+        s.NoOpRecord(cluster_id="the cluster"),
         s.NoOpRecord(),
     ]
 
@@ -109,6 +110,7 @@ def test_a_snapshot_of_every_kind_of_record_rebuilds_the_image() -> None:
     assert image.unknown == (s.UnknownRecord(99, 3, b"later"),)
     assert list(image.configs) == [Resource(ResourceType.TOPIC, "a.b")]
     assert image.brokers[1].in_controlled_shutdown
+    assert image.cluster_id == "the cluster"
     partition = image.topics["a.b"].partitions[0]
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (2, 4, 5)
     records = list(image.records())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.metadata import control, schema
-from penstock.metadata.schema import KINDS, LATEST, MetadataRecord, UnknownRecord, decode, encode
+from penstock.metadata.schema import KINDS, LATEST, OWN_TAG, MetadataRecord, UnknownRecord, decode, encode
 from penstock.records import iter_batches, parse_control
 from penstock.records.structs import CorruptStruct, Kind, Struct
 
@@ -183,7 +183,7 @@ def _declared(of: type[Struct], version: int) -> dict[str, Any]:
     return {
         name: (how.tag, how.nullable, how.since)
         for name, how in of.FIELDS.items()
-        if how.since <= version <= how.until
+        if how.since <= version <= how.until and how.tag != OWN_TAG
     }
 
 

@@ -268,6 +268,41 @@ def test_a_lost_log_start_file_shows_no_deleted_record() -> None:
     assert reopened.logs[TopicPartition("t", 0)].log_start == 4
 
 
+# -- a cluster that is learnt later -----------------------------------------------------------------------
+
+
+def open_new(disk: MemoryDisk) -> LogDirectory:
+    return open_directory(disk, "/data", now_ms=NOW_MS, rng=Random(5), node_id=3, cluster_id="")
+
+
+def test_a_new_directory_may_learn_its_cluster_later() -> None:
+    disk = MemoryDisk()
+    first = open_new(disk)
+    assert first.identity.cluster_id == ""
+    assert b"cluster.id" not in files_of(disk)["/data/logs/meta.properties"]
+    first.abandon()
+    again = open_new(disk)
+    assert again.identity == first.identity, "its other ids are its own from the beginning"
+    again.join_cluster("Q0xVU1RFUg")
+    again.abandon()
+    assert open_new(disk).identity == first.identity._replace(cluster_id="Q0xVU1RFUg")
+
+
+def test_a_crash_between_meta_properties_and_their_copy_leaves_the_cluster_joined() -> None:
+    disk = MemoryDisk()
+    directory = open_new(disk)
+    copy = files_of(disk)["/data/meta/identity.properties"]
+    directory.join_cluster("Q0xVU1RFUg")
+    directory.abandon()
+    put(disk, "/data/meta/identity.properties", copy)
+    again = open_new(disk)
+    assert again.identity.cluster_id == "Q0xVU1RFUg"
+    again.abandon()
+    put(disk, "/data/logs/meta.properties", again.identity._replace(cluster_id="x").encode())
+    with pytest.raises(DirectoryRefused, match=r"says cluster\.id 'x', expected 'Q0xVU1RFUg'"):
+        open_new(disk)
+
+
 # -- meta.properties that changed -------------------------------------------------------------------------
 
 

@@ -65,7 +65,8 @@ def run_command(
             " or go back to an older state, in the end all metadata), doors (clients of HTTP, with"
             " idempotency keys and as members, and of the line protocol), pipelined (idempotent producers have several"
             " batches in flight, by the rules of librdkafka and of the Java client), slow-readers"
-            " (consumers do not read for seconds what they asked for); repeatable.",
+            " (consumers do not read for seconds what they asked for), unnamed (the settings do not name the cluster,"
+            " whose first leader draws its id); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,

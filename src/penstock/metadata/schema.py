@@ -38,6 +38,9 @@ NO_LEADER_CHANGE = -2
 RECOVERED, RECOVERING, NO_RECOVERY_CHANGE = 0, 1, -1
 """Of a leader: it has all that was acknowledged, or it was elected uncleanly and may not."""
 
+OWN_TAG = 10_000
+"""Of a field that Kafka does not have: it skips tags that it does not know. High enough to stay clear of Kafka's."""
+
 Ids: TypeAlias = tuple[int, ...]
 Uuids: TypeAlias = tuple[Uuid, ...]
 IDS, UUIDS, STRINGS = array(INT32), array(UUID), array(STRING)
@@ -249,12 +252,11 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 class NoOpRecord(MetadataRecord):
     """Changes nothing. Kafka writes one now and then so that followers see the log move.
 
-    `cluster_id` is Penstock's: it names the cluster that the log is of. Kafka has no record for that, and skips tags
-    that it does not know; the tag is high enough to stay clear of Kafka's own.
+    `cluster_id` is Penstock's: it names the cluster that the log is of. Kafka has no record for that.
     """
 
     KEY: ClassVar = 20
-    cluster_id: str | None = wire(STRING, None, tag=10_000, nullable=True)
+    cluster_id: str | None = wire(STRING, None, tag=OWN_TAG, nullable=True)
 
 
 class ZkMigrationStateRecord(MetadataRecord):

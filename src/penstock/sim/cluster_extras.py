@@ -56,6 +56,8 @@ class Extra(Enum):
     event loop is charged, and may not hold it for long."""
     SLOW_READERS = "slow-readers"
     """Consumers ask for everything there is, and do not read it for seconds."""
+    UNNAMED = "unnamed"
+    """The settings do not name the cluster: its first leader draws the id, and nodes learn it from its log."""
 
 
 ALONE = (Extra.HOLES,)
@@ -297,6 +299,10 @@ def _add_slow_readers(scenario: Scenario, rng: Random) -> Scenario:
     )
 
 
+def _leave_unnamed(scenario: Scenario, _: Random) -> Scenario:
+    return replace(scenario, cluster=replace(scenario.cluster, is_named=False))
+
+
 _ADD = {
     Extra.COSTLY_BATCHES: _add_costly_batches,
     Extra.RENEWALS: _add_renewals,
@@ -312,4 +318,5 @@ _ADD = {
     Extra.ROLLBACKS: _roll_back,
     Extra.DOORS: _open_doors,
     Extra.SLOW_READERS: _add_slow_readers,
+    Extra.UNNAMED: _leave_unnamed,
 }

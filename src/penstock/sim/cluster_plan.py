@@ -74,6 +74,8 @@ class ClusterPlan:
     rollback_us_mean: int = 0
     """Between two machines whose files vanish, shrink or go back to an older state while they are down; 0 for none.
     One machine at a time. In the end, all lose their metadata."""
+    is_named: bool = True
+    """Whether the settings have the cluster's id; else its first leader draws it."""
     faulty: int = 0
     """The node whose disk fails now and then; 0 for none."""
     disks: DiskPlan = NO_TROUBLES

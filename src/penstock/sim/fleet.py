@@ -133,13 +133,13 @@ def is_in_sync(machine: Machine) -> bool:
 
 
 CLUSTER_ID = "s5qUyFm7T7uGmIa1834mZQ"
-"""Of clusters whose settings do not name their voters."""
+"""Of clusters whose settings name them."""
 
 
 def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[str, str]:
     if not plan.voter_changes_us_mean:
         voters = ",".join(f"{each}@node-{each}:{CONTROLLER_PORT}" for each in plan.voting)
-        return {"controller.quorum.voters": voters}
+        return {"controller.quorum.voters": voters, **({"cluster.id": CLUSTER_ID} if plan.is_named else {})}
     settings = {"cluster.id": CLUSTER_ID}
     if number in plan.voting:
         settings["controller.quorum.auto.join.enable"] = str(plan.voters_join).lower()
