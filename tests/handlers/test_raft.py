@@ -153,7 +153,7 @@ def test_what_is_not_for_this_quorum_does_not_reach_it(api: Api, controller: Clu
 
 
 def test_a_new_directory_follows_a_leader_of_any_cluster_and_votes_for_none(controller: Cluster) -> None:
-    """It does not know its cluster yet. Else a voter with the directory of an earlier cluster would lead the new one."""
+    """It does not know its cluster yet. Else a voter with a directory of an earlier cluster would lead the new one."""
     controller.context.cluster_id = ""
     heard: dict[str, Any] = {}
     for api in ASKED:
