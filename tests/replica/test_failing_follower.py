@@ -84,6 +84,19 @@ def test_a_follower_that_cannot_write_asks_for_an_isr_without_it_until_it_is_out
     assert len(broker.desk.asked) == asked
 
 
+def test_a_follower_that_was_taken_into_the_isr_while_its_disk_failed_leaves_it_again() -> None:
+    """The leader had asked for it before, and the controller decided after."""
+    broker = Ailing()
+    broker.isr(OTHER, THIRD)
+    broker.faults.fail("write", path=LOG, error=errno.ENOSPC)
+    broker.write()
+    broker.world.advance(SOON_MS)
+    assert broker.desk.wishes == [], "it is in no ISR"
+    broker.isr(OTHER, THIRD, ME)
+    broker.world.advance(SOON_MS)
+    assert broker.desk.wishes[0] == ((OTHER, THIRD), UNWRITABLE)
+
+
 def test_a_follower_that_cannot_write_does_not_fetch_before_a_trial_write_works() -> None:
     """Else it would be in sync again as soon as there is nothing to copy."""
     broker = Ailing()

@@ -9,7 +9,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
 from penstock.metadata import BrokerSettings
 from penstock.records import build_batch, end_txn_marker
-from penstock.replica.in_sync import Seen
+from penstock.replica.in_sync import JOINING_MS_MAX, Seen
 from penstock.replica.isr_changes import RETRY_MS
 from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
 from penstock.replica.replicas import Replicas
@@ -114,6 +114,36 @@ def test_a_follower_that_is_about_to_join_is_waited_for() -> None:
     led.world.advance(LAG_MS + 2)
     led.written(1)
     assert led.high_watermark == 7, "that was too long ago"
+
+
+def test_a_follower_that_is_about_to_join_is_waited_for_a_second_at_most() -> None:
+    """Its disk may fail before it is in the ISR, and then it fetches no more."""
+    led = Led(replicas=(1, 2), isr=(1,))
+    led.changes.lag_ms_max = 30_000
+    led.written(5)
+    led.fetch(2, 5)
+    led.decide(ErrorCode.INELIGIBLE_REPLICA)
+    waiting = led.written(1)
+    led.world.advance(JOINING_MS_MAX - 100)
+    assert waiting.answers == []
+    led.world.advance(300)
+    assert waiting.answers == [None]
+
+
+def test_a_follower_that_left_the_isr_is_not_waited_for_when_it_fetches_what_it_could_not_write() -> None:
+    """It asks for what it asked for before it failed; that does not show that it was at the log end of late."""
+    led = Led(replicas=(1, 2, 3))
+    led.changes.lag_ms_max = 30_000
+    led.written(5)
+    led.fetch(2, 5)
+    led.fetch(3, 5)
+    led.lead(isr=(1, 3))
+    led.written(5)
+    led.fetch(3, 10)
+    waiting = led.written(5)
+    led.fetch(2, 5)
+    led.fetch(3, 15)
+    assert waiting.answers == [None]
 
 
 def test_a_follower_that_may_not_join_is_not_waited_for() -> None:

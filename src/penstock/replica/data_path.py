@@ -491,6 +491,8 @@ class DataPath:
     def _give_up_overdue(self) -> None:
         """Answer those for whom it takes too long. What they wrote stays, and may yet become durable."""
         self._overdue_timer = None
+        if self._committing:
+            self._advance()  # the time for which a replica outside the ISR is waited for may be over
         now_ms = self._world.now_ms()
         for waiting, what in (
             (self._committing, "replicated"),

@@ -148,9 +148,7 @@ class FailingDisk:
         if state == DAMAGED:
             failing.state = DAMAGED
         self.suspend(replica.name)
-        if not self._is_asking:
-            self._is_asking = True
-            self._world.call_soon(self._ask)
+        self._ask_soon()
         self._try_later()
 
     def damaged(self, replica: Replica) -> None:
@@ -168,6 +166,17 @@ class FailingDisk:
             self._release([replica])
 
     # -- leaving the ISR -------------------------------------------------------------------------------
+
+    def placed(self, replica: Replica) -> None:
+        """The metadata log says anew who leads a replica and who is in sync. A leader that took a replica into the ISR
+        just before its disk failed is told again."""
+        if self.is_failing(replica):
+            self._ask_soon()
+
+    def _ask_soon(self) -> None:
+        if not self._is_asking:
+            self._is_asking = True
+            self._world.call_soon(self._ask)
 
     def _ask(self) -> None:
         """Ask for ISRs without the replicas that fail, until the metadata log says so."""

@@ -30,6 +30,11 @@ UNKNOWN: Final = -1
 NEVER: Final = -(2**62)
 """Longer ago than any lag that is allowed."""
 
+JOINING_MS_MAX: Final = 1000
+"""How long the high watermark waits for a replica that was at the log end and is not in the ISR. The leader asks the
+controller for it at once, and waits for it until the controller has decided. One whose disk fails before that fetches
+no more, and would hold every producer up for `replica.lag.time.max.ms`."""
+
 IsEligible = Callable[[int, int], bool]
 """Whether a broker, of an epoch, may be in an ISR."""
 
@@ -121,6 +126,8 @@ class InSync:
         for broker_id in self.committed:
             if broker_id not in isr and (follower := self.followers.get(broker_id)) is not None:
                 follower.caught_up_ms, follower.seen = NEVER, None
+                # Its next fetch asks again for what it asked for before it failed: that proves nothing.
+                follower.fetched_end = UNKNOWN
         self.committed, self.wish = isr, None
         self.maximal = frozenset(isr)
 
@@ -153,12 +160,12 @@ class InSync:
         A follower that was at the end of late is waited for, though it is not in the ISR: or a busy leader would be
         ahead of it for ever.
         """
-        end = log_end
+        end, joining_ms_max = log_end, min(lag_ms_max, JOINING_MS_MAX)
         for broker_id, follower in self.followers.items():
             if follower.log_end < end and (
                 broker_id in self.maximal
                 or (
-                    follower.is_caught_up(log_end, now_ms, lag_ms_max)
+                    follower.is_caught_up(log_end, now_ms, joining_ms_max)
                     and is_eligible(broker_id, follower.broker_epoch)
                 )
             ):

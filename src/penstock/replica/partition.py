@@ -111,6 +111,8 @@ class Partition(DataPath):
         self.leader_id, self.leader_epoch, self.partition_epoch = leader_id, leader_epoch, partition_epoch
         if leader_id != NOBODY:
             self.log.limit_epochs(leader_epoch)
+        if self._changes is not None and self._changes.failing is not None:
+            self._changes.failing.placed(self)
 
     def step_down(self, why: KafkaError) -> None:
         """Lead no more: the partition is gone from here, or the node stops."""
