@@ -23,12 +23,12 @@ from benchmarks.broker.frames import one_record, produce_frame
 from penstock.base.ids import TopicPartition
 from penstock.base.metrics import Metrics
 from penstock.base.settings import LogSettings
-from penstock.handlers.context import Context
-from penstock.handlers.dispatch import Dispatcher
+from penstock.handlers.support.context import Context
+from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.server.connection import Connection
-from penstock.server.turn import Turn
+from penstock.server.loop_tick import Turn
 from penstock.server.world import LoopWorld
 from penstock.storage import open_directory
 from penstock.vfs import RealDisk
@@ -150,10 +150,10 @@ def counting_us(count: int, turns: int, rounds: int) -> float:
 
     def play() -> None:
         for _ in range(turns):
-            metrics = node.metrics  # server/turn.py
+            metrics = node.metrics  # server/loop_tick.py
             if not metrics.turn_began_ns:
                 metrics.turn_began_ns = node.clock_ns()
-            for _ in requests:  # handlers/dispatch.py
+            for _ in requests:  # handlers/support/dispatch.py
                 meter = node.produce
                 if meter.in_turn:
                     meter.in_turn += 1

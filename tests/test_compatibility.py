@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handlers.dispatch import CONTROLLER_RANGES, RANGES
+from penstock.handlers.support.dispatch import CONTROLLER_RANGES, RANGES
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS, Mode, Setting
 from penstock.wire import KAFKA_RANGES, VersionRange, api_versions_reply
 

@@ -16,8 +16,8 @@ from benchmarks.broker.admin import Admin
 from benchmarks.broker.frames import produce_frame
 from benchmarks.broker.servers import Server
 from benchmarks.spark.decode import KB, MB, Case, batches
+from penstock.arrow.decode import Decoder
 from penstock.records import iter_batches
-from penstock.spark.columns.decode import Decoder
 from penstock.spark.schema import default_schema
 
 PARTITIONS = 2

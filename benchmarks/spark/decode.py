@@ -18,10 +18,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from penstock.arrow.decode import Decoder
+from penstock.arrow.encode import encode
+from penstock.arrow.partition import partitions_of
 from penstock.records import BatchBuilder, Codec, iter_batches
-from penstock.spark.columns.decode import Decoder
-from penstock.spark.columns.encode import encode
-from penstock.spark.columns.partition import partitions_of
 
 TIME_MS = 1_700_000_000_000
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

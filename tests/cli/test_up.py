@@ -71,7 +71,7 @@ def test_a_plain_start_loads_neither_the_parser_nor_what_only_others_need(tmp_pa
         "multiprocessing",
         "kio.schema",
         "httptools",
-        "penstock.gateway.http.conversation",
+        "penstock.gateway.http.protocol.conversation",
         "penstock.gateway.line.door",
     }
     assert not unneeded & loaded

@@ -19,7 +19,7 @@ from penstock.base.ids import TopicPartition
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import ConnectionLost, Unreachable
 from penstock.client.settings import Address
-from penstock.handlers.shapes import shapes
+from penstock.handlers.support.response_builder import shapes
 from penstock.records import RecordBatch, iter_batches
 from penstock.wire import (
     KAFKA_RANGES,

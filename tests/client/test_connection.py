@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.client.fake import feed
 
 from penstock.base.errors import ErrorCode
-from penstock.client import connection, spares
+from penstock.client import buffer_pool as spares
+from penstock.client import connection
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
 from penstock.wire import (

@@ -4,7 +4,8 @@ from itertools import pairwise
 import pytest
 from tests.client.fake import seeded
 
-from penstock.client.partitioner import StickyPartitioner, murmur2, partition_of_key
+from penstock.base.hashing import murmur2, partition_of_key
+from penstock.client.partitioner import StickyPartitioner
 
 
 @pytest.mark.parametrize(

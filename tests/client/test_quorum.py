@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from tests.server.quorum_bench import ALONE
-from tests.server.quorum_network import LISTENER, Quorums, directory_id, dispatched, voter
+from tests.controlplane.quorum_bench import ALONE
+from tests.controlplane.quorum_network import LISTENER, Quorums, directory_id, dispatched, voter
 
 from penstock.base.errors import ErrorCode
 from penstock.client.cluster import Cluster

@@ -20,7 +20,7 @@ from tests.server.raw import RawClient, fetch_request, produce_request
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import uuid_from_text, uuid_text
-from penstock.handlers.dispatch import CONTROLLER_RANGES
+from penstock.handlers.support.dispatch import CONTROLLER_RANGES
 from penstock.metadata.versions import SUPPORTED
 from penstock.testing import Cluster
 from penstock.wire import KAFKA_RANGES, Api

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.compat.kafka.everything import Expected
 from tests.compat.kafka.peer import CLUSTER_ID, KafkaPeer
-from tests.server.quorum_bench import ALONE, Bench, settings_in
+from tests.controlplane.quorum_bench import ALONE, Bench, settings_in
 from tests.worlds import StillWorld
 
 from penstock.metadata import AnyRecord, uuid_from_text

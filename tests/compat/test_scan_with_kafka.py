@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.compat.kafka.everything import SMALL_INDEXES, parse_expected, run_phase
 from tests.compat.kafka.peer import KafkaPeer
-from tests.spark.scanning.test_scan import expected_rows, of_users, scan, seen_rows
+from tests.spark.reading.test_scan import expected_rows, of_users, scan, seen_rows
 
 pytestmark = pytest.mark.kafka
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from tests.nodes import StillNode
 
 from penstock.base.errors import KafkaError
+from penstock.base.steps import Running, Steps
 from penstock.coordinator.groups.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupHeartbeat,
@@ -15,11 +16,10 @@ from penstock.coordinator.groups.requests import (
     OffsetCommit,
 )
 from penstock.gateway.membership import Conflict, Consumed, Members
-from penstock.gateway.membership.seats import SESSION_MS
-from penstock.gateway.steps import Running, Steps
-from penstock.gateway.topics import find_partition
-from penstock.gateway.writing import append
-from penstock.handlers.context import Session
+from penstock.gateway.membership.http_members import SESSION_MS
+from penstock.gateway.shared.topics import find_partition
+from penstock.gateway.shared.writing import append
+from penstock.handlers.support.context import Session
 from penstock.records import build_batch
 
 T = TypeVar("T")

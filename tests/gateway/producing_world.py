@@ -7,11 +7,11 @@ from tests.nodes import StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.idempotency.topic_keys import TopicKeys
-from penstock.gateway.producing import NewRecord, Outcome, Placed, Producing
-from penstock.handlers.context import Session
+from penstock.gateway.shared.producing import NewRecord, Outcome, Placed, Producing
+from penstock.handlers.support.context import Session
 from penstock.records import Record
 from penstock.replica import Partition
 from penstock.vfs import Vfs

@@ -15,8 +15,8 @@ from penstock.coordinator.groups.consumer_protocol import (
     write_subscription,
 )
 from penstock.coordinator.groups.requests import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
+from penstock.gateway.membership import http_members as seats_module
 from penstock.gateway.membership import members as members_module
-from penstock.gateway.membership import seats as seats_module
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 
 

@@ -20,11 +20,11 @@ from uuid import UUID
 from tests.worlds import StillWorld
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
-from penstock.handlers.context import Call, Context, On, Operation, Session
+from penstock.base.promise import Later
 from penstock.handlers.producer_ids import ProducerIds
-from penstock.handlers.shapes import shapes
-from penstock.handlers.table import SERVED
+from penstock.handlers.support.api_table import SERVED
+from penstock.handlers.support.context import Call, Context, On, Operation, Session
+from penstock.handlers.support.response_builder import shapes
 from penstock.metadata import (
     ALL_BROKERS,
     EMPTY,
@@ -41,7 +41,7 @@ from penstock.metadata.versions import SUPPORTED
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.messages import Reply, Request
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from penstock.replica.neighbours import Neighbours
+from penstock.replica.broker_client import Neighbours
 from penstock.wire import (
     Api,
     read_request,

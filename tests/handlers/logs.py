@@ -10,10 +10,10 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.settings import LogSettings
-from penstock.handlers.context import Call, Context, Session
-from penstock.handlers.shapes import shapes
+from penstock.handlers.support.context import Call, Context, Session
+from penstock.handlers.support.response_builder import shapes
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage.directory import open_directory

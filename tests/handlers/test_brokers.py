@@ -7,11 +7,11 @@ import pytest
 from tests.handlers.cluster import CLUSTER_ID, Cluster, make_request, uuid
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.handlers import brokers
-from penstock.handlers.context import Call, On, Operation, Session
-from penstock.handlers.shapes import shapes
-from penstock.handlers.table import SERVED, SERVED_BY_CONTROLLERS
+from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS
+from penstock.handlers.support.context import Call, On, Operation, Session
+from penstock.handlers.support.response_builder import shapes
 from penstock.metadata.controller.requests import AlterPartition, IsrMember
 from penstock.metadata.versions import SUPPORTED
 from penstock.wire import KAFKA_RANGES, Api, read_request, read_response, write_request, write_response

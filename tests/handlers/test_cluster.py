@@ -7,8 +7,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.context import On, Operation
-from penstock.handlers.words import NOT_ASKED_FOR
+from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.response_fields import NOT_ASKED_FOR
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.voters import Endpoint, ReplicaKey

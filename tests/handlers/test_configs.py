@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.context import On, Operation
+from penstock.handlers.support.context import On, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import BROKER_SETTINGS, ConfigType
 from penstock.metadata.configs import Source

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.handlers.members import Groups
 
-from penstock.handlers.context import Session
-from penstock.handlers.words import client_host
+from penstock.handlers.support.context import Session
+from penstock.handlers.support.response_fields import client_host
 from penstock.wire import Api
 
 LEAVING = -1

@@ -130,7 +130,7 @@ def test_a_count_that_the_bytes_cannot_hold_is_refused_at_once() -> None:
 
 
 def test_small_batches_of_a_known_producer_are_refused_for_the_same(node: StillNode) -> None:
-    """They have a way of their own (`handlers.route`)."""
+    """They have a way of their own (`handlers.support.produce_fast_path`)."""
     node.create_topic("plain", 1, cleanup_policy="delete")
     client = node.client()
     sound = make(10, codec=Codec.NONE)

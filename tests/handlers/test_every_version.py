@@ -11,18 +11,10 @@ from penstock.base.errors import KafkaError
 from penstock.handlers import (
     cluster as cluster_handlers,
 )
-from penstock.handlers import (
-    config_changes,
-    configs,
-    features,
-    metadata,
-    producer_ids,
-    reassignments,
-    topic_partitions,
-    topics,
-)
-from penstock.handlers.context import On, Operation
-from penstock.handlers.table import SERVED
+from penstock.handlers import config_changes, configs, features, metadata, producer_ids, reassignments, topics
+from penstock.handlers import describe_topic_partitions as topic_partitions
+from penstock.handlers.support.api_table import SERVED
+from penstock.handlers.support.context import On, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.wire import KAFKA_RANGES, Api
 

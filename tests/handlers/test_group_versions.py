@@ -9,8 +9,10 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.members import Groups, Member, gather, subscription
 from tests.handlers.test_every_version import codes_in
 
-from penstock.handlers import consumer_groups, coordinators, group_admin, groups, offset_commits
-from penstock.handlers.context import Context
+from penstock.handlers import classic_groups as groups
+from penstock.handlers import consumer_groups, group_admin, offset_commits
+from penstock.handlers import find_coordinator as coordinators
+from penstock.handlers.support.context import Context
 from penstock.wire import KAFKA_RANGES, Api
 
 

@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.handlers import log_admin
-from penstock.handlers.context import Context
+from penstock.handlers.support.context import Context
 from penstock.metadata import ClusterImage
 from penstock.metadata.image import Broker
 from penstock.metadata.maps import FrozenMap

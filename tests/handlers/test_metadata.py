@@ -7,9 +7,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster, uuid
 
-from penstock.handlers.context import CLUSTER_NAME, Endpoint, On, Operation
 from penstock.handlers.metadata import CREATION_WAIT_MS
-from penstock.handlers.words import NOT_ASKED_FOR
+from penstock.handlers.support.context import CLUSTER_NAME, Endpoint, On, Operation
+from penstock.handlers.support.response_fields import NOT_ASKED_FOR
 from penstock.metadata import Resource
 from penstock.metadata.schema import BrokerRegistrationChangeRecord
 from penstock.raft.describe import QuorumDescription

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.handlers.members import Groups, call, commit, gather
 
-from penstock.handlers.context import Context, On, Operation, Session
+from penstock.handlers.support.context import Context, On, Operation, Session
 from penstock.wire import Api
 
 

@@ -8,9 +8,9 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode as Code
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
-from penstock.handlers.context import On, Operation
+from penstock.base.promise import Later
 from penstock.handlers.producer_ids import ProducerIds
+from penstock.handlers.support.context import On, Operation
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 

@@ -8,11 +8,11 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import CLUSTER_ID, Cluster
 
 from penstock.base.errors import ErrorCode as Code
-from penstock.base.later import Later
-from penstock.handlers.context import On, Operation, Session
-from penstock.handlers.dispatch import CONTROLLER_RANGES, RANGES, Dispatcher
+from penstock.base.promise import Later
 from penstock.handlers.raft import METADATA_TOPIC_ID
-from penstock.handlers.table import SERVED_BY_CONTROLLERS
+from penstock.handlers.support.api_table import SERVED_BY_CONTROLLERS
+from penstock.handlers.support.context import On, Operation, Session
+from penstock.handlers.support.dispatch import CONTROLLER_RANGES, RANGES, Dispatcher
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.context import CLUSTER_NAME, On, Operation
+from penstock.handlers.support.context import CLUSTER_NAME, On, Operation
 from penstock.metadata import Resource, ResourceType
 from penstock.metadata.configs import Source
 from penstock.wire import Api

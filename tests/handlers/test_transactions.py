@@ -11,7 +11,7 @@ from tests.wire_requests import fetch_all
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.handlers import transaction_admin, transactions
-from penstock.handlers.context import Context
+from penstock.handlers.support.context import Context
 from penstock.records import build_batch
 from penstock.storage import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk

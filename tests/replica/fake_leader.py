@@ -14,7 +14,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.settings import LogSettings
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch

@@ -9,7 +9,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.settings import LogSettings
 from penstock.metadata import EMPTY, ClusterImage
 from penstock.metadata.controller.requests import OK, AlterPartition, IsrChanged, Result

@@ -7,7 +7,7 @@ from tests.replica.fake_leader import LEADER, topic_id
 from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created, moved
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
 from penstock.metadata.controller.requests import Result as Decided
 from penstock.metadata.schema import PartitionChangeRecord

@@ -9,7 +9,7 @@ from tests.replica.fake_leader import WHY, Leader, Led, append, bytes_of, opened
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.partition import Durability, Partition, SyncLane

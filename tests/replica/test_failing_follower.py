@@ -10,7 +10,7 @@ from tests.replica.leaders import Led
 from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition
 from penstock.metadata.schema import PartitionChangeRecord
 from penstock.replica.data_path import OVERDUE_CHECK_MS, TOO_FEW_MS

@@ -8,7 +8,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, delta
 from penstock.metadata.schema import (
     ConfigRecord,

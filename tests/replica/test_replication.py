@@ -10,7 +10,7 @@ from tests.wire_requests import produce_body
 from tests.worlds import START_MS
 
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
 from penstock.replica.fetcher import PATIENCE_MS

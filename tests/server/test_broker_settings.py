@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
+from tests.controlplane.test_quorum_settings import SHOWN as QUORUM
 from tests.handlers.cluster import Cluster
 from tests.nodes import StillNode
 from tests.server.settings_scenes import TOPIC, Scene, fill_with_one_key
 from tests.server.test_group_settings import SHOWN as GROUPS
-from tests.server.test_quorum_settings import SHOWN as QUORUM
 from tests.wire_requests import fetch_body
 
 from penstock.base.settings import BadSetting
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.metadata import Resource, ResourceType
 from penstock.records import build_batch
 from penstock.server import host
@@ -33,9 +33,9 @@ ELSEWHERE = {
     "test_an_operator_may_want_leaders_to_stay_where_they_are",
     "follower.replication.throttled.rate": "tests/replica/test_fetchers.py::"
     "test_a_throttled_replica_is_copied_at_its_rate_and_others_at_theirs",
-    "initial.broker.registration.timeout.ms": "tests/server/test_lifecycle.py::"
+    "initial.broker.registration.timeout.ms": "tests/controlplane/test_broker_lifecycle.py::"
     "test_a_broker_that_no_controller_takes_gives_up_after_its_time",
-    "leader.replication.throttled.rate": "tests/handlers/test_follower_fetch.py::"
+    "leader.replication.throttled.rate": "tests/handlers/support/test_follower_fetch.py::"
     "test_throttled_leaders_hold_back_until_what_they_gave_is_paid_for",
     "leader.imbalance.check.interval.seconds": "tests/metadata/test_balancing.py::"
     "test_preferred_leaders_return_when_the_interval_is_over",
@@ -50,7 +50,7 @@ ELSEWHERE = {
     "test_a_page_has_no_more_partitions_than_the_broker_allows",
     "replica.lag.time.max.ms": "tests/replica/test_in_sync.py::"
     "test_a_setting_says_how_long_a_follower_may_be_behind",
-    "replica.selector.class": "tests/handlers/test_follower_fetch.py::"
+    "replica.selector.class": "tests/handlers/support/test_follower_fetch.py::"
     "test_a_consumer_is_sent_to_the_replica_in_its_rack",
     "replica.fetch.backoff.ms": "tests/replica/test_fetchers.py::"
     "test_an_error_of_one_partition_costs_the_others_nothing",
@@ -70,15 +70,15 @@ ELSEWHERE = {
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
     "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"
     "test_the_longest_timeout_is_what_the_setting_says",
-    "transaction.partition.verification.enable": "tests/handlers/test_taking_part.py::"
+    "transaction.partition.verification.enable": "tests/handlers/support/test_txn_verification.py::"
     "test_partitions_are_not_verified_where_nobody_wants_it",
     "transactional.id.expiration.ms": "tests/handlers/test_transactions.py::"
     "test_an_id_that_nobody_uses_is_forgotten",
-    "controller.quorum.bootstrap.servers": "tests/server/test_control.py::"
+    "controller.quorum.bootstrap.servers": "tests/server/test_control_plane.py::"
     "test_who_is_told_whom_to_ask_learns_the_quorum_from_there",
-    "controller.quorum.voters": "tests/server/test_control.py::"
+    "controller.quorum.voters": "tests/server/test_control_plane.py::"
     "test_the_voters_that_are_named_elect_one_controller",
-    "process.roles": "tests/server/test_control.py::test_a_broker_alone_follows_and_has_no_vote",
+    "process.roles": "tests/server/test_control_plane.py::test_a_broker_alone_follows_and_has_no_vote",
     **GROUPS,
     **QUORUM,
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.base.settings import BadSetting
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.server.config import NodeConfig, config_from, load
 from penstock.server.sources import NOT_SETTINGS, variable_of

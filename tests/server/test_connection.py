@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.base.later import HoldingLater, Later
 from penstock.base.metrics import Asked, Histogram, Metrics
-from penstock.handlers.context import Session
-from penstock.handlers.replies import NO_REPLY, Reply
+from penstock.base.promise import HoldingLater, Later
+from penstock.handlers.support.context import Session
+from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
-from penstock.server.turn import Turn
+from penstock.server.loop_tick import Turn
 from penstock.server.world import LoopWorld
 from penstock.wire import Buffer, Piece
 

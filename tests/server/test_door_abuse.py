@@ -15,18 +15,18 @@ from tests.nodes import StillNode, StillTransport
 from tests.processes import Process
 from tests.worlds import StillWorld
 
-from penstock.gateway.http import bodies
-from penstock.gateway.http.conversation import LINGER_MS
 from penstock.gateway.http.door import HttpDoor
-from penstock.gateway.http.messages import Request, Response, Route
-from penstock.gateway.http.messages import json as in_json
-from penstock.gateway.http.routing import Router
+from penstock.gateway.http.protocol import body_memory as bodies
+from penstock.gateway.http.protocol.conversation import LINGER_MS
+from penstock.gateway.http.protocol.messages import Request, Response, Route
+from penstock.gateway.http.protocol.messages import json as in_json
+from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.line.door import LineDoor
-from penstock.gateway.wire import Door
+from penstock.gateway.shared.wire import Door
 from penstock.server import connections, doors
 from penstock.server.connections import UNFINISHED_LOOK_MS, Connections
 from penstock.server.doors import UNFINISHED_BYTES_A_SECOND, UNFINISHED_MS_MAX, DoorConnection
-from penstock.server.turn import Turn
+from penstock.server.loop_tick import Turn
 from penstock.testing import Broker
 
 MB = 1 << 20

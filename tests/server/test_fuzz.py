@@ -29,7 +29,7 @@ from tests.server.raw import (
 )
 from tests.wire.entities import corrupted, make
 
-from penstock.handlers.dispatch import RANGES
+from penstock.handlers.support.dispatch import RANGES
 from penstock.testing import Broker
 from penstock.wire import Api, request_frame, request_type, write_request
 

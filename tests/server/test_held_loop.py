@@ -15,7 +15,7 @@ from tests.wire_requests import fetch_body, produce_body
 from tests.worlds import START_MS
 
 from penstock.base.loop_watch import HELD_NS
-from penstock.handlers.dispatch import RANGES
+from penstock.handlers.support.dispatch import RANGES
 from penstock.records import Codec, build_batch
 from penstock.wire import Api, request_frame, request_module, write_request
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.server.listeners import CannotListen, Listening, listen
 
 

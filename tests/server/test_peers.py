@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.server.peers import PeerConnections
 from penstock.server.world import LoopWorld
 from penstock.testing import Broker

@@ -33,9 +33,9 @@ TEXT = b" ".join(b"%d" % Random(number).randrange(300) for number in range(6000)
 ELSEWHERE = {
     "follower.replication.throttled.replicas": "tests/replica/test_replicas.py::"
     "test_a_topics_list_says_which_of_its_followers_are_throttled",
-    "idempotency.keys": "tests/gateway/elsewhere/test_leaders_move.py::"
+    "idempotency.keys": "tests/gateway/peer_rpc/test_leaders_move.py::"
     "test_a_key_is_known_to_the_next_leader_when_its_record_is_deleted",
-    "leader.replication.throttled.replicas": "tests/handlers/test_follower_fetch.py::"
+    "leader.replication.throttled.replicas": "tests/handlers/support/test_follower_fetch.py::"
     "test_a_list_without_this_leader_holds_nothing_back",
     "unclean.leader.election.enable": "tests/metadata/test_controller.py::"
     "test_any_replica_leads_only_where_unclean_elections_are_allowed",

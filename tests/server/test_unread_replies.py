@@ -6,11 +6,11 @@ from tests.worlds import StillWorld
 
 from penstock.base.client_memory import ClientMemory
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
-from penstock.handlers.context import Session
-from penstock.handlers.replies import Reply
+from penstock.base.promise import Later
+from penstock.handlers.support.context import Session
+from penstock.handlers.support.replies import Reply
 from penstock.server.connection import OUT_BYTES_MAX, PARTIAL_BYTES_FIRST, Connection
-from penstock.server.turn import Turn
+from penstock.server.loop_tick import Turn
 from penstock.wire import Buffer, Piece, UnreadReply
 
 MB = 1 << 20

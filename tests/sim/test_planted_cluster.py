@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import Offset
-from penstock.handlers import follower_fetch
+from penstock.controlplane import quorum_state_file as promise_file
+from penstock.handlers.support import follower_fetch
 from penstock.metadata import replay
 from penstock.metadata.controller import brokers
 from penstock.metadata.controller.elections import PartitionEdit
@@ -29,7 +30,6 @@ from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.following import Following
 from penstock.replica.in_sync import InSync
 from penstock.replica.partition import Partition
-from penstock.server import promise_file
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.history import Survives

@@ -16,12 +16,12 @@ from penstock.coordinator.groups.classic.membership import Membership
 from penstock.coordinator.groups.classic.rounds import Rounds
 from penstock.coordinator.groups.consumer import reconcile
 from penstock.coordinator.groups.offsets import OffsetStore
+from penstock.coordinator.runtime.markers import MarkerWriter
 from penstock.coordinator.transactions import deciding
 from penstock.coordinator.transactions import state as to
 from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
 from penstock.replica.partition import Partition
-from penstock.runtime.markers import MarkerWriter
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
 from penstock.sim.history import Survives

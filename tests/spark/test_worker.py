@@ -12,10 +12,10 @@ from penstock.spark.worker import settle
 READS = """
 import sys
 from penstock.records import Codec, build_batch
-from penstock.spark.columns.decode import Decoder
+from penstock.arrow.decode import Decoder
 from penstock.spark.reading import batch
-from penstock.spark.scanning import scan
-from penstock.spark.schema import COLUMNS
+from penstock.arrow.scan import scan
+from penstock.arrow.schema import COLUMNS
 decoder = Decoder("orders", 0, COLUMNS, start=0, stop=9)
 rows = [(b"k", b"v", 5, [("name", b"x")]), (None, None, 6)]
 data = build_batch(rows) + build_batch(rows, base_offset=2, codec=Codec.ZSTD)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.handlers.dispatch import RANGES
+from penstock.handlers.support.dispatch import RANGES
 from penstock.testing.error_responses import error_response, topic_names, with_topic_error
 from penstock.wire import Api, read_response, request_type, response_module, write_response
 

@@ -1,8 +1,8 @@
 """What a node counts while it works.
 
 Most of what it shows is not counted at all: sizes, offsets, lag and queues are read off the logs, coordinators and
-connections when somebody asks (`gateway/collecting`). What would be gone by then is counted here, in plain integers on
-the loop's one thread: no locks, and no labels to look up while a client waits.
+connections when somebody asks (`gateway/shared/metrics_page`). What would be gone by then is counted here, in plain
+integers on the loop's one thread: no locks, and no labels to look up while a client waits.
 
 The time of a request:
 

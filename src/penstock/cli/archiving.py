@@ -34,7 +34,7 @@ class Place(NamedTuple):
 @contextmanager
 def _session(name: str, place: Place) -> "Iterator[SparkSession]":
     """A session as a pipeline has it: executors are shipped what they need. Java's output goes to a file."""
-    from penstock.spark.pipeline.ship import session  # noqa: PLC0415
+    from penstock.spark.pipeline.packaging import session  # noqa: PLC0415
     from penstock.spark.pipeline.spec import PipelineSpec  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:

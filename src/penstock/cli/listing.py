@@ -14,9 +14,9 @@ from penstock.cli.places import Place, locate
 from penstock.cli.strays_shown import as_document
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
+from penstock.storage.checkpoint_reader import Known
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.marks import Known
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.segment import Segment
 from penstock.storage.strays import find_strays

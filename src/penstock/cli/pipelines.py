@@ -56,8 +56,8 @@ def _analyse(
     import tempfile  # noqa: PLC0415
 
     from penstock.spark.pipeline.build import Builder  # noqa: PLC0415
+    from penstock.spark.pipeline.packaging import session  # noqa: PLC0415
     from penstock.spark.pipeline.run import prepare  # noqa: PLC0415
-    from penstock.spark.pipeline.ship import session  # noqa: PLC0415
 
     handle, log = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
     os.close(handle)
@@ -103,8 +103,8 @@ def _run(
     from penstock.spark.pipeline.brokers import check_brokers  # noqa: PLC0415
     from penstock.spark.pipeline.build import Builder  # noqa: PLC0415
     from penstock.spark.pipeline.lag import commit_positions  # noqa: PLC0415
+    from penstock.spark.pipeline.packaging import session  # noqa: PLC0415
     from penstock.spark.pipeline.run import Runner, missing_packages  # noqa: PLC0415
-    from penstock.spark.pipeline.ship import session  # noqa: PLC0415
     from penstock.spark.pipeline.state import RunLock, StatusFile  # noqa: PLC0415
 
     missing = missing_packages(spec)

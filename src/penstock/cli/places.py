@@ -12,8 +12,8 @@ from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
+from penstock.storage.checkpoint_reader import Marks, read_marks
 from penstock.storage.layout import is_log, is_log_directory, layout_of
-from penstock.storage.marks import Marks, read_marks
 from penstock.vfs import Vfs
 
 

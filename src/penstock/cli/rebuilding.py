@@ -16,10 +16,10 @@ from penstock.cli.places import Place, locate
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import Report, check_partition
+from penstock.storage.checkpoint_reader import Known
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, read_through
-from penstock.storage.marks import Known
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.scan import RELATIVE_OFFSET_MAX

@@ -14,8 +14,8 @@ from penstock.base.settings import LogSettings
 from penstock.cli.output import Refused, print_json
 from penstock.cli.places import Place, locate
 from penstock.cli.strays_shown import as_document, print_strays
+from penstock.controlplane.metadata_opening import PARTITION, LogOpening
 from penstock.metadata import ClusterImage, Topic
-from penstock.server.metadata_opening import PARTITION, LogOpening
 from penstock.storage import LogDirectory, open_directory
 from penstock.storage import names as dirs
 from penstock.storage.strays import Stray, find_strays, make_of_topic

@@ -29,8 +29,8 @@ from penstock.wire import (
 )
 from penstock.wire.request import Request, through_kio
 
+from .buffer_pool import Spares
 from .errors import NotServed, refused
-from .spares import Spares
 
 T = TypeVar("T")
 

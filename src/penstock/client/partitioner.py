@@ -1,35 +1,12 @@
-"""Which partition a record goes to: Kafka's default, so that keys stay where its own producers put them.
+"""Which partition a record without a key goes to: Kafka's default.
 
-A key goes by its hash, murmur2 as Kafka has it, over all partitions of the topic. Without a key records stick to
-one partition until it has had a batch's worth of bytes, then move on to another by chance (KIP-480, KIP-794):
-that fills batches, where taking turns would make many small ones.
+Such records stick to one partition until it has had a batch's worth of bytes, then move on to another by chance
+(KIP-480, KIP-794): that fills batches, where taking turns would make many small ones. Records
+with a key go by `base.hashing`.
 """
 
 import random
 from collections.abc import Callable, Sequence
-
-SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key, as an unsigned number of 32 bits."""
-    length = len(data)
-    h = (SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if whole != length:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
-def partition_of_key(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class StickyPartitioner:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode
+from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import Codec
 from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
@@ -30,7 +31,7 @@ from .connection import Call
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, no_partition, refused
 from .identity import init_producer_id
 from .network import Link
-from .partitioner import StickyPartitioner, partition_of_key
+from .partitioner import StickyPartitioner
 from .topology import TopicInfo, TopicKeys
 
 ACKS_ALL = -1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     AllocateProducerIds,
@@ -27,9 +27,9 @@ from penstock.metadata.controller.requests import (
 from penstock.metadata.schema import RECOVERED, Endpoint, SupportedFeature
 from penstock.wire import Api
 
-from .asking import ask, default_wait_ms
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .words import DENIED_CLUSTER, NO_THROTTLE, uuid_in, uuid_out
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import ask, default_wait_ms
+from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, uuid_in, uuid_out
 
 T = TypeVar("T")
 

@@ -5,19 +5,19 @@ from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.wire import Api
 
-from .asking import default_wait_ms
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .forwarding import forward
 from .raft import endpoint_for
-from .sight import NO_BROKER, Sight
-from .waiting import after
-from .words import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, refusal
+from .support.client_view import NO_BROKER, Sight
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import default_wait_ms
+from .support.forwarding import forward
+from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, refusal
+from .support.waiting import after
 
 _BROKERS, _CONTROLLERS = 1, 2
 """What a client may ask to have described, each at an endpoint of that kind."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import Resource, ResourceType, Result
 from penstock.metadata.controller.requests import (
     AlterConfigs,
@@ -21,10 +21,10 @@ from penstock.metadata.controller.requests import (
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
-from .asking import ask, default_wait_ms
 from .configs import check_broker, check_kind, denial
-from .context import Call, Context, Operation
-from .words import NO_THROTTLE, refusal
+from .support.context import Call, Context, Operation
+from .support.controller_call import ask, default_wait_ms
+from .support.response_fields import NO_THROTTLE, refusal
 
 
 def alter_configs(context: Context, call: Call, *, at_controller: bool = False) -> Any | Later[Any]:

@@ -14,8 +14,8 @@ from penstock.metadata.configs import Described
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .words import DENIED_CLUSTER, DENIED_TOPIC, NO_THROTTLE, refusal
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.response_fields import DENIED_CLUSTER, DENIED_TOPIC, NO_THROTTLE, refusal
 
 DENIED_GROUP = Result(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized for this group")
 

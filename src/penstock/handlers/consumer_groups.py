@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.wire import Api
 
-from .asking import wait_ms_of
-from .context import Call, Context, On, Operation
-from .waiting import after
-from .words import NO_THROTTLE, client_host, uuid_in, uuid_out
+from .support.context import Call, Context, On, Operation
+from .support.controller_call import wait_ms_of
+from .support.response_fields import NO_THROTTLE, client_host, uuid_in, uuid_out
+from .support.waiting import after
 
 
 def is_enabled(context: Context) -> bool:

@@ -1,7 +1,7 @@
 """Envelopes: what another broker was asked through one of its other doors, and cannot answer itself.
 
 Kafka's brokers send such envelopes to their controller, with a client's request in it as it came. Here brokers send
-them to each other, and what is in them is the gateway's own (`gateway.elsewhere`): Kafka's protocol has no words for a
+them to each other, and what is in them is the gateway's own (`gateway.peer_rpc`): Kafka's protocol has no words for a
 record with an idempotency key, nor for a group's member that has no connection.
 """
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.wire import Api
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation, Session
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation, Session
 
 TEXT_BYTES_MAX: Final = 4096
 """Of a principal, and of a client's address."""

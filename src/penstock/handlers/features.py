@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures, UpgradeType
 from penstock.metadata.versions import UNSERVED
 from penstock.wire import Api
 
-from .asking import ask, wait_ms_of
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .words import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import ask, wait_ms_of
+from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
 
 def update_features(context: Context, call: Call) -> Any | Later[Any]:

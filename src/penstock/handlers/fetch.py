@@ -13,7 +13,8 @@ Versions 4 to 18.
 - Incremental sessions: `fetch_sessions`.
 - Who says of which epoch its last batch was is told where its log and this one part (KIP-595), and gets
   OFFSET_OUT_OF_RANGE for an epoch that this log does not know.
-- A leader that may be deposed says NOT_LEADER_OR_FOLLOWER of an offset that it does not have (`replica.hearsay`).
+- A leader that may be deposed answers NOT_LEADER_OR_FOLLOWER for an offset that it does not have
+  (`replica.deposed_leader`).
 - Consumers of version 11 on may read from a follower, up to the high watermark that it knows; the leader sends those
   there whose rack it stands in, if `replica.selector.class` says so (KIP-392).
 - Followers, which say their replica id, get everything up to the log end: `follower_fetch`.
@@ -28,22 +29,17 @@ from typing import cast
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.later import HoldingLater
 from penstock.base.metrics import TURN_NS_MAX
+from penstock.base.promise import HoldingLater
 from penstock.base.world import Timer
-from penstock.handlers.context import Context, On, Operation, Session
-from penstock.handlers.fetch_sessions import (
-    FINAL_EPOCH,
-    FIRST_EPOCH,
-    NO_SESSION,
-    FetchSession,
-)
-from penstock.handlers.follower_fetch import fetch_as_follower
-from penstock.handlers.nearest import THE_LEADER, nearest, selects_by_rack
-from penstock.handlers.parting import parted
+from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.diverging_epoch import parted
+from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
+from penstock.handlers.support.follower_fetch import fetch_as_follower
+from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
 from penstock.records.counting import records_in
 from penstock.replica import Partition
-from penstock.replica.hearsay import as_leader
+from penstock.replica.deposed_leader import as_leader
 from penstock.storage import StorageError
 from penstock.storage.unread import UnreadRecords
 from penstock.wire import (

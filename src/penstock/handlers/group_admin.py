@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups.requests import (
     ConsumerDescribeReply,
     ConsumerGroupDescribe,
@@ -23,9 +23,9 @@ from penstock.coordinator.groups.requests import (
 from penstock.wire import Api
 
 from .consumer_groups import is_enabled
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .waiting import after, after_all
-from .words import NO_THROTTLE, NOT_ASKED_FOR, group_operations, uuid_out
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.response_fields import NO_THROTTLE, NOT_ASKED_FOR, group_operations, uuid_out
+from .support.waiting import after, after_all
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members in ConsumerGroupDescribe."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
@@ -17,9 +17,9 @@ from penstock.storage import Log
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .in_turns import in_turns
-from .internal_topics import INTERNAL_TOPICS
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.internal_topics import INTERNAL_TOPICS
+from .support.time_slices import in_turns
 
 logger = logging.getLogger(__name__)
 

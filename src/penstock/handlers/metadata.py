@@ -10,21 +10,28 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
-from .asking import ask
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .doubt import once_sure
-from .in_turns import in_turns
-from .internal_topics import INTERNAL_TOPICS, automatic_topic
-from .sight import Sight
-from .waiting import chained
-from .words import NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, topic_operations, uuid_in, uuid_out
+from .support.client_view import Sight
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import ask
+from .support.internal_topics import INTERNAL_TOPICS, automatic_topic
+from .support.metadata_delay import once_sure
+from .support.response_fields import (
+    NO_THROTTLE,
+    NOT_ASKED_FOR,
+    cluster_operations,
+    topic_operations,
+    uuid_in,
+    uuid_out,
+)
+from .support.time_slices import in_turns
+from .support.waiting import chained
 
 CREATION_WAIT_MS = 5_000
 """Well below the 30 s after which clients give up on a request: replies on the same connection wait behind it."""

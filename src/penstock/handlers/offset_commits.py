@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups.requests import (
     FetchedOffset,
     OffsetDelete,
@@ -21,11 +21,19 @@ from penstock.coordinator.groups.requests import (
 from penstock.metadata import NO_UUID
 from penstock.wire import Api
 
-from .commit_parts import FIRST_WITH_IDS, Named, commit_asked, is_there, named, sift_commit, topic_error
-from .context import Call, Context, On, Operation
-from .in_turns import in_turns
-from .waiting import after, after_all, chained
-from .words import NO_THROTTLE, uuid_out
+from .support.commit_parts import (
+    FIRST_WITH_IDS,
+    Named,
+    commit_asked,
+    is_there,
+    named,
+    sift_commit,
+    topic_error,
+)
+from .support.context import Call, Context, On, Operation
+from .support.response_fields import NO_THROTTLE, uuid_out
+from .support.time_slices import in_turns
+from .support.waiting import after, after_all, chained
 
 FIRST_WITH_GROUPS = 8
 """Of OffsetFetch: many groups in one request (KIP-709)."""

@@ -10,7 +10,7 @@ Versions 3 to 13; 0 to 2 are advertised, since older librdkafka compresses nothi
 - A retry of one of an idempotent producer's last nine batches is answered with the offset of the first copy. A batch
   behind one that was refused for a passing reason gets the same error, until that one comes again
   (`replica.refused_batches`).
-- A leader that may be deposed says NOT_LEADER_OR_FOLLOWER where it would refuse for good (`replica.hearsay`).
+- A leader that may be deposed says NOT_LEADER_OR_FOLLOWER where it would refuse for good (`replica.deposed_leader`).
 - A batch that is not synced within the request's timeout is answered REQUEST_TIMED_OUT, and may be there nevertheless.
 - Internal topics belong to the coordinators: INVALID_TOPIC_EXCEPTION.
 - A transactional batch is written if its coordinator knows of it (`taking_part`). The first one of a transaction may
@@ -22,14 +22,14 @@ TRANSACTION_ABORTABLE, 12 adds its partitions to the transaction, 13 names topic
 """
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import HoldingLater, Later
-from penstock.handlers.context import Context, Session
-from penstock.handlers.late_batches import LateBatch, check_fate
-from penstock.handlers.produce_admission import admit, no_records, told
-from penstock.handlers.produce_many import produce_many
-from penstock.handlers.produce_writers import Foretold, OneWrite, Reply, Unanswered, refusal
-from penstock.handlers.route import NEVER_FLUSHED, Route
-from penstock.handlers.taking_part import (
+from penstock.base.promise import HoldingLater, Later
+from penstock.handlers.support.context import Context, Session
+from penstock.handlers.support.late_batches import LateBatch, check_fate
+from penstock.handlers.support.produce_admission import admit, no_records, told
+from penstock.handlers.support.produce_fast_path import NEVER_FLUSHED, Route
+from penstock.handlers.support.produce_many import produce_many
+from penstock.handlers.support.produce_writers import Foretold, OneWrite, Reply, Unanswered, refusal
+from penstock.handlers.support.txn_verification import (
     Claim,
     check_first_sequence,
     claim_of,

@@ -11,16 +11,17 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.coordinator.transactions.codes import for_client
+from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 
-from .asking import default_wait_ms, wait_ms_of
-from .context import CLUSTER_NAME, Call, Context, ControllerPort, On, Operation
-from .waiting import after
-from .words import NO_THROTTLE
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import default_wait_ms, wait_ms_of
+from .support.response_fields import NO_THROTTLE
+from .support.waiting import after
 
 PREFETCH_FRACTION = 0.1
 """How much of a block is left when the next one is asked for; Kafka's."""

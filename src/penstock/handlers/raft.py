@@ -20,7 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
@@ -55,9 +55,9 @@ from penstock.wire import (
 )
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation, Session
-from .waiting import after
-from .words import NO_THROTTLE
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation, Session
+from .support.response_fields import NO_THROTTLE
+from .support.waiting import after
 
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
 """Kafka's id for the metadata log, the same in every cluster."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
     AlterReassignments,
@@ -22,9 +22,9 @@ from penstock.metadata.controller.requests import (
 )
 from penstock.wire import Api
 
-from .asking import ask, default_wait_ms, wait_ms_of
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .words import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import ask, default_wait_ms, wait_ms_of
+from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
 
 def alter_partition_reassignments(context: Context, call: Call) -> Any | Later[Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.metadata import NO_UUID, Resource, ResourceType, Result, describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
@@ -26,9 +26,9 @@ from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.metadata.schema import ConfigRecord
 from penstock.wire import Api
 
-from .asking import ask, wait_ms_of
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .words import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.controller_call import ask, wait_ms_of
+from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
 
 
 def create_topics(context: Context, call: Call) -> Any | Later[Any]:

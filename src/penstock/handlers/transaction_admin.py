@@ -6,15 +6,15 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs, TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups.consumer.regex import compile_regex
 from penstock.coordinator.transactions import Described, DescribeTransaction, ListReply, ListTransactions
 from penstock.wire import Api
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.response_fields import NO_THROTTLE
+from .support.waiting import after_all
 from .transactions import by_topic
-from .waiting import after_all
-from .words import NO_THROTTLE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

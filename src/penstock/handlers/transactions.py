@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups.requests import CommittedPartition, PartitionsReply, TxnOffsetCommit
 from penstock.coordinator.transactions import (
     AddPartitions,
@@ -29,11 +29,11 @@ from penstock.metadata.configs import broker_setting
 from penstock.replica import Partition
 from penstock.wire import Api
 
-from .context import CLUSTER_NAME, Call, Context, On, Operation
-from .internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
-from .taking_part import Claim, Fates, may_write
-from .waiting import after, after_all
-from .words import NO_THROTTLE
+from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from .support.response_fields import NO_THROTTLE
+from .support.txn_verification import Claim, Fates, may_write
+from .support.waiting import after, after_all
 
 _BY_BROKERS = 4
 """The version of AddPartitionsToTxn from which brokers ask for several transactions; clients stay below."""

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.world import World
+from penstock.replica.broker_client import Neighbours
 from penstock.replica.fetcher import Fetcher
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.following import Following, Key
-from penstock.replica.neighbours import Neighbours
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.replica.throttle import Throttle
 

@@ -16,10 +16,9 @@ after one and a half times of it.
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
 from penstock.base.world import Timer, World
 from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import AlterPartition, IsrChange, IsrChanged
@@ -28,6 +27,7 @@ from penstock.metadata.schema import RECOVERED
 if TYPE_CHECKING:
     from penstock.replica.failing_disk import FailingDisk
     from penstock.replica.partition import Partition
+from penstock.metadata.controller.port import ControllerPort
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +60,6 @@ _UNCHANGED: Final = frozenset(
     }
 )
 """The controller says that the leader's view is right, and that the change was not made."""
-
-
-class ControllerPort(Protocol):
-    def submit(self, request: Any) -> Later[Any]:
-        """Have the active controller decide."""
 
 
 class _Wish(NamedTuple):

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
+from penstock.replica.broker_client import Neighbours
 from penstock.replica.following import Ends, Following, error_code
-from penstock.replica.neighbours import Neighbours
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request, through_kio

@@ -34,13 +34,14 @@ from penstock.metadata import (
     Topic,
 )
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AlterPartition
 from penstock.metadata.image import Partition as Placed
+from penstock.replica.broker_client import Neighbours
 from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
-from penstock.replica.isr_changes import CHANGES_MAX, ControllerPort, IsrChanges
-from penstock.replica.neighbours import Neighbours
+from penstock.replica.isr_changes import CHANGES_MAX, IsrChanges
 from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
 from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.throttle import LeaderThrottle

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from penstock.base.ids import uuid_from_text, uuid_text
 from penstock.base.settings import BadSetting
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.server import listeners as ln
 from penstock.server.sources import Given
 

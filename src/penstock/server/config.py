@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from penstock.base.settings import BadSetting
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.metadata import EMPTY, BrokerSettings, log_defaults
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.metadata.configs import validate_static

@@ -22,10 +22,10 @@ from typing import Final, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
-from penstock.base.later import HoldingLater, Later
-from penstock.handlers.context import Session
-from penstock.handlers.replies import NO_REPLY, Reply
-from penstock.server.turn import Turn
+from penstock.base.promise import HoldingLater, Later
+from penstock.handlers.support.context import Session
+from penstock.handlers.support.replies import NO_REPLY, Reply
+from penstock.server.loop_tick import Turn
 from penstock.wire import Buffer, Piece, UnreadReply, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
 from penstock.wire.primitives import INT32

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from penstock.base.world import Timer, World
 from penstock.server.connection import Connection, Dispatcher
 from penstock.server.doors import DoorConnection
-from penstock.server.turn import Turn
+from penstock.server.loop_tick import Turn
 
 if TYPE_CHECKING:
-    from penstock.gateway.wire import Door
+    from penstock.gateway.shared.wire import Door
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
+from penstock.server.loop_tick import Turn
 from penstock.server.memory import give_back_freed_memory
-from penstock.server.turn import Turn
 
 if TYPE_CHECKING:
-    from penstock.gateway.wire import Conversation, Door
+    from penstock.gateway.shared.wire import Conversation, Door
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _load_operations() -> MakeDoor:
     """How a node is, and nothing else."""
     from penstock.gateway.http import health, metrics  # noqa: PLC0415  # that is the point
     from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415
-    from penstock.gateway.http.routing import Router  # noqa: PLC0415
+    from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
 
     router = Router((*health.ROUTES, *metrics.ROUTES))
     return lambda behind: HttpDoor(behind, router, give_back_freed_memory)
@@ -71,8 +71,8 @@ def _load_operations() -> MakeDoor:
 def _load_http() -> MakeDoor:
     from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415  # that is the point
     from penstock.gateway.http.front import ROUTES  # noqa: PLC0415
+    from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
     from penstock.gateway.http.routes import all_routes  # noqa: PLC0415
-    from penstock.gateway.http.routing import Router  # noqa: PLC0415
 
     router = Router((*all_routes(), *ROUTES))
     return lambda gateway: HttpDoor(gateway, router, give_back_freed_memory)

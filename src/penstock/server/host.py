@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from penstock.base.world import World
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 from penstock.server.config import NodeConfig
 from penstock.server.listeners import Listening, listen
 from penstock.server.world import LoopWorld

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import BadSetting
-from penstock.handlers.context import Endpoint
+from penstock.handlers.support.context import Endpoint
 
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 """Hosts that name no single address."""

@@ -25,10 +25,16 @@ from penstock.base.client_memory import ClientMemory
 from penstock.base.ids import LeaderEpoch, Offset, Uuid, uuid_from_text
 from penstock.base.metrics import Metrics
 from penstock.base.world import World
-from penstock.handlers.context import Context
-from penstock.handlers.dispatch import Dispatcher
-from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.controlplane.adoption import adopt
+from penstock.controlplane.broker_lifecycle import Lifecycle
+from penstock.controlplane.election_counts import count_elections
+from penstock.controlplane.quorum import MetadataQuorum
+from penstock.controlplane.unsupported_features import refusal_to_serve, tell_what_is_not_acted_on
+from penstock.coordinator.runtime import Groups, MarkerWriter, Transactions
 from penstock.handlers.producer_ids import ProducerIds
+from penstock.handlers.support.context import Context
+from penstock.handlers.support.dispatch import Dispatcher
+from penstock.handlers.support.fetch_sessions import FetchSessions
 from penstock.metadata import (
     EMPTY,
     AnyRecord,
@@ -42,32 +48,26 @@ from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.schema import Endpoint, RemoveTopicRecord
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
+from penstock.replica.broker_client import Neighbours
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
-from penstock.replica.neighbours import Neighbours
-from penstock.runtime import Groups, MarkerWriter, Transactions
-from penstock.server.adoption import adopt
 from penstock.server.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
 from penstock.server.connections import Connections
-from penstock.server.control import Control
+from penstock.server.control_plane import Control
 from penstock.server.doors import DoorConnection, MakeDoor, load
-from penstock.server.election_counts import count_elections
-from penstock.server.lifecycle import Lifecycle
+from penstock.server.loop_tick import Turn
 from penstock.server.memory import give_back_freed_memory
 from penstock.server.peers import PeerConnections
-from penstock.server.quorum import MetadataQuorum
-from penstock.server.turn import Turn
-from penstock.server.unserved import refusal_to_serve, tell_what_is_not_acted_on
 from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
 from penstock.vfs import Vfs
 
 if TYPE_CHECKING:
-    from penstock.gateway.gateway import Gateway
     from penstock.gateway.idempotency import IdempotencyKeys
-    from penstock.gateway.wire import Door
+    from penstock.gateway.shared.gateway import Gateway
+    from penstock.gateway.shared.wire import Door
 
 logger = logging.getLogger(__name__)
 
@@ -458,7 +458,7 @@ class Node:
     @cached_property
     def gateway(self) -> "Gateway":
         """What the doors share; there is none before somebody asks."""
-        from penstock.gateway.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
+        from penstock.gateway.shared.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
 
         return Gateway(self.context, self.directory, self._vfs, self._keys)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.world import Timer, World
 from penstock.client.connection import Conversation
 from penstock.wire.peers import Address, PeerFailed

@@ -11,8 +11,8 @@ from random import Random
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
+from penstock.controlplane.synced_end import METADATA_SYNCED
 from penstock.server.node import Node
-from penstock.server.synced_end import METADATA_SYNCED
 from penstock.sim import speech
 from penstock.sim.client import Client, Stage, code_name
 from penstock.sim.disk_check import DATA, read_records

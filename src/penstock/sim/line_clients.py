@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TopicPartition
-from penstock.client.partitioner import partition_of_key
 from penstock.sim.client import BadReply, Stage
 from penstock.sim.door_clients import ANSWER_US_MAX, ANY_PROCESS, DoorClient, DoorsPlan
 from penstock.sim.door_history import DoorAsked, DoorCommitEnded, DoorCommitSent, DoorRead

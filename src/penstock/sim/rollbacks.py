@@ -19,7 +19,7 @@ from penstock.sim.machine import Machine, State
 from penstock.sim.metadata_loss import has_lost_metadata
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.boot import BOOT
+from penstock.storage.boot_marker import BOOT
 from penstock.storage.layout import METADATA_TOPIC, layout_of
 from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, remove_tree, replace_file
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
+from penstock.coordinator.runtime.groups import OFFSETS_TOPIC, GroupShard
 from penstock.metadata import AnyRecord, ClusterImage
 from penstock.replica.partition import Partition
-from penstock.runtime.groups import OFFSETS_TOPIC, GroupShard
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
 from penstock.sim.belongings import left_behind

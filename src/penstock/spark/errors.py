@@ -3,19 +3,14 @@
 A sentence crosses processes: it is raised in a Python worker and shown at the end of Spark's own exception.
 """
 
+from penstock.arrow.errors import BadOption, DataLoss
 from penstock.base.errors import KafkaError
+
+__all__ = ["ArchiveFault", "BadOption", "BadRows", "DataLoss", "RowsLost", "SparkMissing", "WriteFailed"]
 
 
 class SparkMissing(KafkaError):
     """What Spark needs on this machine is not there, or is too old; the message says what to install."""
-
-
-class BadOption(KafkaError):
-    """An option, or a set of them, that the source cannot work with."""
-
-
-class DataLoss(KafkaError):
-    """Records that were to be read are gone, and `failOnDataLoss` says that this is an error."""
 
 
 class BadRows(KafkaError):

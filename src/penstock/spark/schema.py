@@ -2,16 +2,15 @@
 
 They are those of Spark's Kafka source, in its order. `headers` is among them only if it is asked for. Spark compares
 the first Arrow batch of a task with its own idea of the schema, field by field, and takes nothing that is merely
-alike: `arrow_schema` is therefore made from the Spark schema that the reader was given.
+alike: `penstock.arrow.schema` is therefore made from the Spark schema that the reader was given.
 
 A reader's schema is the one way to read less: the Python source API does not say which columns a query
 uses, so a user's `.schema("value binary, offset long")` decides what is decoded. Any columns, in any order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.arrow.schema import COLUMNS
 from penstock.spark.errors import BadOption
 
 HEADERS_TYPE: Final = ArrayType(
@@ -44,31 +44,10 @@ SCHEMA: Final = StructType(
 )
 """Every column there is."""
 
-COLUMNS: Final = tuple(SCHEMA.names)
-
-_ARROW_HEADERS = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
-ARROW_TYPES: Final[dict[str, pa.DataType]] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": _ARROW_HEADERS,
-}
-
 
 def default_schema(*, with_headers: bool) -> StructType:
     """What a reader gets who names no columns."""
     return SCHEMA if with_headers else StructType([each for each in SCHEMA.fields if each.name != "headers"])
-
-
-def arrow_schema(columns: Iterable[str]) -> pa.Schema:
-    """Of record batches that have these columns, in this order."""
-    return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
 def wanted_columns(schema: StructType) -> Sequence[str]:

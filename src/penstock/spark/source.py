@@ -49,7 +49,7 @@ class DefaultSource(DataSource):
         """Also where mistaken options are first told: at load(), not when the query runs."""
         _check_place(self.options)
         if PATH in self.options:
-            from penstock.spark.scanning.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
+            from penstock.spark.reading.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
 
             read_scan_options(self.options)
             return default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
@@ -58,7 +58,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         _check_place(self.options)
         if PATH in self.options:
-            from penstock.spark.scanning.scan import scan_reader  # noqa: PLC0415
+            from penstock.spark.reading.scan import scan_reader  # noqa: PLC0415
 
             return scan_reader(schema, self.options)
         from penstock.spark.reading.batch import BatchReader  # noqa: PLC0415

@@ -26,11 +26,11 @@ from penstock.records.batch import CODEC_MASK
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check_indexes import Marker, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
+from penstock.storage.checkpoint_reader import Known, Marks, SmallFiles, read_marks, unreadable
 from penstock.storage.checkpoints import Extent, RecoveryPoint
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Finding, Piece, Severity, read_through
-from penstock.storage.marks import Known, Marks, SmallFiles, read_marks, unreadable
 from penstock.storage.producers import Producer, Producers
 from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot
 from penstock.storage.snapshots import decode_sequences, decode_snapshot, load_snapshot

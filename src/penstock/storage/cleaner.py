@@ -43,7 +43,7 @@ from penstock.records.varint import decode_varint, decode_varlong
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import CorruptLog
-from penstock.storage.latest import DIGEST_BYTES, LatestOffsets
+from penstock.storage.key_offsets import DIGEST_BYTES, LatestOffsets
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.scan import RELATIVE_OFFSET_MAX, scan_batches
 from penstock.storage.segment import Segment

@@ -15,7 +15,7 @@ from penstock.base.settings import LogSettings
 from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.boot import BootFile, Former
+from penstock.storage.boot_marker import BootFile, Former
 from penstock.storage.checkpoints import Checkpoint, Extent, MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal

@@ -11,7 +11,7 @@ from penstock.testing.network import DiallingWorld, Network
 from penstock.testing.request_faults import FaultyDispatcher, RequestFaults
 
 if TYPE_CHECKING:
-    from penstock.handlers.context import Context
+    from penstock.handlers.support.context import Context
 
 
 class FaultyNode:
@@ -25,7 +25,7 @@ class FaultyNode:
         faults: RequestFaults,
     ) -> None:
         """Made on the broker's thread."""
-        from penstock.handlers.dispatch import Dispatcher  # noqa: PLC0415  # not before a broker is started
+        from penstock.handlers.support.dispatch import Dispatcher  # noqa: PLC0415  # not before a broker is started
         from penstock.server.node import Node  # noqa: PLC0415
 
         self._clock = clock

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.world import World
-from penstock.handlers.context import Session
-from penstock.handlers.replies import NO_REPLY, Reply
+from penstock.handlers.support.context import Session
+from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.connection import Dispatcher
 from penstock.testing.error_responses import error_response, topic_names, with_topic_error
 from penstock.wire import (

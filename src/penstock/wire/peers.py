@@ -7,7 +7,7 @@ order of the requests: a fetch that waits for records holds up nobody who asks f
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
 
 from .request import Request
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
 from penstock.coordinator.groups.consumer_protocol import (
     Assignment,

@@ -7,12 +7,12 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.steps import Running
 from penstock.gateway.exports import store
 from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
 from penstock.gateway.exports.reads import BEGINNING_MS, REMEMBERED_MS, Asked, Kind
 from penstock.gateway.exports.store import KEPT_MS, WAITING_MAX, Export, Exports
-from penstock.gateway.http.messages import HttpError
-from penstock.gateway.steps import Running
+from penstock.gateway.http.protocol.messages import HttpError
 from penstock.vfs import MemoryDisk, read_file
 
 ID = b"topic"

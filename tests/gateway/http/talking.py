@@ -13,8 +13,8 @@ from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
 from penstock.gateway.http.door import HttpDoor
-from penstock.gateway.http.messages import Route
-from penstock.gateway.http.routing import Router
+from penstock.gateway.http.protocol.messages import Route
+from penstock.gateway.http.protocol.routing import Router
 from penstock.metadata import EMPTY, BrokerSettings
 
 

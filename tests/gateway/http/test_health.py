@@ -11,9 +11,9 @@ from tests.gateway.scrapes import get_json, scrape
 from tests.handlers.cluster import Cluster
 
 from penstock import __version__
+from penstock.base.steps import Running
 from penstock.base.world import World
-from penstock.gateway.health import DISK_USABLE_BYTES_MIN, Problem, problems
-from penstock.gateway.steps import Running
+from penstock.gateway.shared.health import DISK_USABLE_BYTES_MIN, Problem, problems
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
 from penstock.testing import Broker

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.compat.clients.patient import wait_until
 from tests.gateway.http.rest import client_of, error_of, producer
 
-from penstock.client.partitioner import partition_of_key
-from penstock.gateway import producing
+from penstock.base.hashing import partition_of_key
 from penstock.gateway.http.produce import RECORDS_MAX
 from penstock.gateway.idempotency import HEADER
+from penstock.gateway.shared import producing
 from penstock.testing import Broker, Cluster
 
 

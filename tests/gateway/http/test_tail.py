@@ -11,13 +11,13 @@ import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 from tests.nodes import StillNode
 
-from penstock.base.later import Later
-from penstock.gateway.gateway import Gateway
-from penstock.gateway.http.messages import Request, Stream
+from penstock.base.promise import Later
+from penstock.base.steps import Running
+from penstock.gateway.http.protocol.messages import Request, Stream
 from penstock.gateway.http.tail import ALL_SENT, KEEP_ALIVE_MS, NOTHING_CAME, ROUTES
-from penstock.gateway.steps import Running
-from penstock.gateway.topics import ensure_topic
-from penstock.handlers.context import Session
+from penstock.gateway.shared.gateway import Gateway
+from penstock.gateway.shared.topics import ensure_topic
+from penstock.handlers.support.context import Session
 from penstock.testing import Broker
 
 pytestmark = pytest.mark.xdist_group("http-tail")

@@ -9,7 +9,7 @@ from tests.gateway.producing_world import TOPIC, WEEK_MS, Desk
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.idempotency import HEADER, keys, log_reading, recent
-from penstock.gateway.producing import NewRecord, Placed
+from penstock.gateway.shared.producing import NewRecord, Placed
 from penstock.records import Codec, build_batch
 from penstock.replica import ALL_IN_SYNC
 from penstock.vfs import MemoryDisk, read_file

@@ -10,7 +10,7 @@ from tests.gateway.producing_world import TOPIC, Desk
 
 from penstock.base.errors import KafkaError
 from penstock.gateway.idempotency import recent
-from penstock.gateway.producing import NewRecord, Placed
+from penstock.gateway.shared.producing import NewRecord, Placed
 
 KEYS = 12
 

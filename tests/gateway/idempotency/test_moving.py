@@ -11,7 +11,7 @@ from penstock.gateway.idempotency import digest_of
 from penstock.gateway.idempotency.keys import MARK
 from penstock.gateway.idempotency.manifest import Manifest, sound_end
 from penstock.gateway.idempotency.replay import has_key
-from penstock.gateway.producing import Placed
+from penstock.gateway.shared.producing import Placed
 from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.schema import Endpoint
 from penstock.metadata.versions import SUPPORTED

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.nodes import StillNode
 
-from penstock.gateway.gateway import Gateway
 from penstock.gateway.line.door import LineDoor
+from penstock.gateway.shared.gateway import Gateway
 
 
 def gateway_of(node: StillNode) -> Gateway:

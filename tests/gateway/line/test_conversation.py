@@ -11,13 +11,13 @@ from tests.gateway.line.conversing import StillLine
 from tests.handlers.producers import Txn
 from tests.nodes import StillNode
 
-from penstock.client.partitioner import partition_of_key
+from penstock.base.hashing import partition_of_key
+from penstock.base.steps import Running
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetFetch, WantedOffset
 from penstock.gateway.line.conversation import PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
 from penstock.gateway.line.writing import OPEN_MAX
-from penstock.gateway.steps import Running
-from penstock.handlers.context import Session
+from penstock.handlers.support.context import Session
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 
 

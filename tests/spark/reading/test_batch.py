@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from tests.spark.topics import Topics, corrupt, numbers, send
 
-from penstock.spark.columns.decode import CorruptRecords
+from penstock.arrow.decode import CorruptRecords
+from penstock.arrow.schema import arrow_schema
 from penstock.spark.errors import BadOption, DataLoss
 from penstock.spark.reading.batch import plan_batch
 from penstock.spark.reading.fetch import read_task
 from penstock.spark.reading.options import read_options
-from penstock.spark.schema import arrow_schema
 from penstock.testing import Broker
 
 T = 1_794_000_000_000

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from tests.spark.sinks import committed, everything, values
 
+from penstock.base.hashing import partition_of_key
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.offsets import LATEST, list_offsets
-from penstock.client.partitioner import partition_of_key
 from penstock.client.settings import parse_servers
 from penstock.spark.errors import BadOption
 from penstock.spark.writing.changed_rows import changed_rows

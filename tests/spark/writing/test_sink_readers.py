@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.spark.sinks import Server
 
+from penstock.arrow.schema import ARROW_TYPES
 from penstock.client.cluster import Cluster
 from penstock.records import Codec
-from penstock.spark.schema import ARROW_TYPES
 from penstock.spark.writing.job import commit_job, write_job_rows
 from penstock.spark.writing.sink_options import read_sink_options
 from penstock.testing import Broker

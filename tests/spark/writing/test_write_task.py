@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.fake import FakeCluster, seeded
 
+from penstock.base.hashing import partition_of_key
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.identity import init_producer_id
-from penstock.client.partitioner import partition_of_key
 from penstock.spark.errors import BadRows
 from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.base.later import Later
+from penstock.base.promise import Later
 
 from .schemas import Records
 

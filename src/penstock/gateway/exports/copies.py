@@ -11,13 +11,13 @@ from typing import Final, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.later import Later
-from penstock.gateway.elsewhere.patience import insist
-from penstock.gateway.elsewhere.places import Place
-from penstock.gateway.elsewhere.watching import Fetched
+from penstock.base.promise import Later
+from penstock.base.steps import Steps
 from penstock.gateway.exports.job import Span
-from penstock.gateway.steps import Steps
-from penstock.handlers.context import Context
+from penstock.gateway.peer_rpc.remote_partition import Place
+from penstock.gateway.peer_rpc.retry import insist
+from penstock.gateway.peer_rpc.watching import Fetched
+from penstock.handlers.support.context import Context
 from penstock.records import ControlType, RecordBatch, iter_batches, parse_control
 from penstock.replica import Partition
 from penstock.storage import StorageError

@@ -10,14 +10,14 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from penstock.arrow.errors import DataLoss
+from penstock.arrow.scan.decided import Aborted
+from penstock.arrow.scan.log_dirs import Located
+from penstock.arrow.scan.read_range import ScanRange, read_range
+from penstock.arrow.schema import ARROW_TYPES
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.gateway.exports.job import ARROW_STREAM, PARQUET, Made, Refused, Span, Wanted
-from penstock.spark.errors import DataLoss
-from penstock.spark.scanning.decided import Aborted
-from penstock.spark.scanning.places import Located
-from penstock.spark.scanning.scan_task import ScanRange, read_range
-from penstock.spark.schema import ARROW_TYPES
 from penstock.vfs import File, Vfs
 
 ROW_GROUP_BYTES: Final = 32 << 20

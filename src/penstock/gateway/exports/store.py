@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.base.later import Later
+from penstock.base.promise import Later
+from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.exports.copies import find_span, remove_copies
 from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Span, Wanted, make_file
 from penstock.gateway.exports.reads import Asked, Kind, Read
-from penstock.gateway.http.messages import HttpError
-from penstock.gateway.ranges import Range
-from penstock.gateway.steps import Steps
-from penstock.handlers.context import Context
+from penstock.gateway.http.protocol.messages import HttpError
+from penstock.gateway.shared.ranges import Range
+from penstock.handlers.support.context import Context
 from penstock.vfs import File, remove_tree
 
 logger = logging.getLogger(__name__)

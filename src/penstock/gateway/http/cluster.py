@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.gateway.asking import allow
-from penstock.gateway.http.messages import Request, Response, Route, json
-from penstock.handlers.context import Context, On, Operation
+from penstock.gateway.http.protocol.messages import Request, Response, Route, json
+from penstock.gateway.shared.controller_call import allow
+from penstock.handlers.support.context import Context, On, Operation
 
 
 class EndpointShown(msgspec.Struct):

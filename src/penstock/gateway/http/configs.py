@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.gateway.asking import allow, check, decide
-from penstock.gateway.http.messages import Request, Response, Route, json
-from penstock.gateway.http.paths import topic_in
-from penstock.gateway.http.settings import (
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.messages import Request, Response, Route, json
+from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.http.protocol.settings_json import (
     BrokerSettingChanges,
     TopicSettingChanges,
     check_in_sync,
     texts,
 )
 from penstock.gateway.http.topics import check_settings
-from penstock.gateway.steps import Steps
-from penstock.handlers.context import Context, On, Operation
+from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.handlers.support.context import Context, On, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType, describe
 from penstock.metadata.configs import Described, Source
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs

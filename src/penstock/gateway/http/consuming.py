@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from penstock.base.errors import KafkaError
-from penstock.gateway.http.errors import about_topic
-from penstock.gateway.http.forms import TOPIC_NAME
-from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.errors import about_topic
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
 from penstock.gateway.membership import Conflict
-from penstock.gateway.membership.seats import SESSION_MS
-from penstock.gateway.steps import Steps
+from penstock.gateway.membership.http_members import SESSION_MS
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records import Record
 

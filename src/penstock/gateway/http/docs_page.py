@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
-from penstock.gateway.http.messages import JSON, Query, Route
-from penstock.gateway.http.openapi import ABOUT, PATH_PARAMETERS, operation_id, path_parameters
+from penstock.gateway.http.protocol.messages import JSON, Query, Route
+from penstock.gateway.http.protocol.openapi import ABOUT, PATH_PARAMETERS, operation_id, path_parameters
 
 HTML = "text/html; charset=utf-8"
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from penstock.gateway.http import browsers
-from penstock.gateway.http.bodies import BodyRoom
-from penstock.gateway.http.conversation import HttpConversation
-from penstock.gateway.http.heads import Heads
-from penstock.gateway.http.routing import Router
-from penstock.gateway.wire import Wire
-from penstock.handlers.context import Context
+from penstock.gateway.http.protocol import browsers
+from penstock.gateway.http.protocol.body_memory import BodyRoom
+from penstock.gateway.http.protocol.conversation import HttpConversation
+from penstock.gateway.http.protocol.response_heads import Heads
+from penstock.gateway.http.protocol.routing import Router
+from penstock.gateway.shared.wire import Wire
+from penstock.handlers.support.context import Context
 from penstock.metadata import ClusterImage
 from penstock.metadata.configs import broker_setting
 

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.gateway.anatomy import ClusterView, TopicView, Wanted, view_cluster
-from penstock.gateway.asking import allow
-from penstock.gateway.elsewhere.views import view_anywhere
-from penstock.gateway.explorer import RECORDS_MAX, Produced, SetUp
-from penstock.gateway.http.messages import Answer, Query, Request, Response, Route, json
-from penstock.gateway.steps import Steps
-from penstock.handlers.context import On, Operation
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
+from penstock.gateway.peer_rpc.views import view_anywhere
+from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.explorer import RECORDS_MAX, Produced, SetUp
+from penstock.gateway.shared.log_inspection import ClusterView, TopicView, Wanted, view_cluster
+from penstock.handlers.support.context import On, Operation
 
 if TYPE_CHECKING:
-    from penstock.gateway.gateway import Gateway
+    from penstock.gateway.shared.gateway import Gateway
 
 TAG = "explorer"
 

@@ -2,7 +2,7 @@
 described with it."""
 
 from penstock.gateway.http.docs_page import HTML
-from penstock.gateway.http.messages import JSON, Request, Response, Route
+from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route
 
 
 def _to_docs(_gateway: object, _request: Request) -> Response:

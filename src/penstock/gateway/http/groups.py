@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import (
     ConsumerGroupDescribe,
@@ -24,20 +25,19 @@ from penstock.coordinator.groups.requests import (
     ListGroups,
     OffsetFetch,
 )
-from penstock.gateway.asking import allow, others_first
-from penstock.gateway.elsewhere.coordinators import ask_group, list_groups
-from penstock.gateway.elsewhere.places import Place, find_place, look
-from penstock.gateway.http.forms import MOMENT, TopicName, one_of
-from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
-from penstock.gateway.http.paths import GROUP_CHARS_MAX
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.paths import GROUP_CHARS_MAX
+from penstock.gateway.http.protocol.text_patterns import MOMENT, TopicName, one_of
 from penstock.gateway.line.offsets import commit
-from penstock.gateway.moments import parse_moment
-from penstock.gateway.ranges import Ends, resolve
-from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_topic
+from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.shared.controller_call import allow, others_first
+from penstock.gateway.shared.moments import parse_moment
+from penstock.gateway.shared.ranges import Ends, resolve
+from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.context import Context, On, Operation
-from penstock.handlers.internal_topics import OFFSETS_TOPIC
+from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 from penstock.records.structs import CorruptStruct
 
 LISTED: Final = 1_000

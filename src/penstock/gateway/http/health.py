@@ -3,9 +3,9 @@
 import msgspec
 
 from penstock import __version__
-from penstock.gateway.health import Operated, Problem, problems, warnings
-from penstock.gateway.http.messages import Answer, Request, Route, json
-from penstock.gateway.steps import Steps
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.messages import Answer, Request, Route, json
+from penstock.gateway.shared.health import Operated, Problem, problems, warnings
 
 OK, UNAVAILABLE = "ok", "unavailable"
 

@@ -1,11 +1,11 @@
 """GET /metrics: for Prometheus, and for whoever reads its format."""
 
-from penstock.gateway.collecting import collect
-from penstock.gateway.exposition import OPEN_METRICS, TEXT
-from penstock.gateway.health import Operated, disk_usage
-from penstock.gateway.http.messages import Answer, Query, Request, Response, Route
-from penstock.gateway.http.negotiation import preferred
-from penstock.gateway.steps import Steps
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route
+from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.gateway.shared.exposition import OPEN_METRICS, TEXT
+from penstock.gateway.shared.health import Operated, disk_usage
+from penstock.gateway.shared.metrics_page import collect
 
 _FORMS = (TEXT, OPEN_METRICS)
 

@@ -10,17 +10,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Encoder
 
 from penstock.base.errors import KafkaError
-from penstock.base.later import Later
-from penstock.gateway.http.errors import ErrorInfo, about_topic
-from penstock.gateway.http.forms import TOPIC_NAME
-from penstock.gateway.http.messages import Answer, HttpError, Request, Response, Route
+from penstock.base.promise import Later
+from penstock.gateway.http.protocol.errors import ErrorInfo, about_topic
+from penstock.gateway.http.protocol.messages import Answer, HttpError, Request, Response, Route
+from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
-from penstock.gateway.producing import NewRecord, Outcome
+from penstock.gateway.shared.producing import NewRecord, Outcome
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records.builder import Headers
 
 if TYPE_CHECKING:
-    from penstock.gateway.gateway import Gateway
+    from penstock.gateway.shared.gateway import Gateway
 
 RECORDS_MAX = 10_000
 """Of a list: what is decoded, and answered, in one go."""

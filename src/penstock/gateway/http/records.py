@@ -19,14 +19,9 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.gateway.asking import others_first
-from penstock.gateway.elsewhere.answering import shorten
-from penstock.gateway.elsewhere.letters import Shorten
-from penstock.gateway.elsewhere.patience import insist
-from penstock.gateway.elsewhere.places import Place, PlaceWalk, find_place
+from penstock.base.steps import Steps
 from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Wanted
-from penstock.gateway.http.forms import MOMENT
-from penstock.gateway.http.messages import (
+from penstock.gateway.http.protocol.messages import (
     JSON,
     Answer,
     Out,
@@ -37,15 +32,20 @@ from penstock.gateway.http.messages import (
     Stream,
     json,
 )
-from penstock.gateway.http.negotiation import preferred
-from penstock.gateway.http.paths import place_in, topic_in
-from penstock.gateway.http.ranged import what_is_asked, whole_or_part
-from penstock.gateway.moments import parse_moment
-from penstock.gateway.ranges import Ends, Range, resolve
-from penstock.gateway.shown import DECODINGS, RecordShown, show, show_some
-from penstock.gateway.steps import Steps
-from penstock.gateway.turns import Turns
-from penstock.handlers.context import Context, Operation
+from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.gateway.http.protocol.paths import place_in, topic_in
+from penstock.gateway.http.protocol.ranged import what_is_asked, whole_or_part
+from penstock.gateway.http.protocol.text_patterns import MOMENT
+from penstock.gateway.peer_rpc.answering import shorten
+from penstock.gateway.peer_rpc.messages import Shorten
+from penstock.gateway.peer_rpc.remote_partition import Place, PlaceWalk, find_place
+from penstock.gateway.peer_rpc.retry import insist
+from penstock.gateway.shared.controller_call import others_first
+from penstock.gateway.shared.fair_queue import Turns
+from penstock.gateway.shared.moments import parse_moment
+from penstock.gateway.shared.ranges import Ends, Range, resolve
+from penstock.gateway.shared.record_json import DECODINGS, RecordShown, show, show_some
+from penstock.handlers.support.context import Context, Operation
 from penstock.records import Record
 
 NDJSON: Final = "application/x-ndjson"

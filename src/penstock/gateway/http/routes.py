@@ -12,13 +12,13 @@ from penstock.gateway.http import (
     groups,
     health,
     metrics,
-    openapi,
     produce,
     records,
     tail,
     topics,
 )
-from penstock.gateway.http.messages import Request, Response, Route
+from penstock.gateway.http.protocol import openapi
+from penstock.gateway.http.protocol.messages import Request, Response, Route
 
 
 def all_routes() -> Sequence[Route]:

@@ -17,15 +17,15 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
-from penstock.gateway.elsewhere.patience import is_alone
-from penstock.gateway.elsewhere.places import Place, find_place, look
-from penstock.gateway.http.messages import Answer, HttpError, Out, Query, Request, Route, Stream
-from penstock.gateway.http.paths import topic_in
-from penstock.gateway.shown import DECODINGS, show
-from penstock.gateway.steps import Steps
-from penstock.gateway.tailing import Following
-from penstock.gateway.turns import Turns
-from penstock.handlers.context import Context, Operation
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Route, Stream
+from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.peer_rpc.retry import is_alone
+from penstock.gateway.shared.fair_queue import Turns
+from penstock.gateway.shared.record_json import DECODINGS, show
+from penstock.gateway.shared.tailing import Following
+from penstock.handlers.support.context import Context, Operation
 from penstock.records import Record
 
 EVENTS: Final = "text/event-stream"

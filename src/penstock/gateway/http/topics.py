@@ -8,19 +8,19 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
-from penstock.gateway.asking import allow, check, decide, others_first
-from penstock.gateway.elsewhere.answering import bounds_of
-from penstock.gateway.elsewhere.letters import Bounds
-from penstock.gateway.elsewhere.places import Place, look
-from penstock.gateway.http.errors import about_topic
-from penstock.gateway.http.forms import TopicName
-from penstock.gateway.http.messages import HttpError, Query, Request, Response, Route, json
-from penstock.gateway.http.paths import topic_in
-from penstock.gateway.http.settings import TopicSettings, check_in_sync, new_texts
-from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_topic
-from penstock.handlers.context import Context, On, Operation
-from penstock.handlers.internal_topics import INTERNAL_TOPICS
+from penstock.base.steps import Steps
+from penstock.gateway.http.protocol.errors import about_topic
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
+from penstock.gateway.http.protocol.text_patterns import TopicName
+from penstock.gateway.peer_rpc.answering import bounds_of
+from penstock.gateway.peer_rpc.messages import Bounds
+from penstock.gateway.peer_rpc.remote_partition import Place, look
+from penstock.gateway.shared.controller_call import allow, check, decide, others_first
+from penstock.gateway.shared.topics import find_topic
+from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.metadata import Topic
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.gateway.idempotency.entries import KeyPlace
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended

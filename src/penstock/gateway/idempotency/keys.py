@@ -14,13 +14,13 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.world import Timer
 from penstock.gateway.idempotency import saving
 from penstock.gateway.idempotency.keyfile import Filters
 from penstock.gateway.idempotency.manifest import MANIFEST, BadManifest, FileNote, Manifest
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
-from penstock.handlers.context import Context
+from penstock.handlers.support.context import Context
 from penstock.metadata import Resource, ResourceType, Topic
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.base.world import Timer
 from penstock.gateway.idempotency.manifest import Manifest, sound_end
 from penstock.gateway.idempotency.recent import RecentKeys

@@ -17,7 +17,7 @@ from functools import partial
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
-from penstock.base.later import Later
+from penstock.base.promise import Later
 from penstock.gateway.idempotency.claims import Claim, Where, answered, told
 from penstock.gateway.idempotency.entries import KeyPlace
 from penstock.gateway.idempotency.log_reading import LogReading

@@ -18,9 +18,7 @@ import re
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.gateway.asking import allow
-from penstock.gateway.elsewhere.places import Place, find_place, look
-from penstock.gateway.gateway import Gateway
+from penstock.base.steps import Running, Steps
 from penstock.gateway.line.commands import (
     END,
     SHOWN_MAX,
@@ -38,10 +36,12 @@ from penstock.gateway.line.replies import ERROR, OK, Replies, error
 from penstock.gateway.line.stream import open_stream
 from penstock.gateway.line.telling import Telling
 from penstock.gateway.line.writing import Writing
-from penstock.gateway.steps import Running, Steps
-from penstock.gateway.topics import find_topic
-from penstock.gateway.wire import Wire
-from penstock.handlers.context import On, Operation, Session
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.gateway import Gateway
+from penstock.gateway.shared.topics import find_topic
+from penstock.gateway.shared.wire import Wire
+from penstock.handlers.support.context import On, Operation, Session
 from penstock.metadata.configs import topic_setting
 
 logger = logging.getLogger(__name__)

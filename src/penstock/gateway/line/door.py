@@ -1,8 +1,8 @@
 """The line protocol's port."""
 
-from penstock.gateway.gateway import Gateway
 from penstock.gateway.line.conversation import LineConversation
-from penstock.gateway.wire import Wire
+from penstock.gateway.shared.gateway import Gateway
+from penstock.gateway.shared.wire import Wire
 
 
 class LineDoor:

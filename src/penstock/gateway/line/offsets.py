@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
+from penstock.base.steps import Steps, passed
 from penstock.coordinator.groups.consumer.member import HTTP_CLIENT_ID
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
@@ -21,10 +22,9 @@ from penstock.coordinator.groups.requests import (
     Request,
     WantedOffset,
 )
-from penstock.gateway.elsewhere.coordinators import ask_group
-from penstock.gateway.steps import Steps, passed
-from penstock.gateway.topics import ensure_offsets_topic
-from penstock.handlers.context import Context
+from penstock.gateway.peer_rpc.coordinators import ask_group
+from penstock.gateway.shared.topics import ensure_offsets_topic
+from penstock.handlers.support.context import Context
 from penstock.metadata import Topic
 
 WAIT_MS_MAX = 10_000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from penstock.client.line_text import encode_key
 from penstock.gateway.line.stream import Message
-from penstock.gateway.wire import Wire
+from penstock.gateway.shared.wire import Wire
 
 ERROR_CHARACTERS_MAX = 400
 

@@ -20,14 +20,14 @@ from functools import partial
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.gateway.elsewhere.patience import insist, is_alone
-from penstock.gateway.elsewhere.places import Place, find_place, look
+from penstock.base.steps import Steps
 from penstock.gateway.line.commands import ALL_PARTITIONS, Read
 from penstock.gateway.line.offsets import commit, committed
-from penstock.gateway.reading import Portion, read, within
-from penstock.gateway.steps import Steps
-from penstock.gateway.topics import find_topic
-from penstock.handlers.context import Context
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.peer_rpc.retry import insist, is_alone
+from penstock.gateway.shared.reading import Portion, read, within
+from penstock.gateway.shared.topics import find_topic
+from penstock.handlers.support.context import Context
 from penstock.metadata import Topic
 from penstock.metadata.controller.topics import check_name
 from penstock.records import Record

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.base.errors import KafkaError
+from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.line.replies import EMPTY, error, in_bytes
 from penstock.gateway.line.stream import Message, Nothing, Stream
-from penstock.gateway.steps import Steps
-from penstock.gateway.wire import Wire
-from penstock.handlers.context import Context
+from penstock.gateway.shared.wire import Wire
+from penstock.handlers.support.context import Context
 
 EMPTY_INTERVAL_MS = 1000
 

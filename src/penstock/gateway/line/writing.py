@@ -7,11 +7,11 @@ message to a topic that has to be made is written alone, and what follows waits 
 from collections.abc import Callable, Sequence
 
 from penstock.base.errors import KafkaError
-from penstock.gateway.gateway import Gateway
 from penstock.gateway.line.commands import Produce
 from penstock.gateway.line.replies import Replies, Reply, error
-from penstock.gateway.producing import NewRecord, Outcome
-from penstock.handlers.context import Session
+from penstock.gateway.shared.gateway import Gateway
+from penstock.gateway.shared.producing import NewRecord, Outcome
+from penstock.handlers.support.context import Session
 
 OPEN_MAX = 1000
 """Messages of one client that may wait to be durable before its next ones are looked at."""

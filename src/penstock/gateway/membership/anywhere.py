@@ -7,12 +7,12 @@ time: a load balancer need not know about it.
 from collections.abc import Sequence
 
 from penstock.base.ids import Offset
-from penstock.gateway.conflicts import Assignments
-from penstock.gateway.elsewhere import letters
-from penstock.gateway.elsewhere.coordinators import at_coordinator
+from penstock.base.steps import Steps
 from penstock.gateway.membership.members import Consumed, Members
-from penstock.gateway.steps import Steps
-from penstock.handlers.context import Context, Session
+from penstock.gateway.peer_rpc import messages as letters
+from penstock.gateway.peer_rpc.coordinators import at_coordinator
+from penstock.gateway.shared.conflicts import Assignments
+from penstock.handlers.support.context import Context, Session
 from penstock.records import Record
 
 

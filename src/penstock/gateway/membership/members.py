@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
+from penstock.base.steps import Steps, passed
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.consumer.member import ConsumerMember
 from penstock.coordinator.groups.requests import (
@@ -14,8 +15,7 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
     WantedOffset,
 )
-from penstock.gateway.elsewhere.patience import insist
-from penstock.gateway.elsewhere.places import Place, PlaceGrowth, find_place, look
+from penstock.gateway.membership.http_members import Reply, Seats
 from penstock.gateway.membership.rights import (
     Assignments,
     Conflict,
@@ -25,13 +25,13 @@ from penstock.gateway.membership.rights import (
     is_live,
     member_of,
 )
-from penstock.gateway.membership.seats import Reply, Seats
-from penstock.gateway.reading import PORTION_BYTES, Growth
-from penstock.gateway.steps import Steps, passed
-from penstock.gateway.topics import ensure_topic, find_topic
+from penstock.gateway.peer_rpc.remote_partition import Place, PlaceGrowth, find_place, look
+from penstock.gateway.peer_rpc.retry import insist
+from penstock.gateway.shared.reading import PORTION_BYTES, Growth
+from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.context import Context, On, Operation, Session
-from penstock.handlers.words import client_host
+from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.response_fields import client_host
 from penstock.records import Record
 
 MEMBERS_MAX: Final = 1000

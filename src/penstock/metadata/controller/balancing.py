@@ -7,9 +7,9 @@ is `leader.imbalance.check.interval.seconds`, whether at all `auto.leader.rebala
 from typing import Final
 
 from penstock.base.ids import TimestampMs
+from penstock.metadata import schema as s
+from penstock.metadata.configs import broker_flag, broker_setting
 
-from .. import schema as s
-from ..configs import broker_flag, broker_setting
 from .elections import Elect, PartitionEdit, acceptance
 from .scene import Scene
 

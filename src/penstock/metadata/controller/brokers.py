@@ -10,11 +10,11 @@ from enum import Enum, auto
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid, is_reserved, uuid_text
+from penstock.metadata import schema as s
+from penstock.metadata import versions as v
+from penstock.metadata.image import Broker, ClusterImage, Partition, Topic
+from penstock.metadata.snapshot import broker_record
 
-from .. import schema as s
-from .. import versions as v
-from ..image import Broker, ClusterImage, Partition, Topic
-from ..snapshot import broker_record
 from .elections import eligible_with, in_sync_with, leaderless, leads_any, lost_by, updates
 from .requests import (
     BrokerHeartbeat,

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import BadSetting
+from penstock.metadata.configs import default_of, is_list
+from penstock.metadata.image import ALL_BROKERS, ClusterImage, Resource, ResourceType
+from penstock.metadata.schema import AnyRecord, ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
-from ..configs import default_of, is_list
-from ..image import ALL_BROKERS, ClusterImage, Resource, ResourceType
-from ..schema import AnyRecord, ClearElrRecord, ConfigRecord, PartitionChangeRecord
 from .requests import (
     OK,
     AlterConfigs,

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.metadata import configs as settings_in_force
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.schema import AnyRecord, BrokerRegistrationChangeRecord
 
-from .. import configs as settings_in_force
-from ..configs import BrokerSettings
-from ..image import ClusterImage
-from ..schema import AnyRecord, BrokerRegistrationChangeRecord
 from . import balancing, brokers, configs, features, partitions, producer_ids, reassignments, topics
 from . import requests as r
 from .scene import Scene, Validate

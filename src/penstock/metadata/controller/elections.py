@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from penstock.base.ids import Uuid, is_reserved
+from penstock.metadata import schema as s
+from penstock.metadata import versions as v
+from penstock.metadata.configs import min_insync_replicas, unclean_election_allowed
+from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from penstock.metadata.image import ClusterImage, Partition, Topic
 
-from .. import schema as s
-from .. import versions as v
-from ..configs import min_insync_replicas, unclean_election_allowed
-from ..ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
-from ..image import ClusterImage, Partition, Topic
 from .scene import Scene
 
 

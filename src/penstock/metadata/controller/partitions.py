@@ -4,11 +4,11 @@ from collections import Counter
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
+from penstock.metadata import schema as s
+from penstock.metadata.configs import unclean_election_allowed
+from penstock.metadata.image import Partition, Topic
+from penstock.metadata.replay import merge
 
-from .. import schema as s
-from ..configs import unclean_election_allowed
-from ..image import Partition, Topic
-from ..replay import merge
 from .elections import Elect, PartitionEdit, acceptance, leaderless
 from .requests import (
     DAMAGED,

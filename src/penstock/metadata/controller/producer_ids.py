@@ -1,8 +1,8 @@
 """Producer ids, handed to brokers in blocks: a number is never given twice."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.metadata.schema import ProducerIdsRecord
 
-from ..schema import ProducerIdsRecord
 from .requests import AllocateProducerIds, Outcome, ProducerIdBlock
 from .scene import Scene
 

@@ -15,10 +15,10 @@ here: it is part of every change of an ISR (`elections`).
 from collections import Counter
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.metadata import schema as s
+from penstock.metadata.configs import unclean_election_allowed
+from penstock.metadata.image import ClusterImage, Partition, Topic
 
-from .. import schema as s
-from ..configs import unclean_election_allowed
-from ..image import ClusterImage, Partition, Topic
 from .elections import Elect, PartitionEdit, acceptance
 from .requests import (
     OK,

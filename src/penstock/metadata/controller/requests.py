@@ -12,10 +12,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.metadata.image import Resource
+from penstock.metadata.schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
 from penstock.records.structs import NO_UUID
-
-from ..image import Resource
-from ..schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
-
-from ..configs import BrokerSettings
-from ..image import Broker, ClusterImage, Partition, Resource, Topic
-from ..schema import AnyRecord
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import Broker, ClusterImage, Partition, Resource, Topic
+from penstock.metadata.schema import AnyRecord
 
 if TYPE_CHECKING:
     from random import Random

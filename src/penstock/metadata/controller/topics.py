@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid, random_uuid, uuid_text
+from penstock.metadata import schema as s
+from penstock.metadata.configs import broker_flag, broker_setting
+from penstock.metadata.image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
+from penstock.metadata.snapshot import partition_record
 from penstock.records.structs import NO_UUID
 
-from .. import schema as s
-from ..configs import broker_flag, broker_setting
-from ..image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
-from ..snapshot import partition_record
 from .configs import altered
 from .elections import default_directory
 from .placement import UsableBroker, place

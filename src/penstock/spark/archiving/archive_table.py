@@ -35,9 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.arrow.schema import ARROW_TYPES
 from penstock.base.ids import Offset
 from penstock.spark.errors import ArchiveFault
-from penstock.spark.schema import ARROW_TYPES
 
 COLUMNS: Final = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 """Of a file; the partition is in its directory's name, the topic in archive.json."""

@@ -22,6 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from penstock.arrow.scan.decided import decide
+from penstock.arrow.scan.log_dirs import locate
+from penstock.arrow.scan.log_files import LogView, with_view
 from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.client.admin import Resource, ResourceType, describe_configs
 from penstock.client.cluster import Cluster
@@ -29,9 +32,6 @@ from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOM
 from penstock.client.settings import parse_servers
 from penstock.spark.archiving.archive_table import Archive, files_of, read_positions, the_archive
 from penstock.spark.errors import ArchiveFault
-from penstock.spark.scanning.decided import decide
-from penstock.spark.scanning.files import LogView, with_view
-from penstock.spark.scanning.places import locate
 from penstock.spark.schema import SCHEMA
 from penstock.vfs import RealDisk
 

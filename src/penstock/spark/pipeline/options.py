@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.spark.errors import BadOption
+from penstock.spark.options import Names
 from penstock.spark.reading.option_names import SOURCE
 from penstock.spark.reading.options import for_batch, for_stream, read_options
-from penstock.spark.told import Names
 from penstock.spark.writing.sink_options import SINK, read_sink_options
 
 from .spec import TopicSink, TopicSource

@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .build import BatchFunction, Builder, is_function
+from .checkpoint_compat import Note, fitting, keep
 from .errors import TOO_SLOW, BadPipeline, FlowFailed, Problem, one_sentence
-from .fit import Note, fitting, keep
 from .progress import FlowProgress
 from .spec import DeltaSink, Flow, PipelineSpec
 from .state import StatusFile

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from .checkpoint_compat import replace
 from .errors import CannotRun
-from .fit import replace
 from .progress import FlowProgress
 from .spec import PipelineSpec
 

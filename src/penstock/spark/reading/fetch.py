@@ -16,6 +16,8 @@ from typing import Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
+from penstock.arrow.decode import CorruptRecords, Decoder
+from penstock.arrow.frames import Frames
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition, Uuid
 from penstock.client.cluster import Backoff, Cluster
@@ -24,8 +26,6 @@ from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, Cli
 from penstock.client.network import Link
 from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from penstock.client.topology import TopicInfo
-from penstock.spark.columns.decode import CorruptRecords, Decoder
-from penstock.spark.columns.frames import Frames
 from penstock.spark.errors import DataLoss
 from penstock.spark.reading.fetch_request import fetch_request
 from penstock.spark.reading.offsets import MISSING_WAIT_MS, open_cluster

@@ -11,7 +11,7 @@ Kafka's consumer, of which there are four kinds:
 
 from typing import Final
 
-from penstock.spark.told import Names
+from penstock.spark.options import Names
 
 _NAMES = (
     *("subscribe", "subscribePattern", "assign"),

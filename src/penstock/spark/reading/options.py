@@ -16,9 +16,9 @@ from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.settings import Address, ClientSettings
 from penstock.spark.errors import BadOption
+from penstock.spark.options import INT32_MAX, Told
 from penstock.spark.reading.offset_json import read_assignment, read_offsets, read_times
 from penstock.spark.reading.option_names import SOURCE
-from penstock.spark.told import INT32_MAX, Told
 
 # -- what can be said ---------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from penstock.arrow.schema import ARROW_TYPES
 from penstock.spark.errors import BadRows
-from penstock.spark.schema import ARROW_TYPES
 
 _TEXT = (StringType, CharType, VarcharType)
 _WANTED: Final = {

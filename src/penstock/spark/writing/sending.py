@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from penstock.arrow.encode import encode
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.batches import ProducerIdentity
@@ -29,7 +30,6 @@ from penstock.client.producer import ACKS_ALL
 from penstock.client.topology import TopicKeys
 from penstock.client.transactional import PRODUCE_ADDS_PARTITIONS, OpenTransaction, add_partitions
 from penstock.records.batch import SEQUENCE_MASK
-from penstock.spark.columns.encode import encode
 from penstock.spark.errors import WriteFailed
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic

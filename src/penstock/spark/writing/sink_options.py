@@ -12,7 +12,7 @@ from typing import Final
 from penstock.client.settings import Address, ClientSettings
 from penstock.records import Codec
 from penstock.spark.errors import BadOption
-from penstock.spark.told import Names, Told
+from penstock.spark.options import Names, Told
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """As long as a broker allows by default (transaction.max.timeout.ms): a transaction waits for the slowest task of its

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.arrow.partition import partitions_of
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS
 from penstock.client.topology import TopicInfo
-from penstock.spark.columns.partition import partitions_of
 from penstock.spark.errors import BadRows
 from penstock.spark.writing.rows import Rows, split_by_topic
 from penstock.spark.writing.sending import Sender

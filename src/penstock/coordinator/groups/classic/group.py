@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
+from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
+from penstock.coordinator.groups.requests import JoinedMember, JoinReply, Protocols, SyncReply
+from penstock.coordinator.groups.schemas import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    MemberMetadata,
+)
+from penstock.coordinator.groups.settings import Topics
 from penstock.records.structs import CorruptStruct
-
-from ..consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
-from ..requests import JoinedMember, JoinReply, Protocols, SyncReply
-from ..schemas import GroupMetadataKey, GroupMetadataValue, GroupRecord, MemberMetadata
-from ..settings import Topics
 
 
 class State(StrEnum):

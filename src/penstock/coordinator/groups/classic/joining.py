@@ -5,11 +5,11 @@ its instance id: coming back, it takes the place of its predecessor, without a r
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
+from penstock.base.promise import Later
+from penstock.coordinator.groups.outcome import Change, Outcome
+from penstock.coordinator.groups.requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
+from penstock.coordinator.groups.schemas import Records
 
-from ..outcome import Change, Outcome
-from ..requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
-from ..schemas import Records
 from .group import ClassicGroup, ClassicMember, State
 from .rounds import Rounds
 

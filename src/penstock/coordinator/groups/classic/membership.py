@@ -1,10 +1,9 @@
 """SyncGroup, Heartbeat and LeaveGroup in a classic group, and what it asks of those who commit offsets."""
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.later import Later
-
-from ..outcome import NOTHING, Outcome
-from ..requests import (
+from penstock.base.promise import Later
+from penstock.coordinator.groups.outcome import NOTHING, Outcome
+from penstock.coordinator.groups.requests import (
     NO_MEMBER_ID,
     Heartbeat,
     HeartbeatReply,
@@ -15,6 +14,7 @@ from ..requests import (
     SyncGroup,
     SyncReply,
 )
+
 from .group import ClassicGroup, State
 from .rounds import Rounds, session_timer
 

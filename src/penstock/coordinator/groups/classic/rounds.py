@@ -7,10 +7,10 @@ not in the log; its members join again.
 """
 
 from penstock.base.errors import ErrorCode
+from penstock.coordinator.groups.outcome import NOTHING, Change
+from penstock.coordinator.groups.requests import JoinedMember, JoinReply, SyncReply, write_error
+from penstock.coordinator.groups.shard import Shard
 
-from ..outcome import NOTHING, Change
-from ..requests import JoinedMember, JoinReply, SyncReply, write_error
-from ..shard import Shard
 from .group import ClassicGroup, ClassicMember, State
 
 

@@ -18,8 +18,8 @@ from heapq import heapify, heapreplace
 from typing import TypeAlias
 
 from penstock.base.ids import Uuid
+from penstock.coordinator.groups.settings import Topic
 
-from ..settings import Topic
 from .member import Target
 
 Place: TypeAlias = tuple[Uuid, int]

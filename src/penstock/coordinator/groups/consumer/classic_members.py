@@ -10,12 +10,10 @@ from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import random_uuid, uuid_text
-from penstock.records.structs import CorruptStruct
-
-from ..classic.joining import rebalance_timeout_ms
-from ..consumer_protocol import PROTOCOL_TYPE, Subscription, read_subscription
-from ..outcome import Change, Outcome
-from ..requests import (
+from penstock.coordinator.groups.classic.joining import rebalance_timeout_ms
+from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, read_subscription
+from penstock.coordinator.groups.outcome import Change, Outcome
+from penstock.coordinator.groups.requests import (
     NO_MEMBER_ID,
     Heartbeat,
     HeartbeatReply,
@@ -29,8 +27,10 @@ from ..requests import (
     SyncGroup,
     SyncReply,
 )
-from ..schemas import GroupRecord
-from ..settings import Topic
+from penstock.coordinator.groups.schemas import GroupRecord
+from penstock.coordinator.groups.settings import Topic
+from penstock.records.structs import CorruptStruct
+
 from .group import ConsumerGroup
 from .heartbeats import Heartbeats, known_static
 from .member import ConsumerMember, MemberState

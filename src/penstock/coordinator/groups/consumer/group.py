@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-
-from ..consumer_protocol import PROTOCOL_TYPE
-from ..requests import NO_GENERATION, NO_MEMBER_ID, OffsetCommit, TxnOffsetCommit
-from ..schemas import (
+from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE
+from penstock.coordinator.groups.requests import NO_GENERATION, NO_MEMBER_ID, OffsetCommit, TxnOffsetCommit
+from penstock.coordinator.groups.schemas import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
@@ -30,7 +29,8 @@ from ..schemas import (
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupRecord,
 )
-from ..settings import Topics
+from penstock.coordinator.groups.settings import Topics
+
 from .member import ConsumerMember, Held, MemberState, Target, member_tombstones
 
 FIRST_EPOCH = 1

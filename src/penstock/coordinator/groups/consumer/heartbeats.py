@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import random_uuid, uuid_text
+from penstock.coordinator.groups.classic.group import ClassicGroup, tombstone
+from penstock.coordinator.groups.classic.rounds import Rounds
+from penstock.coordinator.groups.outcome import Change, Outcome
+from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
+from penstock.coordinator.groups.schemas import GroupRecord
 
-from ..classic.group import ClassicGroup, tombstone
-from ..classic.rounds import Rounds
-from ..outcome import Change, Outcome
-from ..requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
-from ..schemas import GroupRecord
 from .group import ConsumerGroup
 from .member import (
     AWAY_EPOCH,

@@ -9,9 +9,8 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from penstock.base.ids import Uuid
-
-from ..requests import Partitions
-from ..schemas import (
+from penstock.coordinator.groups.requests import Partitions
+from penstock.coordinator.groups.schemas import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.records.structs import CorruptStruct
-
-from ..classic.group import ClassicGroup, ClassicMember, State, tombstone
-from ..classic.rounds import Rounds
-from ..consumer_protocol import (
+from penstock.coordinator.groups.classic.group import ClassicGroup, ClassicMember, State, tombstone
+from penstock.coordinator.groups.classic.rounds import Rounds
+from penstock.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
     TopicPartitions,
@@ -22,9 +20,11 @@ from ..consumer_protocol import (
     read_version,
     write_assignment,
 )
-from ..outcome import Change
-from ..schemas import ClassicMemberMetadata, ClassicProtocol, GroupRecord
-from ..settings import GroupSettings, Topics
+from penstock.coordinator.groups.outcome import Change
+from penstock.coordinator.groups.schemas import ClassicMemberMetadata, ClassicProtocol, GroupRecord
+from penstock.coordinator.groups.settings import GroupSettings, Topics
+from penstock.records.structs import CorruptStruct
+
 from .group import ConsumerGroup, metadata_hash
 from .member import ConsumerMember, Target, target_record
 

@@ -7,9 +7,10 @@ group changes when they are replayed.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..requests import Partitions
-from ..schemas import GroupRecord
-from ..shard import Shard
+from penstock.coordinator.groups.requests import Partitions
+from penstock.coordinator.groups.schemas import GroupRecord
+from penstock.coordinator.groups.shard import Shard
+
 from .assignors import ASSIGNORS, AssignedMember, assign_dealt
 from .group import ConsumerGroup, Resolved, metadata_hash
 from .member import ConsumerMember, Target, target_record

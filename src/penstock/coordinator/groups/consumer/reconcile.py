@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.coordinator.groups.requests import Partitions
 
-from ..requests import Partitions
 from .member import ConsumerMember, Held, MemberState, Target
 
 

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-from penstock.records.structs import CorruptStruct
-
-from ..classic.group import ClassicGroup
-from ..schemas import (
+from penstock.coordinator.groups.classic.group import ClassicGroup
+from penstock.coordinator.groups.schemas import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -23,7 +21,9 @@ from ..schemas import (
     Key,
     Value,
 )
-from ..shard import Shard
+from penstock.coordinator.groups.shard import Shard
+from penstock.records.structs import CorruptStruct
+
 from .group import ConsumerGroup, Resolved
 from .member import LEAVING_EPOCH, ConsumerMember, target_of
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from ..outcome import NOTHING, Change
-from ..shard import Shard
+from penstock.coordinator.groups.outcome import NOTHING, Change
+from penstock.coordinator.groups.shard import Shard
+
 from .group import ConsumerGroup
 from .member import ConsumerMember, MemberState
 

@@ -1,0 +1,188 @@
+"""Records of a block, field by field, as Arrow columns.
+
+The fields of a record follow one another, most of them as varints:
+
+    length  attributes  timestamp delta  offset delta  key length  key  value length  value  header count  headers
+
+All records are read in step: the first field of each, then the second of each, and none behind the last that is
+wanted. Keys and values are only copied, from where the numbers in front of them say that they are.
+
+Nothing is believed. A length that leads past the end of its record, a record whose fields do not end where it does:
+the first record at fault is named, and whoever called finds the words.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.arrow.arrays import fixed, gather
+from penstock.arrow.schema import ARROW_TYPES
+from penstock.arrow.varints import MALFORMED, Cursor, Ints, Source
+
+TIMESTAMP_MS_MAX: Final = ((1 << 63) - 1) // 1000
+"""Spark counts microseconds in 64 bits."""
+
+_CALM_MS: Final = 1 << 52
+"""Two times within it add up without a thought: 140,000 years."""
+
+STRIDE: Final = 8192
+"""Records read at a time. Arrays of more than 64 KB would come as fresh memory from the kernel for every step."""
+
+NULL_SIZE: Final = -1
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Malformed(Exception):
+    """The record of this index, in its block, is not sound."""
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+        self.why = why
+
+
+def check(good: Mask, why: str, first: int = 0) -> None:
+    """All of them, or the first that is not is at fault."""
+    if not good.all():
+        raise Malformed(first + int(np.argmin(good)), why)
+
+
+class Span:
+    """Where a field's bytes lie in each record; size -1 where it is null."""
+
+    def __init__(self, begins: Ints, sizes: Ints) -> None:
+        self.begins = begins
+        self.sizes = sizes
+
+    def kept(self, keep: Mask) -> "Span":
+        return Span(self.begins[keep], self.sizes[keep])
+
+
+class Fields:
+    """Records, decoded as far as the columns need it. Raises Malformed."""
+
+    def __init__(self, source: Source, starts: Ints, ends: Ints, columns: frozenset[str]) -> None:
+        count = len(starts)
+        self.source = source
+        self.record_ends = ends
+        self.timestamp_deltas = np.empty(count, np.int64)
+        self.offset_deltas = np.empty(count, np.int64)
+        self._wants_values = bool(columns & {"value", "headers"})
+        self._wants_keys = self._wants_values or "key" in columns
+        self.keys = Span(*np.empty((2, count if self._wants_keys else 0), np.int64))
+        self.values = Span(*np.empty((2, count if self._wants_values else 0), np.int64))
+        self.header_counts = np.zeros(count if "headers" in columns else 0, np.int64)
+        self.headers_at = np.zeros_like(self.header_counts)
+        for first in range(0, count, STRIDE):
+            try:
+                self._read(starts, slice(first, first + STRIDE))
+            except Malformed as error:
+                raise Malformed(first + error.index, error.why) from None
+
+    def _read(self, starts: Ints, these: slice) -> None:
+        ends = self.record_ends[these]
+        cursor = Cursor(self.source, starts[these])
+        cursor.skip_varint(extra=1)  # the length, by which the record was found; attributes mean nothing yet
+        deltas = self.timestamp_deltas[these] = cursor.varlongs()
+        _check_least(deltas, MALFORMED + 1, "its timestamp is no number of 64 bits")
+        deltas = self.offset_deltas[these] = cursor.varints()
+        _check_least(deltas, MALFORMED + 1, "its offset is no number of 32 bits")
+        # Nothing leads backwards, so that only the last place has to lie inside of the record.
+        if self._wants_keys:
+            _read_span(cursor, self.keys, these, "key")
+            if not self._wants_values:
+                check(cursor.at < ends, "its key does not fit it")
+        if self._wants_values:
+            _read_span(cursor, self.values, these, "value")
+            check(cursor.at < ends, "its value does not fit it")
+            self._read_headers(cursor, ends, these)
+        elif not self._wants_keys:
+            check(cursor.at <= ends, "its offset is cut short")
+
+    def _read_headers(self, cursor: Cursor, ends: Ints, these: slice) -> None:
+        if not self.source.bytes.take(cursor.at).any():
+            check(cursor.at + 1 == ends, "bytes follow its last field")
+            return
+        counts = cursor.varints()
+        left = ends - cursor.at
+        # Each header has a length of its key and one of its value.
+        check((counts >= 0) & (counts * 2 <= left), "its headers do not fit it")
+        check((left == 0) | (counts > 0), "bytes follow its last field")
+        if self.header_counts.size:
+            self.header_counts[these] = counts
+            self.headers_at[these] = cursor.at
+
+
+def _read_span(cursor: Cursor, span: Span, these: slice, name: str) -> None:
+    sizes = span.sizes[these] = cursor.varints()
+    span.begins[these] = cursor.at
+    _check_least(sizes, NULL_SIZE, f"its {name} does not fit it")
+    if sizes.max() > 0:  # or there is nothing to pass, and the cursor's words stay good
+        cursor.skip(np.maximum(sizes, 0))
+
+
+def _check_least(numbers: Ints, least: int, why: str) -> None:
+    if numbers.min() < least:
+        check(numbers >= least, why)
+
+
+def timestamps_of(fields: Fields, bases: Ints, is_append_time: Mask) -> Ints:
+    """Milliseconds. A batch of append time has one time for all, which is its base here."""
+    deltas = fields.timestamp_deltas
+    if is_append_time.any():
+        deltas = np.where(is_append_time, 0, deltas)
+    calm = deltas.min() >= -_CALM_MS and deltas.max() <= _CALM_MS and abs(bases).max() <= _CALM_MS
+    times: Ints = bases + deltas
+    if not calm:
+        why = "its timestamp does not fit Spark's microseconds"
+        check((deltas != MALFORMED) & (times - bases == deltas) & ((deltas >= 0) == (times >= bases)), why)
+        check((times <= TIMESTAMP_MS_MAX) & (times >= -TIMESTAMP_MS_MAX), why)
+    return times
+
+
+def microseconds(times_ms: Ints) -> pa.Array:
+    return fixed(times_ms * 1000, ARROW_TYPES["timestamp"])
+
+
+def numbers(values: Ints) -> pa.Array:
+    return fixed(values, pa.int64())
+
+
+def binary(source: Source, span: Span) -> pa.Array:
+    """A copy of the span's bytes."""
+    begins, sizes = span.begins, span.sizes
+    if not len(begins):
+        return pa.nulls(0, pa.binary())
+    if sizes.max() < 0:
+        return pa.nulls(len(sizes), pa.binary())
+    if sizes.min() >= 0:
+        return gather(source.buffer, begins, begins + sizes)
+    taken = gather(source.buffer, begins, begins + np.maximum(sizes, 0))
+    validity = pa.py_buffer(np.packbits(sizes >= 0, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(taken), [validity, *taken.buffers()[1:]])
+
+
+class Constant:
+    """A column with the same value in every row: made once, handed out in slices."""
+
+    def __init__(self, value: str | int, kind: pa.DataType) -> None:
+        self._value = value
+        self._kind = kind
+        self._made = pa.nulls(0, kind)
+
+    def rows(self, count: int) -> pa.Array:
+        if len(self._made) < count:
+            self._made = self._repeated(count + count // 4)
+        return self._made.slice(0, count)
+
+    def _repeated(self, count: int) -> pa.Array:
+        if isinstance(self._value, int):
+            return fixed(np.full(count, self._value, np.int32), self._kind)
+        text = self._value.encode()
+        edges = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+        return pa.Array.from_buffers(
+            self._kind, count, [None, pa.py_buffer(edges), pa.py_buffer(text * count)]
+        )

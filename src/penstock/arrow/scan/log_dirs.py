@@ -1,0 +1,129 @@
+"""Which partitions lie under a path, and what their directory's checkpoints say of them.
+
+A path is a data directory of Penstock (`logs/` and `meta/`), a log directory of Kafka (an entry of `log.dirs`) or one
+partition's directory. Nothing is written, and the small files are read once: who plans a scan sees one state of them.
+"""
+
+import os
+from typing import Final, NamedTuple
+
+from penstock.arrow.errors import BadOption
+from penstock.base.ids import Offset, TopicPartition
+from penstock.storage import checkpoints as ck
+from penstock.storage import names
+from penstock.storage.checkpoint_reader import read_marks
+from penstock.storage.checkpoints import Checkpoint
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.layout import is_log, is_log_directory
+from penstock.vfs import Vfs, read_file
+
+INTERNAL_TOPICS: Final = frozenset(
+    {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
+)
+"""What brokers keep for themselves; read only where it is asked for by name."""
+
+
+class Located(NamedTuple):
+    """A partition and where it lies; small, and the same in every process."""
+
+    partition: TopicPartition
+    directory: str
+    log_start: Offset = 0
+    """What lies below was deleted, as the checkpoint says; 0 where it says nothing."""
+    durable_to: Offset = 0
+    """All below was on disk for certain, as the checkpoint says: damage there is no torn end."""
+    is_kafkas: bool = False
+    """Written by Kafka alone, which leaves out a transaction index that would be empty."""
+    checkpoint: str = ""
+    """Path of Penstock's checkpoint, which knows what segments there must be; empty where there is none."""
+
+
+def locate(vfs: Vfs, path: str) -> list[Located]:
+    """The partitions that lie under a path, by topic and number."""
+    path = os.path.abspath(_local(path))
+    stat = vfs.stat(path)
+    if stat is None or not stat.is_dir:
+        raise BadOption(
+            f"path is {path}, which is {'no directory' if stat else 'not there'}, expected {_EXPECTED}"
+        )
+    entries = vfs.list_dir(path)
+    partition = names.parse_partition_dir(os.path.basename(path))
+    if any(is_log(entry) for entry in entries):
+        if partition is None:
+            raise BadOption(
+                f"path is {path}, which has segments but no partition's name, expected a directory "
+                "named TOPIC-PARTITION"
+            )
+        above = os.path.dirname(path)
+        if not is_log_directory(vfs.list_dir(above)):
+            return [Located(partition, path)]
+        return [_checkpoints(vfs, above).located(partition, path)]
+    if any(entry.is_dir and entry.name == "logs" for entry in entries) and not is_log_directory(entries):
+        path = f"{path}/logs"
+        entries = vfs.list_dir(path)
+    elif not is_log_directory(entries):
+        raise BadOption(f"path is {path}, which is no log, expected {_EXPECTED}")
+    known = _checkpoints(vfs, path)
+    found = [
+        known.located(partition, f"{path}/{entry.name}")
+        for entry in entries
+        if entry.is_dir and (partition := names.parse_partition_dir(entry.name)) is not None
+    ]
+    return sorted(found)
+
+
+_EXPECTED = (
+    "a data directory (logs/ and meta/), a log directory of Kafka or a partition's directory (.log files)"
+)
+
+
+def _local(path: str) -> str:
+    scheme, colon, rest = path.partition(":")
+    if not colon or "/" in scheme or not rest.startswith("/"):
+        return path
+    if scheme != "file":
+        raise BadOption(f"path is {path}, expected a directory of a disk that every executor has mounted")
+    return "/" + rest.lstrip("/")
+
+
+class _Known(NamedTuple):
+    """What the checkpoints of a log directory say."""
+
+    log_starts: dict[TopicPartition, Offset]
+    recovery_points: dict[TopicPartition, Offset]
+    is_kafkas: bool
+    checkpoint: str
+
+    def located(self, partition: TopicPartition, directory: str) -> Located:
+        return Located(
+            partition,
+            directory,
+            self.log_starts.get(partition, 0),
+            self.recovery_points.get(partition, 0),
+            self.is_kafkas,
+            self.checkpoint,
+        )
+
+
+def _checkpoints(vfs: Vfs, logs: str) -> _Known:
+    above = os.path.dirname(logs)
+    metas = [f"{logs}.meta", *([f"{above}/meta"] if os.path.basename(logs) == "logs" else [])]
+    meta = next((each for each in metas if vfs.stat(f"{each}/{ck.BROKER_ID}") is not None), None)
+    marks = read_marks(vfs, logs, meta or metas[0])
+    broken = next((each for each in marks.findings if each.path.endswith(ck.LOG_STARTS)), None)
+    starts = marks.log_starts
+    if meta is not None and (broken is not None or vfs.stat(f"{logs}/{ck.LOG_STARTS}") is None):
+        starts, broken = _our_starts(vfs, f"{meta}/{ck.CHECKPOINT}"), None
+    if broken is not None:
+        raise BadOption(f"path is {logs}, where deleted records cannot be told from others: {broken}")
+    return _Known(starts, marks.recovery_points, meta is None, f"{meta}/{ck.CHECKPOINT}" if meta else "")
+
+
+def _our_starts(vfs: Vfs, path: str) -> dict[TopicPartition, Offset]:
+    """The copy of Kafka's file that Penstock keeps."""
+    try:
+        starts = Checkpoint.decode(read_file(vfs, path), path).log_starts
+    except (FileNotFoundError, BadCheckpoint):
+        return {}
+    parsed = {names.parse_partition_dir(name): offset for name, offset in starts.items()}
+    return {partition: offset for partition, offset in parsed.items() if partition is not None}

@@ -1,0 +1,70 @@
+"""Work that waits in between, written from top to bottom.
+
+    def create_and_write(...) -> Steps[Offset]:
+        topic = yield from ensure_topic(context, "orders")
+        appended = yield append(context, partition, batch)      # a Later: go on when it is answered
+        return appended.base_offset
+
+A `Later` that is answered with a `KafkaError` raises it where it is waited for. No task and no future is made, and
+steps that never wait are over before `Running` returns.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from penstock.base.errors import KafkaError
+from penstock.base.promise import Later
+from penstock.base.world import World
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[Later[Any], Any, T]
+
+
+class Running(Generic[T]):
+    """Steps on their way. One of `done` and `failed` is called, once, unless they are cancelled."""
+
+    __slots__ = ("_done", "_failed", "_steps")
+
+    def __init__(
+        self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
+        self._steps: Steps[T] | None = steps
+        self._done = done
+        self._failed = failed
+        self._go_on(None)
+
+    @property
+    def is_over(self) -> bool:
+        return self._steps is None
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: its `finally` clauses run, and nothing else."""
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
+
+    def _go_on(self, value: Any) -> None:
+        steps = self._steps
+        while steps is not None and steps is self._steps:
+            try:
+                later = steps.throw(value) if isinstance(value, KafkaError) else steps.send(value)
+            except StopIteration as over:
+                self._steps = None
+                self._done(over.value)
+                return
+            except Exception as error:
+                self._steps = None
+                self._failed(error)
+                return
+            if not later.is_answered:
+                later.then(self._go_on)
+                return
+            value = later.value
+
+
+def passed(world: World, delay_ms: float) -> Later[None]:
+    """Answered when so much time has passed."""
+    later: Later[None] = Later()
+    world.call_later(delay_ms, lambda: later.answer(None))
+    return later

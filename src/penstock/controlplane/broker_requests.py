@@ -1,0 +1,199 @@
+"""What nodes ask of the controller for themselves, in Kafka's words: registrations, heartbeats, ISRs, producer ids."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.controlplane.controller_answers import (
+    UNANSWERED,
+    code_of,
+    refusal_of,
+    said,
+    uuid_heard,
+    uuid_said,
+)
+from penstock.metadata import Result
+from penstock.metadata.controller.requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    HeartbeatReply,
+    IsrChange,
+    IsrChanged,
+    ProducerIdBlock,
+    RegisterBroker,
+    RegisterController,
+    UnregisterBroker,
+)
+from penstock.metadata.schema import Endpoint, SupportedFeature
+from penstock.wire import Api
+from penstock.wire.request import Request
+
+
+def register_broker(request: RegisterBroker) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.BrokerRegistrationRequest(
+            broker_id=request.broker_id,
+            cluster_id=request.cluster_id,
+            incarnation_id=uuid_said(request.incarnation_id),
+            listeners=_listeners(make, request.endpoints),
+            features=_features(make, request.features),
+            rack=request.rack,
+            is_migrating_zk_broker=False,
+            log_dirs=tuple(uuid_said(each) for each in request.log_dirs),
+            previous_broker_epoch=request.previous_epoch,
+        )
+
+    def understand(response: Any) -> int | KafkaError:
+        refusal = refusal_of(response)
+        if refusal is not None and refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            why = (
+                f"the directory is of cluster {request.cluster_id}, but the controllers at the addresses in the "
+                "settings are of another one"
+                if request.cluster_id
+                else "the directory is new, and the cluster's metadata does not tell its id: set cluster.id, as the "
+                "controllers have it"
+            )
+            return KafkaError(why, refusal.code)
+        return refusal or int(response.broker_epoch)
+
+    # Without the epoch of the last clean stop, which 3 brought, every restart would count as a crash.
+    return said(Api.BROKER_REGISTRATION, 3, build, understand)
+
+
+def _listeners(make: Any, endpoints: Sequence[Endpoint]) -> tuple[Any, ...]:
+    return tuple(
+        make.Listener(
+            name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+        )
+        for each in endpoints
+    )
+
+
+def _features(make: Any, features: Sequence[SupportedFeature]) -> tuple[Any, ...]:
+    return tuple(
+        make.Feature(
+            name=each.name, min_supported_version=each.min_level, max_supported_version=each.max_level
+        )
+        for each in features
+    )
+
+
+def broker_heartbeat(request: BrokerHeartbeat) -> Request[Any]:
+    def build(make: Any) -> Any:
+        cordoned = request.cordoned_dirs
+        return make.BrokerHeartbeatRequest(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            current_metadata_offset=request.metadata_offset,
+            want_fence=request.want_fence,
+            want_shut_down=request.want_shutdown,
+            offline_log_dirs=tuple(uuid_said(each) for each in request.offline_dirs),
+            cordoned_log_dirs=None if cordoned is None else tuple(uuid_said(each) for each in cordoned),
+        )
+
+    def understand(response: Any) -> HeartbeatReply | KafkaError:
+        return refusal_of(response) or HeartbeatReply(
+            response.is_caught_up, response.is_fenced, response.should_shut_down
+        )
+
+    # 1 has directories that failed, 2 those that are cordoned.
+    return said(Api.BROKER_HEARTBEAT, 1 if request.cordoned_dirs is None else 2, build, understand)
+
+
+def alter_partition(request: AlterPartition) -> Request[Any]:
+    topics: dict[bytes, list[IsrChange]] = defaultdict(list)
+    for change in request.changes:
+        topics[change.topic_id].append(change)
+
+    def build(make: Any) -> Any:
+        def partition(change: IsrChange) -> Any:
+            return make.PartitionData(
+                partition_index=change.partition,
+                leader_epoch=change.leader_epoch,
+                new_isr_with_epochs=tuple(
+                    make.BrokerState(broker_id=each.broker_id, broker_epoch=each.broker_epoch)
+                    for each in change.isr
+                ),
+                leader_recovery_state=change.recovery_state,
+                partition_epoch=change.partition_epoch,
+            )
+
+        return make.AlterPartitionRequest(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            topics=tuple(
+                make.TopicData(topic_id=uuid_said(topic_id), partitions=tuple(map(partition, changes)))
+                for topic_id, changes in topics.items()
+            ),
+        )
+
+    def understand(response: Any) -> tuple[IsrChanged, ...] | KafkaError:
+        refusal = refusal_of(response)
+        if refusal is not None:
+            return refusal
+        found = {
+            (uuid_heard(topic.topic_id), row.partition_index): row
+            for topic in response.topics
+            for row in topic.partitions
+        }
+        return tuple(
+            _isr_changed(each, found.get((each.topic_id, each.partition))) for each in request.changes
+        )
+
+    # 3 has the epochs of the brokers in the ISR, without which one that has restarted could be taken for its former
+    # self (KIP-903).
+    return said(Api.ALTER_PARTITION, 3, build, understand)
+
+
+def _isr_changed(change: IsrChange, row: Any | None) -> IsrChanged:
+    if row is None:
+        return IsrChanged(change.topic_id, change.partition, UNANSWERED)
+    code = code_of(row)
+    if code:
+        return IsrChanged(
+            change.topic_id, change.partition, Result(code, f"the controller answers {code.name}")
+        )
+    return IsrChanged(
+        change.topic_id,
+        change.partition,
+        Result(),
+        row.leader_id,
+        row.leader_epoch,
+        tuple(row.isr),
+        row.leader_recovery_state,
+        row.partition_epoch,
+    )
+
+
+def allocate_producer_ids(request: AllocateProducerIds) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.AllocateProducerIdsRequest(broker_id=request.broker_id, broker_epoch=request.broker_epoch)
+
+    def understand(response: Any) -> ProducerIdBlock | KafkaError:
+        return refusal_of(response) or ProducerIdBlock(response.producer_id_start, response.producer_id_len)
+
+    return said(Api.ALLOCATE_PRODUCER_IDS, 0, build, understand)
+
+
+def register_controller(request: RegisterController) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.ControllerRegistrationRequest(
+            controller_id=request.controller_id,
+            incarnation_id=uuid_said(request.incarnation_id),
+            zk_migration_ready=False,
+            listeners=_listeners(make, request.endpoints),
+            features=_features(make, request.features),
+        )
+
+    return said(Api.CONTROLLER_REGISTRATION, 0, build, refusal_of)
+
+
+def unregister_broker(request: UnregisterBroker) -> Request[Any]:
+    return said(
+        Api.UNREGISTER_BROKER,
+        0,
+        lambda make: make.UnregisterBrokerRequest(broker_id=request.broker_id),
+        refusal_of,
+    )

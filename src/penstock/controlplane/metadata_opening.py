@@ -1,0 +1,222 @@
+"""Opening the metadata log, whatever a crash, Kafka or nobody yet has left in `__cluster_metadata-0`.
+
+1. The latest snapshot that reads to its end is loaded. One that does not is left aside, with a log line.
+2. The log is scanned whole, a torn end cut off, and the rest synced. Damage in its middle is refused: records that
+   were committed cannot be made up.
+3. A log that ends before the latest snapshot, or in an older epoch, was overtaken by it (a follower that crashed
+   between fetching the one and cutting the other): it begins anew there.
+
+The log's start is in no file of its own. A log whose first segment begins at 0 starts there; else it starts at the
+earliest snapshot at or past its first segment. So a crash while old segments are removed, first to last, leaves
+nothing to repair; and a log from whose beginning something is missing is refused.
+
+A new directory can be given its first voters, as `kafka-storage format --standalone` does it. What a new cluster
+begins with (its features) Kafka's formatting leaves in `bootstrap.checkpoint`, later versions in the first snapshot.
+"""
+
+import logging
+from collections.abc import Collection
+from typing import NamedTuple
+
+from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.settings import LogSettings
+from penstock.controlplane.metadata_log import MetadataLog, load_image
+from penstock.controlplane.metadata_snapshots import (
+    FORMATTED,
+    BadSnapshot,
+    SnapshotFiles,
+    SnapshotReader,
+    encode_snapshot,
+)
+from penstock.controlplane.quorum_records import QuorumHistory, facts_in
+from penstock.controlplane.quorum_state_file import QUORUM_STATE
+from penstock.metadata import EMPTY, AnyRecord, ClusterImage
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.voters import VoterSet
+from penstock.storage import names
+from penstock.storage.checkpoints import RecoveryPoint
+from penstock.storage.errors import StorageError
+from penstock.storage.layout import METADATA_TOPIC
+from penstock.storage.log import Log
+from penstock.storage.openfiles import OpenFiles
+from penstock.storage.recovery import create_log, open_log
+from penstock.vfs import Vfs, join, make_dirs_durably
+
+logger = logging.getLogger(__name__)
+
+PARTITION = TopicPartition(METADATA_TOPIC, 0)
+BOOTSTRAP = "bootstrap.checkpoint"
+
+
+class _NoPoints:
+    """The metadata log notes no points: every start scans it whole."""
+
+    def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
+
+    def save_log_start(self, partition: TopicPartition, offset: Offset) -> None: ...
+
+    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None: ...
+
+
+class OpenedLog(NamedTuple):
+    log: MetadataLog
+    image: ClusterImage
+    """Of the latest snapshot; empty where there is none."""
+    bootstrap: tuple[AnyRecord, ...]
+    """What formatting said that a new cluster begins with; empty where it said nothing."""
+
+
+class LogOpening(NamedTuple):
+    """What it takes to open the log."""
+
+    vfs: Vfs
+    files: OpenFiles
+    logs_path: str
+    settings: LogSettings
+    now_ms: TimestampMs
+
+    @property
+    def directory(self) -> str:
+        return join(self.logs_path, names.partition_dir(PARTITION))
+
+    def open(self, first_voters: VoterSet | None, synced_end: Offset = 0) -> OpenedLog:
+        """Open the log. `first_voters` are written down if nothing was yet: not a record, not a snapshot, no vote.
+        Bytes below `synced_end` are not destroyed where they look like a torn end, but set aside."""
+        try:
+            return self._open(first_voters if not synced_end else None, synced_end)
+        except OSError as error:
+            raise StorageError(f"cannot open {self.directory}: {error.strerror or error}") from error
+
+    def _open(self, first_voters: VoterSet | None, synced_end: Offset) -> OpenedLog:
+        make_dirs_durably(self.vfs, self.directory)
+        snapshots = SnapshotFiles(self.vfs, self.directory)
+        snapshots.scan()
+        first, size = self._segments()
+        if first_voters is not None and not size and not len(snapshots) and not self._has_voted():
+            # Where there is no segment yet, making it syncs the names.
+            self._format(snapshots, first_voters, sync_names=first is not None)
+        image, bootstrap = self._load_latest(snapshots, is_empty=not size)
+        log = self._open_log(first, self._log_start(snapshots, first), synced_end)
+        log.flush()
+        metadata_log = MetadataLog(log, snapshots, self._history(log, snapshots))
+        latest = snapshots.latest
+        if latest is not None and (
+            metadata_log.end_offset < latest.offset or metadata_log.last_epoch < latest.epoch
+        ):
+            logger.warning(
+                "%s ends at %d in epoch %d, before its latest snapshot %s: it begins anew there",
+                self.directory,
+                metadata_log.end_offset,
+                metadata_log.last_epoch,
+                latest,
+            )
+            image = metadata_log.restart_at_snapshot(latest, self.now_ms)
+        return OpenedLog(metadata_log, image, bootstrap or self._bootstrap_file())
+
+    def _segments(self) -> tuple[Offset | None, int]:
+        """Where the first segment begins, and how many bytes there are in all."""
+        sizes = {}
+        for entry in self.vfs.list_dir(self.directory):
+            parsed = names.parse_segment_file(entry.name)
+            if parsed is not None and parsed.kind == names.LOG and not parsed.state:
+                sizes[parsed.base_offset] = entry.size
+        return min(sizes, default=None), sum(sizes.values())
+
+    def _has_voted(self) -> bool:
+        return self.vfs.stat(join(self.directory, QUORUM_STATE)) is not None
+
+    def _format(self, snapshots: SnapshotFiles, voters: VoterSet, *, sync_names: bool) -> None:
+        batches = encode_snapshot(
+            (), 0, timestamp=self.now_ms, now_ms=self.now_ms, kraft_version=1, voters=voters
+        )
+        snapshots.added(FORMATTED, snapshots.write(FORMATTED, batches, sync_names=sync_names))
+
+    def _load_latest(
+        self, snapshots: SnapshotFiles, *, is_empty: bool
+    ) -> tuple[ClusterImage, tuple[AnyRecord, ...]]:
+        for snapshot_id in reversed(snapshots.ids()):
+            reader = snapshots.reader(snapshot_id)
+            try:
+                if snapshot_id == FORMATTED:
+                    return EMPTY, tuple(reader.records())
+                return load_image(reader, snapshot_id), ()
+            except BadSnapshot as error:
+                if snapshot_id == FORMATTED and is_empty:
+                    raise  # the first voters are nowhere else
+                self._leave_aside(snapshots, snapshot_id, error)
+        return EMPTY, ()
+
+    def _leave_aside(self, snapshots: SnapshotFiles, snapshot_id: OffsetAndEpoch, error: BadSnapshot) -> None:
+        logger.warning("a snapshot is left aside: %s", error)
+        snapshots.disown(snapshot_id)
+
+    def _log_start(self, snapshots: SnapshotFiles, first: Offset | None) -> Offset:
+        if first == 0:
+            return 0
+        if first is None:
+            return snapshots.latest.offset if snapshots.latest is not None else 0
+        for snapshot_id in snapshots.ids():
+            if snapshot_id.offset < first:
+                snapshots.disown(snapshot_id)
+                continue
+            try:
+                snapshots.reader(snapshot_id).skim()
+                return snapshot_id.offset
+            except BadSnapshot as error:
+                self._leave_aside(snapshots, snapshot_id, error)
+        raise StorageError(
+            f"{self.directory} begins at offset {first}, and no snapshot that can be read covers what came before: "
+            f"expected one at offset {first} or later"
+        )
+
+    def _open_log(self, first: Offset | None, log_start: Offset, synced_end: Offset) -> Log:
+        points = _NoPoints()
+        if first is None and log_start == 0:
+            return create_log(
+                PARTITION, self.directory, self.files, self.settings, points, now_ms=self.now_ms
+            )
+        base = log_start if first is None else first
+        log, report = open_log(
+            PARTITION,
+            self.directory,
+            self.files,
+            self.settings,
+            points,
+            now_ms=self.now_ms,
+            clean=False,
+            recovery_point=RecoveryPoint(base, base, 0),
+            log_start=log_start,
+            known_end=synced_end,
+        )
+        if report.damage:
+            raise StorageError(
+                f"{report.damage[0]}: committed metadata is damaged; restore {self.directory} from a copy,"
+                " or remove it where all other controllers are up: it is copied from them"
+            )
+        return log
+
+    def _history(self, log: Log, snapshots: SnapshotFiles) -> QuorumHistory:
+        """Who voted when: from the snapshot at the log's start and from the log."""
+        history = QuorumHistory()
+        below: list[OffsetAndEpoch] = [each for each in snapshots.ids() if each.offset <= log.log_start]
+        if below:
+            reader = snapshots.reader(below[-1])
+            try:
+                reader.skim()
+                history.add_header(below[-1].offset, reader.kraft_version, reader.voters)
+            except BadSnapshot as error:
+                if log.log_start > 0 or log.log_end == 0:
+                    raise
+                # Its voters were copied into the log by the first leader.
+                self._leave_aside(snapshots, below[-1], error)
+        for batch in log.batches():
+            if batch.is_control:
+                for fact in facts_in(batch):
+                    history.add(fact)
+        return history
+
+    def _bootstrap_file(self) -> tuple[AnyRecord, ...]:
+        path = join(self.logs_path, BOOTSTRAP)
+        if self.vfs.stat(path) is None:
+            return ()
+        return tuple(SnapshotReader(self.vfs, path).records())

@@ -1,0 +1,290 @@
+"""Snapshots of the metadata log, in Kafka's files: the image at one offset, as records.
+
+    00000000000000000512-0000000003.checkpoint       all below offset 512; the record before it is of epoch 3
+    00000000000000000512-0000000003.checkpoint.part  being written or fetched, worthless after a crash
+    00000000000000000000-0000000000.checkpoint       what the directory was formatted with: the first voters
+
+    control batch   header (time of the last record), kraft.version and voters where the log has them
+    data batches    the records that build the image, offsets counted from 0
+    control batch   footer: without it the file was never finished
+
+A file gets its name when it is whole and synced. A snapshot that does not read to its footer, with every CRC right, is
+never half believed: `BadSnapshot` says what is wrong, and an older one serves.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import LeaderEpoch, TimestampMs
+from penstock.controlplane.quorum_records import (
+    control_batch,
+    control_messages,
+    records_in,
+    voters_of,
+    voters_record,
+)
+from penstock.metadata import AnyRecord, control, encode
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.ready import SnapshotChunk
+from penstock.raft.voters import VoterSet
+from penstock.records import BatchBuilder, ControlType, RecordBatch
+from penstock.storage.errors import StorageError
+from penstock.storage.scan import scan_batches
+from penstock.vfs import File, Vfs, join
+
+SUFFIX = ".checkpoint"
+PART = ".part"
+DELETED = ".deleted"
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part|\.deleted)?")
+
+FORMATTED = OffsetAndEpoch(0, 0)
+"""The snapshot that formatting leaves: no image yet, just who votes first."""
+
+BATCH_BYTES = 1 << 20
+"""A batch of a snapshot is closed past this size; Kafka takes up to 8 MB."""
+
+
+class BadSnapshot(StorageError):
+    """A snapshot that cannot be what was written."""
+
+
+def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}{SUFFIX}"
+
+
+class SnapshotReader:
+    """One walk through a snapshot's file. What the header says is there once the first batch was read."""
+
+    def __init__(self, vfs: Vfs, path: str) -> None:
+        self._vfs = vfs
+        self.path = path
+        self.timestamp: TimestampMs = 0
+        """Of the last record that the snapshot covers."""
+        self.kraft_version = 0
+        self.voters: VoterSet | None = None
+
+    def records(self) -> Iterator[AnyRecord]:
+        """The image's records, up to the footer; raises `BadSnapshot` where the file is not whole."""
+        for batch in self._batches():
+            if not batch.is_control:
+                yield from records_in(batch)
+
+    def skim(self) -> None:
+        """Read to the footer for the header's sake, checking what can be checked without decoding records."""
+        for _ in self._batches():
+            pass
+
+    def head(self) -> None:
+        """Read the header alone."""
+        next(self._batches(), None)
+
+    def _batches(self) -> Iterator[RecordBatch]:
+        kind = ControlType.UNKNOWN
+        try:
+            file = self._vfs.open(self.path)
+            try:
+                for position, batch in scan_batches(file, 0, file.size()):
+                    batch.check_crc()
+                    if kind is ControlType.SNAPSHOT_FOOTER:
+                        raise BadSnapshot(f"{self.path} goes on at position {position}, after its footer")
+                    if batch.is_control:
+                        kind = self._take_control(batch, is_first=position == 0)
+                    elif position == 0:
+                        raise BadSnapshot(f"{self.path} begins with data, expected a header")
+                    yield batch
+            finally:
+                file.close()
+        except OSError as error:
+            raise BadSnapshot(f"cannot read {self.path}: {error.strerror or error}") from error
+        except BadSnapshot:
+            raise
+        except KafkaError as error:
+            raise BadSnapshot(f"{self.path}: {error}") from error
+        if kind is not ControlType.SNAPSHOT_FOOTER:
+            raise BadSnapshot(f"{self.path} has no footer: it was never finished, or has lost its end")
+
+    def _take_control(self, batch: RecordBatch, *, is_first: bool) -> ControlType:
+        last = ControlType.UNKNOWN
+        for place, (_, kind, message) in enumerate(control_messages(batch)):
+            if is_first and not place and kind is not ControlType.SNAPSHOT_HEADER:
+                raise BadSnapshot(f"{self.path} begins with a {kind.name} record, expected a header")
+            if isinstance(message, control.SnapshotHeaderRecord):
+                self.timestamp = message.last_contained_log_timestamp
+            elif isinstance(message, control.KRaftVersionRecord):
+                self.kraft_version = message.kraft_version
+            elif isinstance(message, control.VotersRecord):
+                self.voters = voters_of(message)
+            last = kind
+        return last
+
+
+def encode_snapshot(
+    records: Iterable[AnyRecord],
+    epoch: LeaderEpoch,
+    *,
+    timestamp: TimestampMs,
+    now_ms: TimestampMs,
+    kraft_version: int,
+    voters: VoterSet | None,
+) -> Iterator[bytes]:
+    """The batches of a snapshot, one after the other."""
+    header: list[control.ControlMessage] = [
+        control.SnapshotHeaderRecord(last_contained_log_timestamp=timestamp)
+    ]
+    if kraft_version > 0:
+        header.append(control.KRaftVersionRecord(kraft_version=kraft_version))
+        if voters is not None:
+            header.append(voters_record(voters))
+    yield control_batch(header, 0, epoch, now_ms)
+    builder = BatchBuilder(len(header), leader_epoch=epoch)
+    for record in records:
+        builder.append(None, encode(record), now_ms)
+        if builder.records_bytes >= BATCH_BYTES:
+            yield builder.build()
+            builder = BatchBuilder(builder.next_offset, leader_epoch=epoch)
+    if len(builder):
+        yield builder.build()
+    yield control_batch([control.SnapshotFooterRecord()], builder.next_offset, epoch, now_ms)
+
+
+class SnapshotFiles:
+    """The finished snapshots of a directory, by name and size. Those known to be bad are not among them."""
+
+    def __init__(self, vfs: Vfs, directory: str) -> None:
+        self._vfs = vfs
+        self._directory = directory
+        self._sizes: dict[OffsetAndEpoch, int] = {}
+        self._timestamps: dict[OffsetAndEpoch, TimestampMs] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        return sorted(self._sizes)
+
+    def size(self, snapshot_id: OffsetAndEpoch) -> int | None:
+        return self._sizes.get(snapshot_id)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    @property
+    def earliest(self) -> OffsetAndEpoch | None:
+        return min(self._sizes, default=None)
+
+    @property
+    def latest(self) -> OffsetAndEpoch | None:
+        return max(self._sizes, default=None)
+
+    def path_of(self, snapshot_id: OffsetAndEpoch) -> str:
+        return join(self._directory, snapshot_name(snapshot_id))
+
+    def scan(self) -> None:
+        """Look at what is there, and remove what was never finished or was being removed."""
+        self._sizes = {}
+        for entry in self._vfs.list_dir(self._directory):
+            found = _NAME.fullmatch(entry.name)
+            if found is None:
+                continue
+            if found[3]:
+                self._vfs.remove(join(self._directory, entry.name))
+            else:
+                self._sizes[_id_of(found)] = entry.size
+
+    def reader(self, snapshot_id: OffsetAndEpoch) -> SnapshotReader:
+        return SnapshotReader(self._vfs, self.path_of(snapshot_id))
+
+    def timestamp(self, snapshot_id: OffsetAndEpoch) -> TimestampMs:
+        """Of the last record that a snapshot covers."""
+        if snapshot_id not in self._timestamps:
+            reader = self.reader(snapshot_id)
+            reader.head()
+            self._timestamps[snapshot_id] = reader.timestamp
+        return self._timestamps[snapshot_id]
+
+    def read(self, snapshot_id: OffsetAndEpoch, position: int, length: int) -> bytes:
+        file = self._vfs.open(self.path_of(snapshot_id))
+        try:
+            return file.pread(length, position)
+        finally:
+            file.close()
+
+    # A snapshot comes to be.
+
+    def write(self, snapshot_id: OffsetAndEpoch, batches: Iterable[bytes], *, sync_names: bool = True) -> int:
+        """Write a snapshot from its batches; its size. On any thread: `added` makes it count."""
+        path = self.path_of(snapshot_id)
+        file = self._vfs.open(path + PART, write=True, create=True)
+        try:
+            file.truncate(0)
+            size = 0
+            for batch in batches:
+                file.pwrite([batch], size)
+                size += len(batch)
+            file.sync()
+        except OSError:
+            with suppress(OSError):  # what takes up room for nothing; the next start would remove it too
+                self._vfs.remove(path + PART)
+            raise
+        finally:
+            file.close()
+        self._vfs.rename(path + PART, path)
+        if sync_names:
+            self._vfs.sync_dir(self._directory)
+        return size
+
+    def added(self, snapshot_id: OffsetAndEpoch, size: int) -> None:
+        self._sizes[snapshot_id] = size
+
+    def receive(self, chunk: SnapshotChunk) -> None:
+        """Put down a piece of a snapshot that is being fetched."""
+        self._with_part(chunk.snapshot_id, lambda file: self._put(file, chunk), create=True)
+
+    def _put(self, file: File, chunk: SnapshotChunk) -> None:
+        file.truncate(chunk.position)
+        file.pwrite([chunk.data], chunk.position)
+
+    def received(self, snapshot_id: OffsetAndEpoch) -> None:
+        """All pieces are there: check the whole, sync it and give it its name."""
+        path = self.path_of(snapshot_id)
+        SnapshotReader(self._vfs, path + PART).skim()
+        self._with_part(snapshot_id, lambda file: file.sync())
+        self._vfs.rename(path + PART, path)
+        self._vfs.sync_dir(self._directory)
+        stat = self._vfs.stat(path)
+        self.added(snapshot_id, stat.size if stat is not None else 0)
+
+    def _with_part(
+        self, snapshot_id: OffsetAndEpoch, use: Callable[[File], None], *, create: bool = False
+    ) -> None:
+        file = self._vfs.open(self.path_of(snapshot_id) + PART, write=True, create=create)
+        try:
+            use(file)
+        finally:
+            file.close()
+
+    # And goes.
+
+    def disown(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Count it as not there, and leave the file for people to look at."""
+        self._sizes.pop(snapshot_id, None)
+        self._timestamps.pop(snapshot_id, None)
+
+    def disown_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        for older in [each for each in self._sizes if each < snapshot_id]:
+            self.disown(older)
+
+    def remove_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Remove the files of all older ones, bad ones too. On any thread, once they are disowned."""
+        for entry in self._vfs.list_dir(self._directory):
+            found = _NAME.fullmatch(entry.name)
+            if found is not None and not found[3] and _id_of(found) < snapshot_id:
+                with suppress(FileNotFoundError):
+                    self._vfs.remove(join(self._directory, entry.name))
+
+
+def _id_of(found: re.Match[str]) -> OffsetAndEpoch:
+    return OffsetAndEpoch(int(found[1]), int(found[2]))

@@ -1,0 +1,489 @@
+"""Drives the Raft core over the metadata log on disk, and tells the node what is committed and who leads.
+
+Every call to the core is followed by what the core wants done (`_carry_out`), in `Ready`'s order: promises synced to
+the quorum-state file, the log changed, messages sent, news announced. Announcements wait in a line of their own
+(`quorum_news`), so that a listener may propose records from within one: what it proposes is in the log when `propose`
+returns, and what comes of it is announced after what is being announced.
+
+Requests go out through a `Transport`, over the wire `quorum_transport`. Requests of others come in through `receive`,
+and wait in `quorum_inbox` for the core's answer.
+
+    propose --> core --> log written --> (end of the turn) sync beside --> core: committed --> listener
+
+One sync runs at a time, beside the loop. What is appended meanwhile waits for the next one, all together: that is the
+group commit. A disk that fails ends the quorum (`QuorumListener.failed`): the core's promises were about that disk.
+
+Snapshots (`quorum_snapshots`) are taken of the listener's image and written beside the loop too.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import LeaderEpoch, Offset, Uuid
+from penstock.base.promise import Later
+from penstock.base.settings import LogSettings
+from penstock.base.world import Timer, World
+from penstock.controlplane.metadata_opening import LogOpening
+from penstock.controlplane.metadata_publisher import QuorumNews
+from penstock.controlplane.metadata_sync import GroupCommit
+from penstock.controlplane.quorum_inbox import QuorumInbox, refusal
+from penstock.controlplane.quorum_records import encode_all
+from penstock.controlplane.quorum_settings import QuorumListener, QuorumSettings
+from penstock.controlplane.quorum_snapshots import SnapshotTaker
+from penstock.controlplane.quorum_state_file import PromiseFile
+from penstock.controlplane.quorum_transport import reached_at
+from penstock.controlplane.synced_end import SyncedEnd, SyncedEndFile
+from penstock.metadata import EMPTY, AnyRecord
+from penstock.raft.describe import QuorumDescription
+from penstock.raft.election import NO_LEADER
+from penstock.raft.errors import NotLeader
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import LeaderHint, Message, Reply, Request, RequestFailed
+from penstock.raft.node import Node
+from penstock.raft.ready import Outbound, Ready, RoleName
+from penstock.raft.voters import ReplicaKey, Voter, VoterSet
+from penstock.storage.errors import StorageError
+from penstock.storage.openfiles import OpenFiles
+from penstock.vfs import Vfs
+from penstock.wire.peers import Address
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["MetadataQuorum", "QuorumListener", "QuorumSettings", "Transport"]
+
+OBSERVER = "observer"
+"""The role of a follower without a vote, as Kafka calls it."""
+
+HAND_OVER_MS_MAX = 5000
+"""How long a leader that stops waits for another to lead; Kafka's own constant."""
+
+Transport: TypeAlias = Callable[[Outbound, Callable[[Message], None]], None]
+"""Takes a request to its peer, and tells, once, what came of it: the reply, or `RequestFailed`."""
+
+
+class MetadataQuorum:
+    """One replica of the metadata log. Opening it recovers the log; `start` lets it take part."""
+
+    def __init__(
+        self,
+        world: World,
+        vfs: Vfs,
+        files: OpenFiles,
+        logs_path: str,
+        meta_path: str,
+        *,
+        node_id: int,
+        directory_id: Uuid,
+        settings: QuorumSettings,
+        listener: QuorumListener,
+        transport: Transport | None = None,
+    ) -> None:
+        """Raises `KafkaError` with one clear sentence where the directory cannot be served."""
+        self._world = world
+        self._settings = settings
+        self._listener = listener
+        self._transport = transport
+        self._local = Voter(ReplicaKey(node_id, UUID(bytes=directory_id)), settings.endpoints)
+        log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
+        opening = LogOpening(vfs, files, logs_path, log_settings, world.now_ms())
+        alone = settings.is_standalone and not len(settings.voters)
+        self.directory = opening.directory
+        """Of the metadata log."""
+        synced_file = SyncedEndFile(vfs, meta_path)
+        self.synced_path = synced_file.path
+        synced = synced_file.read()
+        opened = opening.open(
+            VoterSet.of([self._local]) if alone else None, synced.offset if synced is not None else 0
+        )
+        self._log = opened.log
+        self._synced_end = SyncedEnd(synced_file, self._log)
+        self._image = opened.image
+        """Until it is given to the listener."""
+        self.bootstrap = opened.bootstrap
+        """The records that a new cluster begins with, where Kafka's formatting chose them."""
+        self._promises = PromiseFile(vfs, opening.directory)
+        self._election = self._promises.read()
+        self._configured = settings.voters
+        if alone and self._log.voters_before(self._log.end_offset) is None:
+            # Kafka's static quorum: who votes is in no record.
+            self._promises.check_alone(node_id)
+            self._configured = VoterSet.of([Voter(ReplicaKey(node_id), settings.endpoints)])
+        self._node: Node | None = None
+        self._inbox = QuorumInbox(world, self._log)
+        self._is_sending = False
+        self._timer: Timer | None = None
+        self._commits = GroupCommit(
+            world,
+            self._log.log,
+            self._flushed,
+            self._fail,
+            idle=self._synced,
+            record=self._synced_end.writer,
+        )
+        self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
+        self._news = QuorumNews(self._log, listener, self._snapshots, opened.image.offset + 1, self._fail)
+        self._stopped: Callable[[], None] | None = None
+        """Whom to tell when we have stopped; set while we stop."""
+        self._hand_over_timer: Timer | None = None
+        self._is_over = False
+        """Failed, stopped or abandoned: nothing is done any more."""
+        self.elections = 0
+        """In which this node stood."""
+        self._is_recovering = False
+        self._absent: set[int] = set()
+        """Peers at whose ports nobody listened when they were last asked."""
+
+    # What others may ask.
+
+    @property
+    def is_leader(self) -> bool:
+        return self._node is not None and self._node.is_leader and not self._is_over
+
+    @property
+    def role(self) -> str:
+        """What it is in the quorum; `observer` where it has no vote."""
+        if self._node is None:
+            return RoleName.UNATTACHED.value
+        name = self._node.role.name
+        is_observer = name is RoleName.FOLLOWER and not self._node.is_voter
+        return OBSERVER if is_observer else name.value
+
+    @property
+    def leader_id(self) -> int:
+        return self._node.leader_id if self._node is not None else NO_LEADER
+
+    @property
+    def leader_address(self) -> Address | None:
+        """Where the leader's controller listens; None where that is not known, or is here."""
+        if self._node is None or self._is_over:
+            return None
+        leader = self._node.role.hint
+        if leader.leader_id == self._local.key.id:
+            return None
+        own = self._local.endpoints
+        found = reached_at(leader.endpoints, own[0].listener if own else "")
+        return Address(found.host, found.port) if found is not None else None
+
+    @property
+    def request_timeout_ms(self) -> int:
+        return self._settings.raft.request_timeout_ms
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether so many voters are not there that nothing can be committed until some are back."""
+        node = self._node
+        if node is None:
+            return False
+        return len(self._present) + node.is_voter < node.voters.majority
+
+    @property
+    def _present(self) -> list[Voter]:
+        """The other voters, but for those that are known not to be there."""
+        assert self._node is not None
+        others = self._node.voters.others(self._node.key)
+        return [each for each in others if each.key.id not in self._absent]
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        if self._node is not None:
+            return self._node.epoch
+        return self._election.epoch if self._election is not None else 0
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._node.high_watermark if self._node is not None else self._news.applied
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._log.end_offset
+
+    @property
+    def voters(self) -> VoterSet:
+        """In force: the log's, else the configured ones."""
+        if self._node is not None:
+            return self._node.voters
+        entry = self._log.voters_before(self._log.end_offset)
+        return entry.voters if entry is not None else self._configured
+
+    @property
+    def kraft_version(self) -> int:
+        return self._log.kraft_version_before(self._log.end_offset)
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return self._log.latest_snapshot()
+
+    @property
+    def cluster_id_in_log(self) -> str:
+        """The id that the beginning of the log names, committed or not; empty if it names none."""
+        return self._log.first_cluster_id()
+
+    @property
+    def lost_end(self) -> OffsetAndEpoch | None:
+        """Where the metadata log once ended, while it ends before that: records are gone that were synced."""
+        return self._synced_end.lost
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether this voter stands in no election, because it has yet to fetch what its log lost."""
+        return self._is_recovering
+
+    def describe(self) -> QuorumDescription:
+        if self._node is None:
+            return QuorumDescription(NO_LEADER, self.epoch, -1)
+        return self._node.describe(self._world.now_ms())
+
+    # What the node tells.
+
+    def start(self) -> None:
+        """Take part in the quorum; alone, lead it."""
+        assert self._node is None, "a quorum is started once"
+        image, self._image = self._image, EMPTY
+        self._news.begin(image)
+        self._node = Node(
+            self._local,
+            self._log,
+            self._world.rng,
+            self._world.now_ms(),
+            election=self._election,
+            synced_end=self.lost_end,
+            voters=self._configured,
+            bootstrap=self._settings.bootstrap,
+            config=self._settings.raft,
+        )
+        self._carry_out()
+
+    def propose(self, records: Sequence[AnyRecord], epoch: LeaderEpoch) -> Offset:
+        """Append records as one batch, committed all or none; the last one's offset. Raises `NotLeader`."""
+        values = encode_all(records)
+        if self._node is None or self._is_over:
+            raise NotLeader(f"not the leader of epoch {epoch}: the quorum is not running")
+        offset = self._node.propose(values, epoch, self._world.now_ms())
+        self._carry_out()
+        if self._is_over:
+            raise NotLeader(f"not the leader of epoch {epoch}: the metadata log cannot be written")
+        return offset
+
+    def receive(self, request: Request) -> Later[Reply]:
+        """A request of another replica, or of an operator; its cluster id and partition were checked. It is answered
+        once, whatever comes."""
+        if self._node is None or self._is_over:
+            answer: Later[Reply] = Later()
+            answer.answer(refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, LeaderHint(self.epoch)))
+            return answer
+        numbered, answer = self._inbox.take(request)
+        self._step(numbered)
+        return answer
+
+    def _step(self, message: Message) -> None:
+        """A message of another replica. One that comes while the last one is being acted on waits for its turn."""
+        if self._news.is_announcing or self._is_sending:
+            self._world.call_soon(partial(self._step, message))
+        elif self._node is not None:
+            self._drive(partial(self._node.step, message, self._world.now_ms()))
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
+        if self._news.is_announcing:
+            self._world.call_soon(partial(self.stop, done))
+            return
+        if self._is_over or self._node is None:
+            self.abandon()
+            self._world.call_soon(done)
+            return
+        self._stopped = done
+        self._drive(partial(self._node.close, self._world.now_ms()))
+        if self._is_over:
+            return
+        if self._has_handed_over:
+            self._finish_stop()
+        else:
+            self._hand_over_timer = self._world.call_later(HAND_OVER_MS_MAX, self._finish_stop)
+
+    def abandon(self) -> None:
+        """Do nothing any more, as after a crash."""
+        self._is_over = True
+        self._stopped = None
+        self._news.close()
+        self._inbox.forget()
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        self._snapshots.close()
+        self._commits.close()
+        for timer in (self._timer, self._hand_over_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._hand_over_timer = None
+
+    # The core.
+
+    def _drive(self, call: Callable[[], None]) -> None:
+        """Call the core and do what it wants."""
+        if self._is_over:
+            return
+        try:
+            call()
+        except KafkaError as error:  # a lost commit, or a fault of ours: both end it
+            self._fail(error)
+            return
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        node = self._node
+        assert node is not None
+        ready = node.ready()
+        try:
+            if ready.election is not None:
+                self._promises.write(ready.election, self.kraft_version, self._configured)
+            is_sound = self._change_log(ready)
+        except (KafkaError, OSError) as error:
+            self._fail(error)
+            return
+        self._send(ready)
+        if ready.high_watermark is not None:
+            self._news.committed(ready.high_watermark)
+        for change in ready.roles:
+            self.elections += change.role is RoleName.CANDIDATE
+            self._news.role_changed(change)
+        self._commits.ask()
+        self._arm(node)
+        self._note_recovery(node)
+        self._news.announce()
+        if self._hand_over_timer is not None and self._has_handed_over:
+            self._finish_stop()
+        elif not is_sound:
+            self._drive(partial(node.append_failed, self._world.now_ms()))
+
+    def _note_recovery(self, node: Node) -> None:
+        was, self._is_recovering = self._is_recovering, node.is_recovering
+        if was != self._is_recovering:
+            self._synced_end.say(is_recovering=self._is_recovering)
+
+    def _change_log(self, ready: Ready) -> bool:
+        """Bring the log to where the core has it; False if what was fetched is not sound."""
+        log, now_ms = self._log, self._world.now_ms()
+        if ready.truncate_to is not None:
+            log.truncate(ready.truncate_to)
+            if not self._commits.is_busy:
+                self._synced_end.truncated()
+        for chunk in ready.snapshot_chunks:
+            log.snapshots.receive(chunk)
+        if ready.load_snapshot is not None:
+            log.snapshots.received(ready.load_snapshot)
+            image = log.restart_at_snapshot(ready.load_snapshot, now_ms)
+            self._news.restarted(image)
+        if ready.fetched is not None:
+            assert isinstance(ready.fetched.records, bytes | bytearray | memoryview)
+            try:
+                log.append_fetched(ready.fetched.base_offset, bytes(ready.fetched.records), now_ms)
+            except StorageError:
+                raise
+            except KafkaError as error:
+                logger.warning("fetched metadata is not sound and is fetched again: %s", error)
+                return False
+        if ready.appends:
+            log.append(ready.appends, now_ms)
+        return True
+
+    def _send(self, ready: Ready) -> None:
+        self._is_sending = True
+        try:
+            for request in ready.requests:
+                if self._transport is not None:
+                    self._transport(request, partial(self._told, request.to.id))
+                else:
+                    self._step(RequestFailed(request.request.request_id))
+            for reply in ready.replies:
+                self._inbox.answer(reply)
+        finally:
+            self._is_sending = False
+
+    def _told(self, peer_id: int, message: Message) -> None:
+        if isinstance(message, RequestFailed) and message.refused:
+            self._absent.add(peer_id)
+        else:
+            self._absent.discard(peer_id)
+        self._step(message)
+
+    def _arm(self, node: Node) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = node.next_deadline()
+        if deadline is not None:
+            wait_ms = max(0, deadline - self._world.now_ms())
+            self._timer = self._world.call_later(wait_ms, self._tick)
+
+    def _tick(self) -> None:
+        if self._node is not None:
+            self._drive(partial(self._node.tick, self._world.now_ms()))
+
+    def _fail(self, error: Exception) -> None:
+        reason = str(error)
+        logger.error("the metadata quorum is over: %s", reason)
+        stopped = self._stopped
+        self._inbox.refuse_all(LeaderHint(self.epoch))
+        self.abandon()
+        if stopped is not None:
+            self._world.call_soon(stopped)
+        else:
+            self._world.call_soon(partial(self._listener.failed, reason))
+
+    def _synced(self) -> None:
+        """A sync is over, and nobody writes the synced end."""
+        if not self._is_over:
+            try:
+                self._synced_end.truncated()
+            except StorageError as error:
+                self._fail(error)
+        self._continue_stop()
+
+    def _flushed(self, offset: Offset) -> None:
+        if self._node is not None:
+            self._drive(partial(self._node.flushed, offset, self._world.now_ms()))
+
+    # Stopping.
+
+    @property
+    def _has_handed_over(self) -> bool:
+        """Whether nobody waits for us to name a successor: another leads, or none could be elected."""
+        node = self._node
+        if node is None or self._transport is None or len(self._present) < node.voters.majority:
+            return True
+        return not node.is_leader and node.leader_id != node.key.id
+
+    def _finish_stop(self) -> None:
+        """Leave the quorum; the log is closed once nothing runs beside us any more."""
+        self._cancel_timers()
+        self._inbox.refuse_all(LeaderHint(self.epoch))
+        self._node = None
+        self._continue_stop()
+
+    def _continue_stop(self) -> None:
+        if (
+            self._is_over
+            or self._stopped is None
+            or self._node is not None
+            or self._commits.is_busy
+            or self._snapshots.is_busy
+        ):
+            return
+        self._is_over = True
+        self._world.beside(partial(self._log.log.checkpoint, is_last=True), self._closed)
+
+    def _closed(self, _: object, error: Exception | None) -> None:
+        if error is not None:
+            logger.error("the metadata log is closed uncleanly: %s", error)
+        for segment in self._log.log.segments:
+            segment.forget_files()
+        if self._stopped is not None:
+            self._stopped()

@@ -1,0 +1,391 @@
+"""What the Raft core asks of its peers, as Kafka's requests; and what they answer, as the core's replies.
+
+    Vote 1-2              BeginQuorumEpoch 1      EndQuorumEpoch 1
+    Fetch 17-18           FetchSnapshot 1         ApiVersions 4
+    AddRaftVoter 1        RemoveRaftVoter 0       UpdateRaftVoter 0
+
+These are the versions that name directories (KIP-853). The peers' side is `handlers/raft` and `handlers/raft_voters`.
+Every request but ApiVersions names its cluster. Every partition in it is __cluster_metadata-0; a reply about another is
+ignored. An error at the top of a reply means that the peer did not do what it was asked (another cluster, no rights):
+the core learns only that the request failed.
+
+An answer that names the leader says where it listens, but not under which name: that of the listener that was asked.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from penstock import __version__
+from penstock.base.errors import ErrorCode
+from penstock.metadata.versions import KRAFT_VERSION
+from penstock.raft.election import NO_LEADER
+from penstock.raft.log import OffsetAndEpoch
+from penstock.raft.messages import (
+    AddVoter,
+    AskVersions,
+    BeginQuorumEpoch,
+    BeginQuorumEpochReply,
+    EndQuorumEpoch,
+    EndQuorumEpochReply,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    LeaderHint,
+    RemoveVoter,
+    Reply,
+    Request,
+    UpdateVoter,
+    VersionsReply,
+    Vote,
+    VoterChangeReply,
+    VoteReply,
+)
+from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey
+from penstock.storage.layout import METADATA_TOPIC
+from penstock.wire import Api, FetchPartition, FetchRequest, FetchTopic, MalformedResponse
+from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD, NO_EPOCH
+from penstock.wire.fetch_client import fetch_body, read_fetch_response
+from penstock.wire.request import Request as WireRequest
+from penstock.wire.request import through_kio
+
+METADATA_TOPIC_ID: Final = UUID(int=1)
+"""Kafka's id for the metadata log, the same in every cluster."""
+
+UNKNOWN_LEADER: Final = LeaderHint(NO_EPOCH)
+"""Older than any epoch: the core learns nothing from it."""
+
+
+class Refused(NamedTuple):
+    """The peer did not look at the request."""
+
+    error: ErrorCode
+
+
+Answer = Reply | Refused
+
+
+def to_wire(request: Request, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    """A request in Kafka's form, whose reader gives the core's reply."""
+    match request:
+        case Vote():
+            return _vote(request, cluster_id, listener)
+        case BeginQuorumEpoch():
+            return _begin(request, cluster_id, listener)
+        case EndQuorumEpoch():
+            return _end(request, cluster_id, listener)
+        case Fetch():
+            return _fetch(request, cluster_id, listener)
+        case FetchSnapshot():
+            return _fetch_snapshot(request, cluster_id, listener)
+        case UpdateVoter() | AddVoter() | RemoveVoter() | AskVersions():
+            return _about_voters(request, cluster_id, listener)
+
+
+# -- elections ------------------------------------------------------------------------------------------
+
+
+def _vote(request: Vote, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        asked = make.PartitionData(
+            partition_index=0,
+            replica_epoch=request.epoch,
+            replica_id=request.candidate.id,
+            replica_directory_id=_directory(request.candidate),
+            voter_directory_id=_directory(request.voter),
+            last_offset_epoch=request.end.epoch,
+            last_offset=request.end.offset,
+            pre_vote=request.pre_vote,
+        )
+        return make.VoteRequest(cluster_id=cluster_id, voter_id=request.voter.id, topics=_topics(make, asked))
+
+    def understand(response: Any) -> Reply:
+        told = _partition(Api.VOTE, response)
+        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
+        return VoteReply(request.request_id, _code(told.error_code), hint, told.vote_granted)
+
+    return _through_kio(Api.VOTE, build, understand, version_min=2 if request.pre_vote else 1)
+
+
+def _begin(request: BeginQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        asked = make.PartitionData(
+            partition_index=0,
+            voter_directory_id=_directory(request.voter),
+            leader_id=request.leader.leader_id,
+            leader_epoch=request.leader.epoch,
+        )
+        return make.BeginQuorumEpochRequest(
+            cluster_id=cluster_id,
+            voter_id=request.voter.id,
+            topics=_topics(make, asked),
+            leader_endpoints=_endpoints(make.LeaderEndpoint, request.leader.endpoints),
+        )
+
+    def understand(response: Any) -> Reply:
+        told = _partition(Api.BEGIN_QUORUM_EPOCH, response)
+        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
+        return BeginQuorumEpochReply(request.request_id, _code(told.error_code), hint)
+
+    return _through_kio(Api.BEGIN_QUORUM_EPOCH, build, understand, version_min=1)
+
+
+def _end(request: EndQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        asked = make.PartitionData(
+            partition_index=0,
+            leader_id=request.leader.leader_id,
+            leader_epoch=request.leader.epoch,
+            preferred_candidates=tuple(
+                make.ReplicaInfo(candidate_id=each.id, candidate_directory_id=_directory(each))
+                for each in request.successors
+            ),
+        )
+        return make.EndQuorumEpochRequest(
+            cluster_id=cluster_id,
+            topics=_topics(make, asked),
+            leader_endpoints=_endpoints(make.LeaderEndpoint, request.leader.endpoints),
+        )
+
+    def understand(response: Any) -> Reply:
+        told = _partition(Api.END_QUORUM_EPOCH, response)
+        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
+        return EndQuorumEpochReply(request.request_id, _code(told.error_code), hint)
+
+    return _through_kio(Api.END_QUORUM_EPOCH, build, understand, version_min=1)
+
+
+# -- replication ----------------------------------------------------------------------------------------
+
+
+def _fetch(request: Fetch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=request.epoch,
+        fetch_offset=request.fetch_offset,
+        last_fetched_epoch=request.last_fetched_epoch,
+        log_start_offset=-1,
+        partition_bytes_max=request.bytes_max,
+        replica_directory_id=request.replica.directory_id.bytes,
+        high_watermark=request.high_watermark if request.high_watermark >= 0 else HIGH_WATERMARK_UNTOLD,
+    )
+    said = FetchRequest(
+        max_wait_ms=request.wait_ms_max,
+        min_bytes=0,
+        max_bytes=request.bytes_max,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=NO_EPOCH,
+        topics=[FetchTopic(METADATA_TOPIC_ID.bytes, [asked])],
+        forgotten=[],
+        rack_id="",
+        replica_id=request.replica.id,
+        replica_epoch=NO_EPOCH,
+        cluster_id=cluster_id,
+    )
+
+    def read(body: memoryview, version: int) -> Answer:
+        response = read_fetch_response(body, version)
+        if response.error_code:
+            return Refused(_code(response.error_code))
+        found = [(topic, [each.partition for each in results]) for topic, results in response.topics]
+        if found != [(METADATA_TOPIC_ID.bytes, [0])]:
+            raise MalformedResponse(
+                f"Fetch {version}: the answer is about {found}, expected the metadata log"
+            )
+        told = response.topics[0][1][0]
+        leader = UNKNOWN_LEADER
+        if told.current_leader is not None:
+            leader_id, epoch = told.current_leader
+            leader = _hint(epoch, leader_id, response.node_endpoints, listener)
+        diverging, snapshot = told.diverging_epoch, told.snapshot_id
+        return FetchReply(
+            request.request_id,
+            _code(told.error_code),
+            leader,
+            told.high_watermark,
+            told.log_start_offset,
+            OffsetAndEpoch(diverging.end_offset, diverging.epoch) if diverging is not None else None,
+            OffsetAndEpoch(snapshot.end_offset, snapshot.epoch) if snapshot is not None else None,
+            bytes(told.records) if told.records else None,
+        )
+
+    return WireRequest(Api.FETCH, 17, 18, lambda version: fetch_body(version, said), read)
+
+
+def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        asked = make.PartitionSnapshot(
+            partition=0,
+            current_leader_epoch=request.epoch,
+            snapshot_id=make.SnapshotId(
+                end_offset=request.snapshot_id.offset, epoch=request.snapshot_id.epoch
+            ),
+            position=request.position,
+            replica_directory_id=_directory(request.replica),
+        )
+        return make.FetchSnapshotRequest(
+            cluster_id=cluster_id,
+            replica_id=request.replica.id,
+            max_bytes=request.bytes_max,
+            topics=(make.TopicSnapshot(name=METADATA_TOPIC, partitions=(asked,)),),
+        )
+
+    def understand(response: Any) -> Reply:
+        found = [(each.name, [one.index for one in each.partitions]) for each in response.topics]
+        if found != [(METADATA_TOPIC, [0])]:
+            raise MalformedResponse(f"FetchSnapshot: the answer is about {found}, expected the metadata log")
+        told = response.topics[0].partitions[0]
+        leader = told.current_leader
+        return FetchSnapshotReply(
+            request.request_id,
+            _code(told.error_code),
+            _hint(leader.leader_epoch, leader.leader_id, response.node_endpoints, listener),
+            OffsetAndEpoch(told.snapshot_id.end_offset, told.snapshot_id.epoch),
+            told.size,
+            told.position,
+            bytes(told.unaligned_records),
+        )
+
+    return _through_kio(Api.FETCH_SNAPSHOT, build, understand, version_min=1)
+
+
+# -- voters ---------------------------------------------------------------------------------------------
+
+
+def _about_voters(
+    request: UpdateVoter | AddVoter | RemoveVoter | AskVersions, cluster_id: str | None, listener: str
+) -> WireRequest[Answer]:
+    match request:
+        case UpdateVoter():
+            return _update(request, cluster_id, listener)
+        case AddVoter():
+            return _add(request, cluster_id)
+        case RemoveVoter():
+            return _remove(request, cluster_id)
+        case AskVersions():
+            return _ask_versions(request)
+
+
+def _update(request: UpdateVoter, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
+    voter = request.voter
+
+    def build(make: Any) -> Any:
+        low, high = voter.kraft_versions
+        return make.UpdateRaftVoterRequest(
+            cluster_id=cluster_id,
+            current_leader_epoch=request.epoch,
+            voter_id=voter.key.id,
+            voter_directory_id=_directory(voter.key),
+            listeners=_endpoints(make.Listener, voter.endpoints),
+            k_raft_version_feature=make.KRaftVersionFeature(
+                min_supported_version=low, max_supported_version=high
+            ),
+        )
+
+    def read(body: memoryview, version: int) -> Answer:
+        response = said.read(body, version)
+        told = response.current_leader
+        endpoints = (Endpoint(listener, told.host, told.port),) if told.host else ()
+        hint = LeaderHint(told.leader_epoch, told.leader_id, endpoints)
+        return VoterChangeReply(request.request_id, _code(response.error_code), hint)
+
+    said = through_kio(Api.UPDATE_RAFT_VOTER, build)
+    return replace(said, read=read)
+
+
+def _add(request: AddVoter, cluster_id: str | None) -> WireRequest[Answer]:
+    voter = request.voter
+
+    def build(make: Any) -> Any:
+        return make.AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout=timedelta(milliseconds=request.timeout_ms),
+            voter_id=voter.key.id,
+            voter_directory_id=_directory(voter.key),
+            listeners=_endpoints(make.Listener, voter.endpoints),
+            ack_when_committed=request.ack_when_committed,
+        )
+
+    def understand(_: Any) -> Reply:
+        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
+
+    return _through_kio(Api.ADD_RAFT_VOTER, build, understand, version_min=1)
+
+
+def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        return make.RemoveRaftVoterRequest(
+            cluster_id=cluster_id,
+            voter_id=request.voter.id,
+            voter_directory_id=_directory(request.voter),
+        )
+
+    def understand(_: Any) -> Reply:
+        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
+
+    return _through_kio(Api.REMOVE_RAFT_VOTER, build, understand, version_min=0)
+
+
+def _ask_versions(request: AskVersions) -> WireRequest[Answer]:
+    def build(make: Any) -> Any:
+        return make.ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
+
+    def understand(response: Any) -> Reply:
+        found = (each for each in response.supported_features if each.name == KRAFT_VERSION)
+        versions = next(((each.min_version, each.max_version) for each in found), None)
+        return VersionsReply(request.request_id, ErrorCode.NONE, kraft_versions=versions)
+
+    return _through_kio(Api.API_VERSIONS, build, understand, version_min=4)
+
+
+# -- what they have in common ---------------------------------------------------------------------------
+
+
+def _through_kio(
+    api: Api, build: Callable[[Any], Any], understand: Callable[[Any], Reply], *, version_min: int
+) -> WireRequest[Answer]:
+    said = through_kio(api, build, version_min=version_min)
+
+    def read(body: memoryview, version: int) -> Answer:
+        response = said.read(body, version)
+        error = _code(response.error_code)
+        return Refused(error) if error is not ErrorCode.NONE else understand(response)
+
+    return replace(said, read=read)
+
+
+def _topics(make: Any, asked: Any) -> tuple[Any, ...]:
+    return (make.TopicData(topic_name=METADATA_TOPIC, partitions=(asked,)),)
+
+
+def _partition(api: Api, response: Any) -> Any:
+    found = [(each.topic_name, [one.partition_index for one in each.partitions]) for each in response.topics]
+    if found != [(METADATA_TOPIC, [0])]:
+        raise MalformedResponse(f"{api.label}: the answer is about {found}, expected {METADATA_TOPIC}-0")
+    return response.topics[0].partitions[0]
+
+
+def _hint(epoch: int, leader_id: int, endpoints: Sequence[Any], listener: str) -> LeaderHint:
+    if leader_id < 0:
+        return LeaderHint(epoch, NO_LEADER)
+    found = (Endpoint(listener, each.host, each.port) for each in endpoints if each.node_id == leader_id)
+    return LeaderHint(epoch, leader_id, tuple(found))
+
+
+def _endpoints(make_one: Callable[..., Any], endpoints: Sequence[Endpoint]) -> tuple[Any, ...]:
+    return tuple(make_one(name=each.listener, host=each.host, port=each.port) for each in endpoints)
+
+
+def _directory(replica: ReplicaKey) -> UUID | None:
+    return None if replica.directory_id == NO_DIRECTORY else replica.directory_id
+
+
+def _code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(int(code))
+    except ValueError:  # newer than this code
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,109 @@
+"""The coordinators of one internal topic: a shard for each of its partitions that is led here.
+
+They come and go with the leadership of their partitions, which `follow` is told of whenever the image has moved.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Generic, TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.hashing import partition_for
+from penstock.base.world import World
+from penstock.coordinator.runtime.shard import Shard
+from penstock.coordinator.runtime.shard_log import ShardLog
+from penstock.metadata import ClusterImage
+from penstock.replica import Replicas
+
+S = TypeVar("S", bound=Shard)
+
+RELOAD_MS = 1000
+"""Between two times that a partition is read anew."""
+
+
+class Shards(Generic[S]):
+    def __init__(
+        self, topic: str, world: World, replicas: Replicas, make: Callable[[int, ShardLog], S]
+    ) -> None:
+        self.topic = topic
+        self._world = world
+        self._replicas = replicas
+        self._make = make
+        self._shards: dict[int, S] = {}
+        self._reloaded_ms: dict[int, int] = {}
+        """When each was last read anew, by a clock that never goes back."""
+        self._count = 0
+        """Partitions of the topic; 0 while there is none."""
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(list(self._shards.values()))
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def follow(self, image: ClusterImage) -> None:
+        """Have a shard for each partition that is led here, and for no other."""
+        topic = image.topics.get(self.topic)
+        self._count = 0 if topic is None else len(topic.partitions)
+        for number in range(max(self._count, max(self._shards, default=-1) + 1)):
+            partition = self._replicas.led(self.topic, number) if number < self._count else None
+            held = self._shards.get(number)
+            if held is not None and not held.log.is_still(partition):
+                self._drop(number, held)
+                held = None
+            if held is None and partition is not None:
+                self._begin(number)
+
+    def reload(self, number: int) -> None:
+        """Begin anew from what is in the log: what is in memory is not what it says. Not twice within `RELOAD_MS`:
+        where every write fails, as on a read-only disk, the node would do nothing else."""
+        held, now_ms = self._shards.get(number), self._world.clock_ns() // 1_000_000
+        if held is None:
+            return
+        wait_ms = self._reloaded_ms.get(number, now_ms - RELOAD_MS) + RELOAD_MS - now_ms
+        if wait_ms > 0:
+            self._world.call_later(wait_ms, partial(self._reload_if_held, number, held))
+            return
+        self._reloaded_ms[number] = now_ms
+        self._drop(number, held)
+        self._begin(number)
+
+    def _reload_if_held(self, number: int, shard: S) -> None:
+        if self._shards.get(number) is shard:
+            self.reload(number)
+
+    def _begin(self, number: int) -> None:
+        partition = self._replicas.led(self.topic, number)
+        if partition is not None:
+            shard = self._make(number, ShardLog(self._world, partition))
+            self._shards[number] = shard
+            shard.load()
+
+    def _drop(self, number: int, shard: S) -> None:
+        del self._shards[number]
+        shard.unload()
+
+    def close(self) -> None:
+        """The node stops."""
+        for number, shard in list(self._shards.items()):
+            self._drop(number, shard)
+
+    def number_of(self, name: str) -> int:
+        """Which partition keeps a group or a transactional id."""
+        if not self._count:
+            raise KafkaError(f"there is no topic {self.topic} yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for(name, self._count)
+
+    def of(self, name: str) -> S:
+        """The shard of a group or a transactional id, if it is here."""
+        number = self.number_of(name)
+        shard = self._shards.get(number)
+        if shard is None:
+            raise KafkaError(
+                f"{self.topic}-{number}, which has {name}, is not led here", ErrorCode.NOT_COORDINATOR
+            )
+        return shard
+
+    def at(self, number: int) -> S | None:
+        return self._shards.get(number)

@@ -1,0 +1,406 @@
+"""HTTP/1.1 on a wire: requests are answered one after the other, in the order in which they came.
+
+    bytes --> arriving --> [ request | request ]   complete, and waiting for the one before
+                                   |
+                                 begin --> route --> response, or steps, or a stream in steps
+                                                         |
+    send  <----------------------------------------------+ then the next request begins
+
+One request of a connection is worked on at a time: what a client sends after a write sees the write. While one is
+worked on, nothing more is parsed, and nothing more is received than has come already.
+
+Who is refused in the middle of sending is given a moment to finish, and what comes is thrown away: a socket that is
+closed with unread bytes takes the refusal with it.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.base.errors import KafkaError
+from penstock.base.promise import Later
+from penstock.base.steps import Running
+from penstock.base.world import Timer
+from penstock.gateway.http.protocol import browsers, targets
+from penstock.gateway.http.protocol.errors import error_response, from_kafka
+from penstock.gateway.http.protocol.messages import Answer, HttpError, Response, Stream
+from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, Arrived, Arriving
+from penstock.gateway.http.protocol.response_heads import (
+    CHUNKED,
+    CLOSE,
+    CONTINUE,
+    KEEP_ALIVE,
+    LAST_CHUNK,
+    lines,
+)
+from penstock.gateway.http.protocol.routing import Entry
+from penstock.gateway.shared.wire import Wire
+from penstock.handlers.support.context import Session
+
+if TYPE_CHECKING:
+    from penstock.gateway.http.door import HttpDoor
+
+logger = logging.getLogger(__name__)
+
+LINGER_MS = 1000
+"""How long a refused client may go on sending before it is cut off."""
+
+JOINED_BYTES_MAX = 64 * 1024
+"""A body up to this size is copied behind its head, and sent with it as one piece."""
+
+WITHOUT_BODY: Final = frozenset({204, 304})
+
+_READY: Later[None] = Later()
+_READY.answer(None)
+
+
+class HttpConversation:
+    """A `Conversation`."""
+
+    __slots__ = (
+        "_arriving",
+        "_began_ns",
+        "_complete",
+        "_door",
+        "_entry",
+        "_is_busy",
+        "_is_going_on",
+        "_is_head",
+        "_is_kept_alive",
+        "_is_old",
+        "_is_over",
+        "_is_paused",
+        "_is_reading",
+        "_linger",
+        "_room",
+        "_running",
+        "_session",
+        "_wire",
+    )
+
+    def __init__(self, door: "HttpDoor", wire: Wire) -> None:
+        self._door = door
+        self._wire = wire
+        self._session = Session("", 0, wire.peer, "HTTP", self._end)
+        self._arriving = Arriving(door)
+        self._complete = self._arriving.complete
+        """Requests that wait for their turn."""
+        self._is_over = False
+        """The client is gone."""
+        self._linger: Timer | None = None
+        self._is_paused = False
+        """Nothing is received."""
+        self._is_going_on = False
+        # The request that is worked on.
+        self._is_busy = False
+        """There is one."""
+        self._entry: Entry | None = None
+        """Who answers; None where nobody does."""
+        self._began_ns = 0
+        self._is_head = False
+        self._is_reading = False
+        """It changes nothing here, by its method."""
+        self._is_old = False
+        self._is_kept_alive = True
+        self._running: Running[Any] | None = None
+        self._room: Later[None] | None = None
+        """Answered when a stream may write more."""
+
+    # -- what the wire calls ---------------------------------------------------------------------------
+
+    def received(self, data: memoryview) -> None:
+        arriving = self._arriving
+        if arriving.is_shut:
+            return
+        if self._is_busy or arriving.held:
+            arriving.hold(data)
+            if not self._is_paused:
+                self._is_paused = True
+                self._wire.stop_reading()
+            return
+        if len(data) > SLICE_BYTES:
+            arriving.hold(data)
+        else:
+            arriving.feed(data)
+        self._go_on()
+
+    def drained(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.answer(None)
+        self._go_on()
+
+    def finished(self) -> None:
+        """What only reads is given up; a write is answered, whether or not anybody listens, and what was sent after
+        it as well."""
+        if self._is_busy and self._is_reading:
+            self._give_up()
+
+    def ended(self) -> None:
+        self._is_over = True
+        self._arriving.end()
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._is_busy and not self._complete and not self._arriving.held
+
+    @property
+    def unfinished(self) -> int | None:
+        return self._arriving.unfinished if self.is_idle else None
+
+    def give_up_waiting(self) -> None:
+        self._arriving.refuse(
+            HttpError(408, "request_timeout", "the rest of the request did not come in time")
+        )
+        self._go_on()
+
+    def _end(self, why: str) -> None:
+        logger.warning("HTTP connection from %s closed: %s", self._wire.peer, why)
+        self._close()
+
+    def _close(self) -> None:
+        self._arriving.shut()
+        self._wire.close()
+
+    # -- one after the other ---------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Begin what can be begun. Called again from within, it leaves the work to the call that is under way."""
+        if self._is_going_on:
+            return
+        self._is_going_on = True
+        arriving = self._arriving
+        try:
+            while not self._is_busy and not self._is_over and not self._wire.is_full:
+                if self._complete:
+                    self._begin(self._complete.popleft())
+                elif arriving.held:
+                    arriving.feed_held()
+                else:
+                    break
+        finally:
+            self._is_going_on = False
+        if self._is_busy or self._is_over:
+            return
+        if arriving.continue_due and not self._complete:
+            arriving.continue_due = False
+            self._wire.send(CONTINUE)
+        if self._is_paused and not arriving.held and not arriving.is_shut:
+            self._is_paused = False
+            self._wire.go_on_reading()
+
+    def _begin(self, arrived: Arrived) -> None:
+        method, target, headers, body, self._is_kept_alive, self._is_old, wrong = arrived
+        self._is_busy = True
+        self._entry = None
+        self._began_ns = self._door.context.world.clock_ns()
+        self._is_head = method == "HEAD"
+        self._is_reading = method in ("GET", "HEAD")
+        try:
+            if wrong is not None:
+                raise wrong
+            path, query = targets.split(target)
+            if "host" not in headers and not self._is_old:
+                raise HttpError(400, "no_host", "the request has no Host header")
+            if browsers.is_browser(headers):
+                browsers.check(headers, self._door.hosts(), is_local=self._wire.is_local)
+            entry, parameters = self._door.router.find(method, path)
+            self._entry = entry
+            if body and (entry.route.body is None or "content-encoding" in headers):
+                _check_body(entry, headers, body)
+            request = entry.request(self._session, parameters, query, headers, body)
+            if self._is_head:
+                request = request._replace(is_head=True)
+            answer = entry.handle(self._door.gateway, request)
+        except Exception as error:
+            self._fail(error)
+            return
+        if isinstance(answer, Response | Stream):
+            self._answered(answer)
+        elif isinstance(answer, Later):
+            answer.then(self._answered_later)
+        else:
+            running: Running[Any] = Running(answer, self._answered, self._fail)
+            if not running.is_over and not self._is_over:
+                self._running = running
+
+    def _answered_later(self, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            self._fail(answer)
+        else:
+            self._answered(answer)
+
+    def _answered(self, answer: Answer) -> None:
+        self._running = None
+        if self._is_over or not self._is_busy:
+            return
+        try:
+            if isinstance(answer, Stream):
+                self._stream(answer)
+            else:
+                self._respond(answer)
+        except Exception as error:  # a header that cannot be sent
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Tell the client what is wrong; what nobody foresaw is told to the operator."""
+        self._running = None
+        if self._is_over or not self._is_busy:
+            return
+        if isinstance(error, KafkaError):
+            error = from_kafka(error)
+        if not isinstance(error, HttpError):
+            logger.error(
+                "a request from %s failed in a way that nobody foresaw", self._wire.peer, exc_info=error
+            )
+            error = HttpError(500, "internal_error", "the request could not be handled; the log says why")
+        self._respond(error_response(error))
+
+    # -- answering -------------------------------------------------------------------------------------
+
+    def _respond(self, response: Response) -> None:
+        status, body, content_type, headers = response
+        self._count(status)
+        head = self._door.heads.of(status, content_type if status not in WITHOUT_BODY else "")
+        if headers:
+            head += lines(headers)
+        if not self._is_kept_alive:
+            head += CLOSE
+        elif self._is_old:
+            head += KEEP_ALIVE
+        if status in WITHOUT_BODY:
+            self._wire.send(head + b"\r\n")
+        elif self._is_head:
+            self._wire.send(b"%sContent-Length: %d\r\n\r\n" % (head, len(body)))
+        elif len(body) <= JOINED_BYTES_MAX:
+            self._wire.send(b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body))
+        else:
+            self._wire.send(b"%sContent-Length: %d\r\n\r\n" % (head, len(body)))
+            self._wire.send(body)
+        self._done()
+
+    def _count(self, status: int) -> None:
+        """For metrics; what has no route is counted together, whatever it was."""
+        door = self._door
+        entry = self._entry
+        method, path = ("-", "-") if entry is None else (entry.route.method, entry.route.path)
+        took_ns = door.context.world.clock_ns() - self._began_ns
+        door.context.metrics.http_answered(method, path, status, took_ns)
+
+    def _stream(self, stream: Stream) -> None:
+        self._count(stream.status)
+        is_measured = any(name.lower() == "content-length" for name, _ in stream.headers)
+        is_chunked = not is_measured and not self._is_old
+        if not is_measured and self._is_old:
+            self._is_kept_alive = False  # its end is the end of the connection
+        head = self._door.heads.of(stream.status, stream.content_type) + lines(stream.headers)
+        if is_chunked:
+            head += CHUNKED
+        if not self._is_kept_alive:
+            head += CLOSE
+        elif self._is_old:
+            head += KEEP_ALIVE
+        self._wire.send(head + b"\r\n")
+        if self._is_head:
+            self._done()
+            return
+        out = _Chunks(self) if is_chunked else _Plain(self)
+
+        def over(_: None) -> None:
+            self._running = None
+            if not self._is_over:
+                if is_chunked:
+                    self._wire.send(LAST_CHUNK)
+                self._done()
+
+        running = Running(stream.write(out), over, self._stream_failed)
+        if not running.is_over:
+            self._running = running
+
+    def _stream_failed(self, error: Exception) -> None:
+        """The client has the beginning already: that there is no end tells it."""
+        self._running = None
+        if isinstance(error, HttpError | KafkaError):
+            logger.warning("a stream for %s ended early: %s", self._wire.peer, error)
+        else:
+            logger.error(
+                "a stream for %s failed in a way that nobody foresaw", self._wire.peer, exc_info=error
+            )
+        self._is_busy = False
+        self._close()
+
+    def send(self, data: bytes) -> None:
+        """Of a stream."""
+        if not self._is_over:
+            self._wire.send(data)
+
+    def room(self) -> Later[None]:
+        """Answered when a stream may send more."""
+        if not self._wire.is_full:
+            return _READY
+        if self._room is None:
+            self._room = Later()
+        return self._room
+
+    def _give_up(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+        self._is_busy = False
+        self._close()
+
+    def _done(self) -> None:
+        self._is_busy = False
+        self._arriving.free_room()
+        if self._is_kept_alive:
+            self._go_on()
+        elif self._arriving.is_refused:
+            self._linger = self._door.context.world.call_later(LINGER_MS, self._wire.close)
+        else:
+            self._close()
+
+
+class _Plain:
+    """The body of a response that says how long it is, or ends with the connection."""
+
+    __slots__ = ("_conversation",)
+
+    def __init__(self, conversation: HttpConversation) -> None:
+        self._conversation = conversation
+
+    def write(self, data: bytes) -> None:
+        self._conversation.send(data)
+
+    def ready(self) -> Later[None]:
+        return self._conversation.room()
+
+
+class _Chunks(_Plain):
+    """The body of a response whose length nobody knows."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        if data:  # an empty chunk would be the last
+            self._conversation.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+def _check_body(entry: Entry, headers: Mapping[str, str], body: bytes) -> None:
+    """There is one: whether it can be read, and whether anybody would."""
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        error = HttpError(415, "unsupported_encoding", "a body is taken as it is, without Content-Encoding")
+        error.headers = (("Accept-Encoding", "identity"),)
+        raise error
+    if entry.route.body is None and body.strip() != b"{}":
+        raise HttpError(
+            400,
+            "unexpected_body",
+            f"{entry.route.method} {entry.route.path} takes no body; parameters go behind the ?",
+        )

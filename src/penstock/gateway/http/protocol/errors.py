@@ -1,0 +1,160 @@
+"""What is wrong, as an HTTP status and JSON.
+
+A Kafka error keeps its name, in lower case, as the code: what somebody knows of Kafka helps them here as well. Its
+status says what a client can do about it: 4xx, ask for something else; 503, ask again; 500, tell the operator.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.gateway.http.protocol.messages import HttpError, Response
+from penstock.gateway.http.protocol.text_patterns import is_topic_name
+from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
+
+_encode = msgspec.json.Encoder().encode
+
+_E = ErrorCode
+
+STATUSES: Final[dict[ErrorCode, int]] = {
+    **dict.fromkeys(
+        (
+            _E.UNKNOWN_TOPIC_OR_PARTITION,
+            _E.UNKNOWN_TOPIC_ID,
+            _E.GROUP_ID_NOT_FOUND,
+            _E.RESOURCE_NOT_FOUND,
+            _E.TRANSACTIONAL_ID_NOT_FOUND,
+            _E.LISTENER_NOT_FOUND,
+            _E.LOG_DIR_NOT_FOUND,
+            _E.UNKNOWN_MEMBER_ID,
+        ),
+        404,
+    ),
+    **dict.fromkeys(
+        (
+            _E.CORRUPT_MESSAGE,
+            _E.INVALID_FETCH_SIZE,
+            _E.OFFSET_METADATA_TOO_LARGE,
+            _E.INVALID_TOPIC_EXCEPTION,
+            _E.INVALID_REQUIRED_ACKS,
+            _E.INVALID_GROUP_ID,
+            _E.INVALID_SESSION_TIMEOUT,
+            _E.INVALID_COMMIT_OFFSET_SIZE,
+            _E.UNSUPPORTED_VERSION,
+            _E.INVALID_REPLICA_ASSIGNMENT,
+            _E.INVALID_CONFIG,
+            _E.INVALID_REQUEST,
+            _E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            _E.UNSUPPORTED_COMPRESSION_TYPE,
+            _E.INVALID_REGULAR_EXPRESSION,
+            _E.UNSUPPORTED_ASSIGNOR,
+            _E.INVALID_TRANSACTION_TIMEOUT,
+            _E.INVALID_UPDATE_VERSION,
+        ),
+        400,
+    ),
+    **dict.fromkeys(
+        (
+            _E.TOPIC_AUTHORIZATION_FAILED,
+            _E.GROUP_AUTHORIZATION_FAILED,
+            _E.CLUSTER_AUTHORIZATION_FAILED,
+            _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            _E.TOPIC_DELETION_DISABLED,
+        ),
+        403,
+    ),
+    **dict.fromkeys(
+        (
+            _E.TOPIC_ALREADY_EXISTS,
+            _E.DUPLICATE_RESOURCE,
+            _E.NON_EMPTY_GROUP,
+            _E.GROUP_SUBSCRIBED_TO_TOPIC,
+            _E.ILLEGAL_GENERATION,
+            _E.INCONSISTENT_GROUP_PROTOCOL,
+            _E.REBALANCE_IN_PROGRESS,
+            _E.FENCED_MEMBER_EPOCH,
+            _E.STALE_MEMBER_EPOCH,
+            _E.UNRELEASED_INSTANCE_ID,
+            _E.FENCED_INSTANCE_ID,
+            _E.MEMBER_ID_REQUIRED,
+            _E.GROUP_MAX_SIZE_REACHED,
+            _E.UNSTABLE_OFFSET_COMMIT,
+            _E.REASSIGNMENT_IN_PROGRESS,
+            _E.CONCURRENT_TRANSACTIONS,
+            _E.INVALID_TXN_STATE,
+            _E.PRODUCER_FENCED,
+            _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            _E.DUPLICATE_SEQUENCE_NUMBER,
+            # Routes take what is well formed alone: what is left is at odds with what there is.
+            _E.OFFSET_OUT_OF_RANGE,
+            _E.INVALID_TIMESTAMP,
+            _E.INVALID_RECORD,
+            _E.INVALID_PARTITIONS,
+            _E.INVALID_REPLICATION_FACTOR,
+            _E.POLICY_VIOLATION,
+        ),
+        409,
+    ),
+    **dict.fromkeys((_E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE), 413),
+    _E.THROTTLING_QUOTA_EXCEEDED: 429,
+    **dict.fromkeys(
+        (
+            _E.LEADER_NOT_AVAILABLE,
+            _E.NOT_LEADER_OR_FOLLOWER,
+            _E.BROKER_NOT_AVAILABLE,
+            _E.REPLICA_NOT_AVAILABLE,
+            _E.NETWORK_EXCEPTION,
+            _E.COORDINATOR_LOAD_IN_PROGRESS,
+            _E.COORDINATOR_NOT_AVAILABLE,
+            _E.NOT_COORDINATOR,
+            _E.NOT_ENOUGH_REPLICAS,
+            _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            _E.NOT_CONTROLLER,
+            _E.KAFKA_STORAGE_ERROR,
+            _E.FENCED_LEADER_EPOCH,
+            _E.UNKNOWN_LEADER_EPOCH,
+            _E.OFFSET_NOT_AVAILABLE,
+            _E.STALE_BROKER_EPOCH,
+            _E.BROKER_ID_NOT_REGISTERED,
+            _E.OPERATION_NOT_ATTEMPTED,
+        ),
+        503,
+    ),
+    _E.REQUEST_TIMED_OUT: 504,
+}
+"""What is not in it is a fault of the node: 500."""
+
+ALWAYS: Final = (400, 403, 405, 406, 413, 415, 431, 500, 503, 504)
+"""What any request may end with."""
+
+
+class ErrorInfo(msgspec.Struct):
+    """What went wrong; some codes come with more fields, which say what to do about it."""
+
+    code: str
+    """For programs: a word such as `unknown_topic_or_partition` that does not change."""
+    message: str
+    """For people: a sentence."""
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every response that is not good."""
+
+    error: ErrorInfo
+
+
+def from_kafka(error: KafkaError) -> HttpError:
+    return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error))
+
+
+def about_topic(error: KafkaError, topic: str) -> KafkaError | HttpError:
+    """A name that is well formed, and refused all the same, is the cluster's own, or too much like another's."""
+    if error.code is not ErrorCode.INVALID_TOPIC_EXCEPTION or not is_topic_name(topic):
+        return error
+    return HttpError(403 if topic in INTERNAL_TOPICS else 409, error.code.name.lower(), str(error))
+
+
+def error_response(error: HttpError) -> Response:
+    body: dict[str, Any] = {"error": {"code": error.code, "message": str(error), **error.more}}
+    return Response(error.status, _encode(body), headers=error.headers)

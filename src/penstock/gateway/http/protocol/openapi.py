@@ -1,0 +1,162 @@
+"""The routes' description in OpenAPI 3.1, from the same table that requests are checked with."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock import __version__
+from penstock.gateway.http.protocol.errors import ALWAYS, ErrorBody
+from penstock.gateway.http.protocol.messages import JSON, Query, Route
+from penstock.gateway.http.protocol.paths import GROUP_CHARS_MAX, PARTITION_MAX
+from penstock.gateway.http.protocol.response_heads import REASONS
+from penstock.gateway.http.protocol.routing import LISTED_MAX, bounds
+from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
+from penstock.metadata.controller.topics import NAME_LENGTH_MAX
+
+ABOUT = """Topics, groups and offsets of a Penstock node, in JSON. They are the same that Kafka clients see.
+
+Keys and values are base64. Every error is `{"error": {"code", "message"}}`: a word for programs and a sentence for
+people."""
+
+_TOPIC = {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX, "pattern": TOPIC_NAME}
+
+PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "topic": ("A topic's name.", _TOPIC),
+    "name": ("A topic's name.", _TOPIC),
+    "group": ("A consumer group's id.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
+    "partition": ("The number of a partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
+}
+"""What the parameters in paths are, by name: they mean the same everywhere."""
+
+_REF = "#/components/schemas/{name}"
+_KINDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean"}
+
+
+def describe(routes: Sequence[Route]) -> bytes:
+    """The document, as JSON."""
+    shapes = [each for route in routes for each in (route.body, route.answer) if each is not None]
+    schemas, components = msgspec.json.schema_components([*shapes, ErrorBody], ref_template=_REF)
+    found = iter(schemas)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        body = next(found) if route.body is not None else None
+        answer = next(found) if route.answer is not None else None
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, body, answer)
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Penstock", "version": __version__, "description": ABOUT},
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {str(status): _error(status) for status in _statuses(routes)},
+        },
+    }
+    return msgspec.json.encode(document)
+
+
+def _operation(route: Route, body: Any, answer: Any) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "tags": [route.tag],
+        "summary": route.summary,
+        "operationId": operation_id(route),
+        "parameters": [*map(_path_parameter, path_parameters(route)), *map(_query_parameter, route.query)],
+        "responses": {
+            str(route.status): _good(route, answer),
+            **{
+                str(status): {"$ref": f"#/components/responses/{status}"}
+                for status in sorted({*ALWAYS, *route.errors})
+            },
+        },
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
+    return operation
+
+
+def operation_id(route: Route) -> str:
+    """A name for the call that generated clients use: getTopicsTopicRecords."""
+    words = re.findall(r"[A-Za-z0-9]+", route.path)
+    return route.method.lower() + "".join(word[0].upper() + word[1:] for word in words)
+
+
+def path_parameters(route: Route) -> list[str]:
+    return re.findall(r"\{(\w+)\}", route.path)
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    what, schema = PATH_PARAMETERS.get(name, ("", {"type": "string", "minLength": 1}))
+    return {"name": name, "in": "path", "required": True, "description": what, "schema": schema}
+
+
+def _query_parameter(each: Query) -> dict[str, Any]:
+    parameter = {
+        "name": each.name,
+        "in": "query",
+        "required": each.is_required,
+        "description": each.what,
+        "schema": _query_schema(each),
+    }
+    if each.type not in _KINDS:
+        parameter |= {"style": "form", "explode": False}  # commas in between
+    return parameter
+
+
+def _query_schema(each: Query) -> dict[str, Any]:
+    if each.type not in _KINDS:
+        return _list_schema(each)
+    schema: dict[str, Any] = {"type": _KINDS[each.type]}
+    if each.type is int:
+        schema["minimum"], schema["maximum"] = bounds(each)
+    elif each.type is str:
+        if each.one_of:
+            schema["enum"] = list(each.one_of)
+        if each.min is not None:
+            schema["minLength"] = each.min
+        if each.max is not None:
+            schema["maxLength"] = each.max
+        if each.pattern:
+            schema["pattern"] = each.pattern
+    if each.default is not None:
+        schema["default"] = each.default
+    return schema
+
+
+def _list_schema(each: Query) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": "string", "minLength": 1}
+    if each.one_of:
+        item["enum"] = list(each.one_of)
+    if each.each_max is not None:
+        item["maxLength"] = each.each_max
+    if each.pattern:
+        item["pattern"] = each.pattern
+    return {
+        "type": "array",
+        "items": item,
+        "minItems": 1,
+        "maxItems": each.max or LISTED_MAX,
+        "uniqueItems": each.is_unique,
+    }
+
+
+def _good(route: Route, answer: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": REASONS.get(route.status, "")}
+    if route.status != 204:
+        found["content"] = {
+            kind.partition(";")[0]: {"schema": answer} if kind == JSON and answer is not None else {}
+            for kind in route.content_types
+        }
+    return found
+
+
+def _error(status: int) -> dict[str, Any]:
+    return {
+        "description": REASONS.get(status, ""),
+        "content": {JSON: {"schema": {"$ref": _REF.format(name="ErrorBody")}}},
+    }
+
+
+def _statuses(routes: Sequence[Route]) -> list[int]:
+    return sorted({*ALWAYS, *(status for route in routes for status in route.errors)})

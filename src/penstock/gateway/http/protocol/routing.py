@@ -1,0 +1,302 @@
+"""Which function answers what, and whether the request is one that it can answer.
+
+    method, target --> entry --> query, body, content types --> handle(gateway, request)
+         404, 405                 400, 406, 413, 415
+
+A route's function sees only requests that fit its description: parameters have their types and lie within their
+bounds, the body is what it says. The same description makes `/openapi.json`, so that the two cannot differ.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.gateway.http.protocol import targets
+from penstock.gateway.http.protocol.json_faults import not_json, unfit
+from penstock.gateway.http.protocol.messages import JSON, Handle, HttpError, Query, Request, Route
+from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.handlers.support.context import Session
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+"""A number in a query fits where Kafka's largest do: offsets and timestamps."""
+
+LISTED_MAX = 1_000
+"""Of a list that does not say how many it may have."""
+
+DIGITS_MAX = 20
+"""Of a number that may fit; more are not even looked at."""
+
+SHOWN_MAX = 64
+"""How much of what somebody sent is sent back to them."""
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+_GOT_FLOAT: Final = "got `float`"
+"""As msgspec says it."""
+
+
+class Entry:
+    """A route, made ready: decoder and defaults are there before the first request."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.handle: Handle = route.handle
+        self._parameters = {each.name: each for each in route.query}
+        self._defaults = {each.name: each.default for each in route.query}
+        self._required = tuple(each.name for each in route.query if each.is_required)
+        self._content_types = tuple(route.content_types)
+        self._decode = None if route.body is None else msgspec.json.Decoder(route.body).decode
+
+    def request(
+        self,
+        session: Session,
+        path: Mapping[str, str],
+        query: bytes,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Request:
+        """The request, found good; raises an `HttpError` that says what is not."""
+        accept = headers.get("accept")
+        if accept is not None and accept != "*/*" and preferred(accept, self._content_types) is None:
+            raise HttpError(
+                406,
+                "not_acceptable",
+                f"the answer can be {' or '.join(self._content_types)}, which Accept does not take",
+            )
+        values = self._query(query) if query or self._required else self._defaults
+        if self._decode is None:
+            return Request(session, path, values, headers, None)
+        content_type = headers.get("content-type", JSON)
+        if content_type != JSON:
+            _check_json(content_type)
+        if not body:
+            raise HttpError(400, "no_body", f"{self.route.method} {self.route.path} needs a body in JSON")
+        try:
+            decoded = self._decode(body)
+        except msgspec.ValidationError as error:
+            decoded = self._with_whole_floats(body, error)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise HttpError(400, "bad_json", f"the body is not JSON: {not_json(body, error)}") from None
+        except RecursionError:
+            raise HttpError(400, "bad_json", "the body is nested too deeply") from None
+        return Request(session, path, values, headers, decoded)
+
+    def _with_whole_floats(self, body: bytes, error: msgspec.ValidationError) -> Any:
+        """The body if all that is wrong with it are numbers such as 3.0: they are integers in JSON Schema, and there
+        are languages that have no others."""
+        try:
+            if _GOT_FLOAT in str(error):
+                return msgspec.convert(_whole(msgspec.json.decode(body)), self.route.body)
+        except msgspec.ValidationError as other:
+            error = other
+        except RecursionError:
+            raise HttpError(400, "bad_json", "the body is nested too deeply") from None
+        raise HttpError(400, "invalid_body", f"the body does not fit: {unfit(error)}") from None
+
+    def _query(self, query: bytes) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, text in targets.parameters(query):
+            parameter = self._parameters.get(name)
+            if parameter is None:
+                raise HttpError(400, "unknown_parameter", self._unknown(name))
+            if name in values:
+                raise HttpError(400, "repeated_parameter", f"the parameter {name} is given twice")
+            values[name] = _value(parameter, text)
+        for name in self._required:
+            if name not in values:
+                raise HttpError(400, "missing_parameter", f"the parameter {name} is missing")
+        return {**self._defaults, **values}
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(self._parameters)
+        return f"unknown parameter {shown(name)}; " + (
+            f"there are {known}" if known else f"{self.route.path} takes none"
+        )
+
+
+class _Segment:
+    """A place in the tree of paths that have parameters."""
+
+    def __init__(self) -> None:
+        self.named: dict[bytes, _Segment] = {}
+        self.any: _Segment | None = None
+        self.entries: dict[str, Entry] = {}
+        self.names: tuple[str, ...] = ()
+        """Of the parameters on the way here."""
+
+
+class Router:
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = tuple(routes)
+        self._fixed: dict[bytes, dict[str, Entry]] = {}
+        """Paths without parameters, as most calls have: by what is sent."""
+        self._root = _Segment()
+        for route in self.routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        if "{" in route.path:
+            entries = self._segment(route).entries
+        else:
+            entries = self._fixed.setdefault(route.path.encode(), {})
+        if route.method in entries:
+            raise ValueError(f"{route.method} {route.path} is there twice")
+        entry = Entry(route)
+        entries[route.method] = entry
+        if route.method == "GET":
+            entries["HEAD"] = entry
+
+    def _segment(self, route: Route) -> _Segment:
+        at, names = self._root, []
+        for part in route.path.split("/")[1:]:
+            if part.startswith("{"):
+                names.append(part[1:-1])
+                at.any = at.any or _Segment()
+                at = at.any
+            else:
+                at = at.named.setdefault(part.encode(), _Segment())
+        if at.entries and at.names != tuple(names):
+            raise ValueError(f"{route.path} names its parameters otherwise than another route of this path")
+        at.names = tuple(names)
+        return at
+
+    def find(self, method: str, path: bytes) -> tuple[Entry, Mapping[str, str]]:
+        """Who answers, and the path's parameters."""
+        entries = self._fixed.get(path)
+        parameters = _NOTHING
+        if entries is None:
+            entries, parameters = self._search(path)
+        entry = entries.get(method)
+        if entry is None:
+            allowed = ", ".join(sorted(entries))
+            error = HttpError(
+                405, "method_not_allowed", f"{shown(method)} is not for this path: {allowed} is"
+            )
+            error.headers = (("Allow", allowed),)
+            raise error
+        return entry, parameters
+
+    def _search(self, path: bytes) -> tuple[dict[str, Entry], Mapping[str, str]]:
+        parts = path.split(b"/")[1:]
+        found = _match(self._root, parts, 0)
+        if found is not None:
+            place, values = found
+            return place.entries, dict(zip(place.names, map(targets.segment, values), strict=True))
+        # Somebody may have encoded what need not be: it is the same path, unless it was a slash.
+        segments = [targets.segment(each) for each in parts]
+        entries = self._fixed.get(("/" + "/".join(segments)).encode())
+        if entries is None or any("/" in each for each in segments):
+            raise HttpError(
+                404, "no_such_path", f"there is nothing at {shown('/' + '/'.join(segments))}; see /docs"
+            )
+        return entries, _NOTHING
+
+
+def _match(at: _Segment, parts: list[bytes], index: int) -> tuple[_Segment, list[bytes]] | None:
+    """The place for a path, named segments before parameters, and the parameters' values. Routes are few and short,
+    so that trying both costs little."""
+    if index == len(parts):
+        return (at, []) if at.entries else None
+    part = parts[index]
+    named = at.named.get(part)
+    if named is not None:
+        found = _match(named, parts, index + 1)
+        if found is not None:
+            return found
+    if at.any is not None and part:
+        found = _match(at.any, parts, index + 1)
+        if found is not None:
+            return found[0], [part, *found[1]]
+    return None
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def _value(parameter: Query, text: str) -> Any:
+    if parameter.type is int:
+        return _number(parameter, text)
+    if parameter.type is bool:
+        if text not in ("true", "false"):
+            raise _bad(parameter, text, "true or false")
+        return text == "true"
+    if parameter.type is not str:
+        return _list(parameter, text)
+    if parameter.one_of and text not in parameter.one_of:
+        raise _bad(parameter, text, f"one of {', '.join(parameter.one_of)}")
+    if parameter.min is not None and len(text) < parameter.min:
+        raise _bad(parameter, text, f"at least {parameter.min} characters")
+    if parameter.max is not None and len(text) > parameter.max:
+        raise _bad(parameter, text, f"at most {parameter.max} characters")
+    if parameter.pattern and not re.fullmatch(parameter.pattern, text):
+        raise _bad(parameter, text, _like(parameter))
+    return text
+
+
+def _list(parameter: Query, text: str) -> tuple[str, ...]:
+    count_max = parameter.max or LISTED_MAX
+    found = tuple(text.split(",", count_max))
+    if len(found) > count_max:
+        raise _bad(parameter, text, f"at most {count_max} with commas in between")
+    for each in found:
+        if parameter.one_of and each not in parameter.one_of:
+            raise _bad(parameter, text, f"some of {', '.join(parameter.one_of)} with commas in between")
+        if parameter.each_max is not None and len(each) > parameter.each_max:
+            raise _bad(parameter, text, f"at most {parameter.each_max} characters for each")
+        if parameter.pattern and not re.fullmatch(parameter.pattern, each):
+            raise _bad(parameter, text, _like(parameter))
+    if parameter.is_unique and len(set(found)) < len(found):
+        raise _bad(parameter, text, "each of them once")
+    return found
+
+
+def _like(parameter: Query) -> str:
+    what = parameter.what.strip()
+    return f"what fits its description: {what[0].lower()}{what[1:].removesuffix('.')}"
+
+
+def _number(parameter: Query, text: str) -> int:
+    low, high = bounds(parameter)
+    digits = text[1:] if text.startswith("-") else text
+    if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX:
+        number = int(text)
+        if low <= number <= high:
+            return number
+    raise _bad(parameter, text, f"a number from {low} to {high}")
+
+
+def bounds(parameter: Query) -> tuple[int, int]:
+    """Of a number."""
+    return (
+        INT_MIN if parameter.min is None else parameter.min,
+        INT_MAX if parameter.max is None else parameter.max,
+    )
+
+
+def _bad(parameter: Query, text: str, expected: str) -> HttpError:
+    return HttpError(400, "bad_parameter", f"{parameter.name} is {shown(text)}, expected {expected}")
+
+
+def _whole(value: Any) -> Any:
+    """With each number that has nothing behind its point without the point."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return value
+
+
+def _check_json(content_type: str) -> None:
+    kind, _, parameters = content_type.partition(";")
+    kind = kind.strip().lower()
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if kind not in (JSON, "") or charset not in ("", "utf-8", "utf8"):
+        raise HttpError(415, "unsupported_media_type", f"the body is {shown(content_type)}, expected {JSON}")
+
+
+def shown(text: str) -> str:
+    """What somebody sent, for a sentence about it."""
+    return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

@@ -1,0 +1,197 @@
+"""Settings as JSON: which there are, what each may be, and the text that Kafka keeps of it.
+
+Everything is text to Kafka. Here a number may be a number and a truth value a truth value, or the same as text, as
+a setting's description shows it. What may be set is described name by name, from the table
+that the controller checks with, so that a mistyped name is a mistake for whoever reads the description too.
+
+Two kinds of mistake are caught here and nowhere else, since who makes them locks the door behind themselves: fewer
+connections, or smaller batches, than any call needs (`LOWEST`); and more replicas in sync than there are.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Meta
+
+from penstock.base.settings import BadSetting
+from penstock.gateway.http.protocol.messages import HttpError
+from penstock.gateway.http.protocol.text_patterns import one_of, whole_numbers
+from penstock.metadata import ALL_BROKERS, Resource, ResourceType
+from penstock.metadata.config_table import (
+    BROKER_SETTINGS,
+    INT64_MAX,
+    TOPIC_SETTINGS,
+    ConfigType,
+    Mode,
+    Setting,
+)
+from penstock.metadata.configs import check, validate
+
+SettingValue = str | int | float | bool
+
+TEXT_MAX: Final = 4_096
+"""Of a setting that may be any text; a metadata record has room for eight times that."""
+
+LOWEST: Final = {
+    "max.connections": 100,
+    "max.connections.per.ip": 100,
+    "message.max.bytes": 65_536,
+    "max.message.bytes": 4_096,
+    "log.message.timestamp.before.max.ms": 60_000,
+    "log.message.timestamp.after.max.ms": 60_000,
+}
+"""Through this door; Kafka's tools may go lower. The cluster's own topics obey what is set for all: what groups write
+there takes some room, and some time between being dated and being written."""
+
+RUNNING_BROKERS: Final = {
+    name: each for name, each in BROKER_SETTINGS.items() if each.mode is Mode.CLUSTER_WIDE
+}
+"""What can be set for all brokers while they run."""
+
+_DECIMAL: Final = "^-?[0-9]{1,20}([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?$"
+_SHARE: Final = "^(0([.][0-9]{1,20})?|1([.]0{1,20})?)$"
+_TRUTH: Final = "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"
+_WHOLE: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
+
+
+class Form(NamedTuple):
+    """What a setting may be in JSON: a number or a truth value, or text."""
+
+    numbers: tuple[range, ...] = ()
+    """Whole ones."""
+    decimals: tuple[float | None, float | None] | None = None
+    """The least and the largest of any numbers, where there are such."""
+    is_flag: bool = False
+    pattern: str = ""
+    """Of the text; empty where any will do."""
+
+
+def _form(setting: Setting) -> Form:
+    low, high = setting.bounds
+    match setting.type:
+        case ConfigType.BOOLEAN:
+            return Form(is_flag=True, pattern=_TRUTH)
+        case ConfigType.DOUBLE:
+            return Form(decimals=(low, high), pattern=_SHARE if (low, high) == (0, 1) else _DECIMAL)
+        case ConfigType.STRING | ConfigType.LIST if setting.choices:
+            choice = "|".join(setting.choices)
+            several = f"(,({choice}))*" if setting.type is ConfigType.LIST else ""
+            return Form(pattern=f"^(({choice}){several}){'?' if setting.may_be_empty else ''}$")
+        case ConfigType.STRING | ConfigType.LIST:
+            return Form(
+                pattern="" if setting.pattern is None else one_of(setting.pattern.replace(r"\d", "[0-9]"))
+            )
+    least = max(-INT64_MAX - 1 if low is None else int(low), LOWEST.get(setting.name, -INT64_MAX - 1))
+    most = INT64_MAX if high is None else int(high)
+    if setting.name == "compression.gzip.level":  # 0 would be no compression, which has a name of its own
+        return Form((range(-1, 0), range(1, most + 1)), pattern=one_of("-1", whole_numbers(1, most)))
+    return Form((range(least, most + 1),), pattern=whole_numbers(least, most))
+
+
+_FORMS: Final = {
+    **{name: _form(each) for name, each in TOPIC_SETTINGS.items()},
+    **{name: _form(each) for name, each in RUNNING_BROKERS.items()},
+}
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    form = _FORMS[setting.name]
+    kinds: list[dict[str, Any]] = []
+    if form.is_flag:
+        kinds.append({"type": "boolean"})
+    kinds += [{"type": "integer", "minimum": each[0], "maximum": each[-1]} for each in form.numbers]
+    if form.decimals is not None:
+        bounds = zip(("minimum", "maximum"), form.decimals, strict=True)
+        kinds.append({"type": "number", **{name: each for name, each in bounds if each is not None}})
+    text: dict[str, Any] = {"type": "string", "maxLength": TEXT_MAX}
+    if form.pattern:
+        text["pattern"] = form.pattern
+    return {"anyOf": [*kinds, text], "description": setting.documentation}
+
+
+def _schema(table: Mapping[str, Setting], *, may_be_null: bool) -> dict[str, Any]:
+    properties = {name: _described(each) for name, each in sorted(table.items())}
+    if may_be_null:
+        for each in properties.values():
+            each["anyOf"].append({"type": "null"})
+    return {"properties": properties, "additionalProperties": False}
+
+
+# Values are of any type to msgspec: of a type that it knows it would say that any name may have it.
+TopicSettings: TypeAlias = Annotated[
+    dict[str, Any], Meta(extra_json_schema=_schema(TOPIC_SETTINGS, may_be_null=False))
+]
+TopicSettingChanges: TypeAlias = Annotated[
+    dict[str, Any],
+    Meta(min_length=1, extra_json_schema=_schema(TOPIC_SETTINGS, may_be_null=True)),
+]
+BrokerSettingChanges: TypeAlias = Annotated[
+    dict[str, Any],
+    Meta(min_length=1, extra_json_schema=_schema(RUNNING_BROKERS, may_be_null=True)),
+]
+
+
+def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """What Kafka keeps of the settings of a new topic, found good one by one."""
+    found = {}
+    for name, text in texts(Resource(ResourceType.TOPIC, topic), values).items():
+        if text is None:
+            raise BadSetting(f"{name} is null, and a new topic has nothing to take back")
+        found[name] = text
+    return found
+
+
+def texts(resource: Resource, values: Mapping[str, Any]) -> dict[str, str | None]:
+    """The same of changes; None for what is to be taken back."""
+    table = RUNNING_BROKERS if resource == ALL_BROKERS else TOPIC_SETTINGS
+    found: dict[str, str | None] = {}
+    for name, value in values.items():
+        if not isinstance(value, SettingValue | None):
+            raise HttpError(
+                400, "invalid_body", f"the body does not fit: {name[:64]!r} is neither text nor a number"
+            )
+        setting = table.get(name)
+        if setting is None:
+            validate(resource, {name: ""})
+            raise BadSetting(f"{name[:64]!r} cannot be set here")
+        found[name] = None if value is None else _text(setting, value)
+    return found
+
+
+def _text(setting: Setting, value: SettingValue) -> str:
+    form = _FORMS[setting.name]
+    if isinstance(value, float) and form.numbers and value.is_integer():
+        value = int(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    check(setting, text)
+    if not _fits(form, value):
+        raise BadSetting(f"{setting.name} is {text[:64]!r}, expected {_expected(setting, form)}")
+    return text
+
+
+def _fits(form: Form, value: SettingValue) -> bool:
+    if isinstance(value, bool):
+        return form.is_flag
+    if isinstance(value, str):
+        return len(value) <= TEXT_MAX and (not form.pattern or re.fullmatch(form.pattern, value) is not None)
+    if form.decimals is not None:
+        return True  # the setting's own bounds are checked
+    return any(value in each for each in form.numbers)
+
+
+def _expected(setting: Setting, form: Form) -> str:
+    if form.numbers:
+        return f"a number from {form.numbers[0][0]} to {form.numbers[-1][-1]}"
+    return f"a {setting.type.name.lower()}"
+
+
+def check_in_sync(what: str, values: Mapping[str, str | None], replicas: int) -> None:
+    """Refuse to wait for replicas that are not there: nothing could be written any more."""
+    wanted = int(values.get("min.insync.replicas") or 1)
+    if wanted > replicas:
+        raise HttpError(
+            409,
+            "not_enough_replicas",
+            f"min.insync.replicas is {wanted}, and {what} has {replicas}: nothing could be written to it",
+        )

@@ -1,0 +1,190 @@
+"""Being asked by the gateways of other nodes: what they pass on is done here, and never passed on again."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.promise import Later
+from penstock.base.steps import Running, Steps
+from penstock.coordinator.groups import requests as groups
+from penstock.gateway.peer_rpc import messages as letters
+from penstock.gateway.shared.conflicts import Assignments, Conflict
+from penstock.gateway.shared.controller_call import others_first
+from penstock.gateway.shared.log_inspection import PartitionView, Wanted, view_partitions
+from penstock.gateway.shared.new_records import NewRecord, Placed
+from penstock.handlers.list_offsets import LOOKUPS_A_TURN
+from penstock.handlers.log_admin import new_start
+from penstock.handlers.support.context import Context, Session
+from penstock.replica import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Answering:
+    def __init__(self, context: Context, gateway: Any) -> None:
+        self._context = context
+        self._gateway = gateway
+        self._answers: dict[type[Any], Callable[[Session, Any], Steps[Any]]] = {
+            letters.Write: self._write,
+            letters.FindKeys: self._find_keys,
+            letters.Look: self._look,
+            letters.View: self._view,
+            letters.Shorten: self._shorten,
+            letters.Join: self._join,
+            letters.Leave: self._leave,
+            letters.Consume: self._consume,
+            letters.Commit: self._commit,
+            groups.ListGroups: self._list_groups,
+            groups.OffsetCommit: self._of_group,
+            groups.OffsetFetch: self._of_group,
+            groups.DescribeGroups: self._of_groups,
+            groups.DeleteGroups: self._of_groups,
+            groups.ConsumerGroupDescribe: self._of_groups,
+        }
+
+    def answer(self, session: Session, data: bytes) -> Later[bytes | KafkaError]:
+        answer: Later[bytes | KafkaError] = Later()
+        try:
+            asked = letters.read(data)
+        except KafkaError as error:
+            answer.answer(error)
+            return answer
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, KafkaError | Conflict):
+                logger.error("what another node asked could not be done", exc_info=error)
+                error = KafkaError(f"{type(error).__name__}: {error}")
+            answer.answer(letters.write_reply(error))
+
+        Running(
+            self._answers[type(asked)](session, asked),
+            lambda reply: answer.answer(letters.write_reply(reply)),
+            failed,
+        )
+        return answer
+
+    # -- partitions ------------------------------------------------------------------------------------
+
+    def _led(self, topic_id: bytes, number: int) -> Partition:
+        return self._context.replicas.find(topic_id, number)
+
+    def _write(self, session: Session, asked: letters.Write) -> Steps[list[letters.Written]]:
+        topic = self._context.image.topics.get(asked.topic)
+        if topic is None or topic.id != asked.topic_id:
+            raise KafkaError(f"this node does not know {asked.topic!r} yet", ErrorCode.UNKNOWN_TOPIC_ID)
+        records = [
+            NewRecord(asked.topic, each.key, each.value, each.headers, each.partition, each.idempotency_key)
+            for each in asked.lines
+        ]
+        fates = yield self._gateway.producing.write_passed_on(session, records)
+        return [
+            letters.Written(*fate.outcome)
+            if isinstance(fate.outcome, Placed)
+            else letters.Written(-1, -1, int(fate.outcome.code), str(fate.outcome), fate.is_in_doubt)
+            for fate in fates
+        ]
+
+    def _find_keys(self, _: Session, asked: letters.FindKeys) -> Steps[letters.KeyPlaces]:
+        topic = self._context.image.topic_by_id(asked.topic_id)
+        if topic is None:
+            raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
+        found: letters.KeyPlaces = yield from self._gateway.producing.find_keys(topic, asked.digests)
+        return found
+
+    def _look(self, _: Session, asked: letters.Look) -> Steps[list[letters.Looked]]:
+        looked = []
+        for count, (topic_id, number) in enumerate(asked.partitions, 1):
+            try:
+                looked.append(letters.Looked(0, "", bounds_of(self._led(topic_id, number), asked.times)))
+            except KafkaError as error:
+                looked.append(letters.Looked(int(error.code), str(error)))
+            if count % LOOKUPS_A_TURN == 0:
+                yield others_first(self._context.world)
+        return looked
+
+    def _view(self, _: Session, asked: letters.View) -> Steps[list[PartitionView]]:
+        topic = self._context.image.topic_by_id(asked.topic_id)
+        if topic is None:
+            raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
+        wanted = Wanted(asked.segments_max, asked.entries_max)
+        return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
+
+    def _shorten(self, _: Session, asked: letters.Shorten) -> Steps[int]:
+        return shorten(self._context, self._led(asked.topic_id, asked.partition), asked.before)
+        yield  # it is done at once
+
+    # -- groups ----------------------------------------------------------------------------------------
+
+    def _join(self, session: Session, asked: letters.Join) -> Steps[Assignments]:
+        members = self._gateway.members
+        found: Assignments = yield from members.join(
+            session, asked.group, asked.consumer, asked.topics, asked.session_ms
+        )
+        return found
+
+    def _leave(self, session: Session, asked: letters.Leave) -> Steps[None]:
+        yield from self._gateway.members.leave(session, asked.group, asked.consumer)
+
+    def _consume(self, session: Session, asked: letters.Consume) -> Steps[letters.ConsumedRecords]:
+        consumed = yield from self._gateway.members.consume(
+            session,
+            asked.group,
+            asked.consumer,
+            asked.topic,
+            asked.partition,
+            asked.records_max,
+            asked.wait_ms,
+        )
+        records = tuple(
+            letters.ConsumedRecord(
+                each.offset,
+                each.timestamp,
+                each.key,
+                each.value,
+                tuple((name.encode(errors="surrogateescape"), value) for name, value in each.headers),
+            )
+            for each in consumed.records
+        )
+        return letters.ConsumedRecords(records, consumed.next_offset)
+
+    def _commit(self, session: Session, asked: letters.Commit) -> Steps[None]:
+        yield from self._gateway.members.commit(
+            session, asked.group, asked.consumer, asked.topic, asked.partition, asked.offset
+        )
+
+    def _list_groups(self, _: Session, asked: groups.ListGroups) -> Steps[Any]:
+        return (yield self._context.groups.list_groups(asked))
+
+    def _of_group(self, _: Session, asked: groups.OffsetCommit | groups.OffsetFetch) -> Steps[Any]:
+        return (yield self._context.groups.handle(asked.group, asked))
+
+    def _of_groups(
+        self, _: Session, asked: groups.DescribeGroups | groups.DeleteGroups | groups.ConsumerGroupDescribe
+    ) -> Steps[Any]:
+        """Doors ask for one at a time, of which this node is the coordinator."""
+        if len(asked.groups) != 1:
+            raise KafkaError(f"{len(asked.groups)} groups, expected one", ErrorCode.INVALID_REQUEST)
+        return (yield self._context.groups.handle(asked.groups[0], asked))
+
+
+def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> letters.Bounds:
+    log = partition.log
+    found = [log.offset_for_timestamp(each) for each in times]
+    return letters.Bounds(
+        log.log_start,
+        partition.last_stable,
+        partition.high_watermark,
+        log.log_end,
+        log.size_bytes,
+        len(log.segments),
+        tuple(None if each is None else each.offset for each in found),
+    )
+
+
+def shorten(context: Context, partition: Partition, before: int) -> int:
+    """Delete a partition's records before an offset; where it begins then."""
+    name = partition.name
+    start = new_start(context, name, before, is_allowed=True)
+    context.replicas.directory.save_log_starts({name: start})
+    return partition.delete_records(start)

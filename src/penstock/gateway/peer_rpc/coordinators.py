@@ -1,0 +1,99 @@
+"""Groups, wherever they are coordinated."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.hashing import partition_for
+from penstock.base.promise import Later
+from penstock.base.steps import Steps, passed
+from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
+from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, insist, is_alone
+from penstock.gateway.shared.conflicts import Conflict
+from penstock.handlers.support.context import Context, Session
+from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
+
+T = TypeVar("T")
+
+
+def coordinator_of(context: Context, group: str) -> int | None:
+    """The broker that coordinates a group; None for this one, which then says itself what is wrong."""
+    topic = context.image.topics.get(OFFSETS_TOPIC)
+    if topic is None or is_alone(context):
+        return None
+    leader: int = topic.partitions[partition_for(group, len(topic.partitions))].leader
+    if leader < 0:
+        raise KafkaError(
+            f"the coordinator of group {group!r} is being elected", ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+    return leader if leader != context.node_id else None
+
+
+def at_coordinator(
+    context: Context, session: Session, group: str, asked: Any, here: Callable[[], Steps[T]], wait_ms: int = 0
+) -> Steps[T]:
+    """Have a group's coordinator do something: `here` if it is this node, otherwise what is asked is sent to it."""
+
+    def attempt() -> Steps[Any]:
+        broker_id = coordinator_of(context, group)
+        if broker_id is None:
+            return (yield from here())
+        answer = yield elsewhere_of(context).send(
+            broker_id, asked, session=session, about=_number(group), wait_ms=wait_ms
+        )
+        if isinstance(answer, Conflict):
+            raise answer
+        return answer
+
+    return insist(context, attempt)
+
+
+def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
+    """What a group's coordinator answers; as `Groups.handle`, the reply says what is wrong."""
+    until_ms = context.world.now_ms() + PATIENCE_MS
+    while True:
+        reply = yield _ask_once(context, group, request)
+        is_moving = reply.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.NETWORK_EXCEPTION)
+        if not is_moving or is_alone(context) or context.world.now_ms() >= until_ms:
+            return reply
+        yield passed(context.world, RETRY_MS)
+
+
+def _ask_once(context: Context, group: str, request: Request) -> Later[Any]:
+    reply: Later[Any] = Later()
+    try:
+        broker_id = coordinator_of(context, group)
+    except KafkaError as error:
+        reply.answer(refusal(request, error.code))
+        return reply
+    if broker_id is None:
+        return context.groups.handle(group, request)
+
+    def answered(answer: Any) -> None:
+        reply.answer(refusal(request, answer.code) if isinstance(answer, KafkaError) else answer)
+
+    elsewhere_of(context).send(broker_id, request, about=_number(group)).then(answered)
+    return reply
+
+
+def list_groups(context: Context, request: ListGroups) -> Steps[ListReply]:
+    """Of all coordinators. One that does not answer is an error: its groups would seem to be gone."""
+    others = [
+        each
+        for each, broker in sorted(context.image.brokers.items())
+        if not broker.fenced and each != context.node_id
+    ]
+    asked = [elsewhere_of(context).send(each, request) for each in others]
+    replies: list[ListReply] = [(yield context.groups.list_groups(request))]
+    for each in asked:
+        replies += ((yield each),)
+    code = next((each.code for each in replies if each.code is not ErrorCode.NONE), ErrorCode.NONE)
+    # A group that moves just now may be told by both.
+    found: dict[str, ListedGroup] = {each.group: each for reply in replies for each in reply.groups}
+    return ListReply(code, tuple(found.values()))
+
+
+def _number(group: str) -> int:
+    """The same for the same group: what is asked about it is answered in its order."""
+    return partition_for(group, 1 << 16)

@@ -1,0 +1,1 @@
+"""What the HTTP and line doors share: reading, writing, tailing, metrics and health."""

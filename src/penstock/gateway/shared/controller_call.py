@@ -1,0 +1,47 @@
+"""What routes have in common: whether a client may, what the controller says, and giving way to others."""
+
+from typing import Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.promise import Later
+from penstock.base.steps import Steps
+from penstock.base.world import World
+from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
+from penstock.handlers.support.controller_call import ask, default_wait_ms
+from penstock.metadata import Result
+
+_DENIED = {
+    On.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    On.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    On.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def allow(context: Context, session: Session, operation: Operation, on: On, name: str = CLUSTER_NAME) -> None:
+    """Refuse who may not do that."""
+    if not context.authorize(session, operation, on, name):
+        what = f"{on.name.lower()} {name!r}" if on is not On.CLUSTER else "the cluster"
+        raise KafkaError(f"not authorized: {operation.name.lower()} on {what}", _DENIED[on])
+
+
+def decide(context: Context, request: Any) -> Steps[Any]:
+    """The controller's answer to a request; what refuses all of it is raised, as is that nothing is decided."""
+    answer = ask(context, request, default_wait_ms(context), lambda told: told)
+    if isinstance(answer, Later):
+        answer = yield answer
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
+
+
+def check(result: Result, otherwise: str) -> None:
+    """Raise what a result says is wrong; `otherwise` where it has no words."""
+    if result.code is not ErrorCode.NONE:
+        raise KafkaError(result.message or otherwise, result.code)
+
+
+def others_first(world: World) -> Later[None]:
+    """Answered when everybody else has had a turn: for long work, between its parts."""
+    later: Later[None] = Later()
+    world.call_soon(lambda: later.answer(None))
+    return later

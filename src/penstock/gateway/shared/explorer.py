@@ -1,0 +1,246 @@
+"""A topic to learn on: `architecture.demo`, with segments so small that they can be watched rolling.
+
+Its records are readings of a hundred meters, the meter's name as their key. They are written as any producer's are:
+in batches, each key to the partition that Kafka's partitioner gives it, acknowledged when they are durable. A long
+run is written in portions, so that other clients are served in between.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.hashing import partition_of_key
+from penstock.base.ids import Offset
+from penstock.base.promise import Later
+from penstock.base.steps import Steps
+from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.messages import Line, Write, Written
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.topics import find_topic
+from penstock.gateway.shared.writing import append
+from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.metadata import Topic
+from penstock.metadata.controller.requests import CreateTopics, NewTopic
+from penstock.records import build_batch
+from penstock.storage import Appended
+
+DEMO: Final = "architecture.demo"
+DEMO_PARTITIONS: Final = 3
+DEMO_SETTINGS: Final = {"segment.bytes": "100000"}
+"""Some 1,300 records a segment: the first thousand, over three partitions, leave each with one segment, and ten
+thousand more roll each of them several times."""
+
+SETUP_RECORDS: Final = 1_000
+RECORDS_MAX: Final = 100_000
+"""Of one call: 8 MB."""
+
+METERS: Final = 100
+BATCH_RECORDS: Final = 25
+"""A batch of 2 KB: smaller than `index.interval.bytes`, so that not every batch has an index entry."""
+PORTION_RECORDS: Final = 500
+"""Written at once: some 2 ms of work, then the loop is everybody's again until they are durable."""
+
+
+class PartitionGrowth(Struct, rename="camel"):
+    """What a call has written to one partition."""
+
+    partition: int
+    records: int
+    first_offset: int | None
+    """Of the first record written; null where none was."""
+    last_offset: int | None
+    segments_before: int
+    segments: int
+
+
+class Produced(Struct, rename="camel"):
+    topic: str
+    produced: int
+    partitions: list[PartitionGrowth]
+    segments_before: int
+    segments: int
+    """In all partitions, now."""
+
+
+class SetUp(Struct, rename="camel"):
+    topic: str
+    created: bool
+    """False where the topic was there already."""
+    records_before: int
+    """How many were in it; then none are added."""
+    produced: int
+    partitions: list[PartitionGrowth]
+    segments: int
+    message: str
+    """What happened, in a sentence."""
+
+
+class Reading(NamedTuple):
+    """A record of the demo."""
+
+    key: bytes
+    value: bytes
+
+
+def reading(number: int) -> Reading:
+    """The same for the same number, whoever asks."""
+    meter = number % METERS
+    value = f'{{"reading":{number},"meter":{meter},"litres":{number * 7919 % 100_000 / 100},"valve":"open"}}'
+    return Reading(b"meter-%d" % meter, value.encode())
+
+
+class Explorer:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._is_setting_up = False
+        self._waiting: list[Later[None]] = []
+        """Others who want it set up: they find it done."""
+
+    def setup(self, session: Session) -> Steps[SetUp]:
+        """Make the topic and write to it, unless that was done before."""
+        allow(self._context, session, Operation.CREATE, On.CLUSTER)
+        allow(self._context, session, Operation.WRITE, On.TOPIC, DEMO)
+        while self._is_setting_up:
+            turn: Later[None] = Later()
+            self._waiting.append(turn)
+            yield turn
+        self._is_setting_up = True
+        try:
+            return (yield from self._set_up())
+        finally:
+            self._is_setting_up = False
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.answer(None)
+
+    def _set_up(self) -> Steps[SetUp]:
+        is_new = DEMO not in self._context.image.topics
+        if is_new:
+            is_new = yield from self._create()
+        partitions = self._partitions(find_topic(self._context, DEMO))
+        yield from look(self._context, partitions)
+        # One that was made and never written to is finished now; records that retention took were there.
+        records_before = sum(each.log_end for each in partitions)
+        count = SETUP_RECORDS if not records_before else 0
+        growth = yield from self._write(partitions, count)
+        if is_new:
+            message = f"{DEMO} was created with {len(partitions)} partitions, and {count} records are in it"
+        elif count:
+            message = f"{DEMO} was there without records, and {count} are in it now"
+        else:
+            message = f"{DEMO} was there with {records_before} records written to it; nothing was changed"
+        return SetUp(
+            topic=DEMO,
+            created=is_new,
+            records_before=records_before,
+            produced=count,
+            partitions=growth,
+            segments=sum(each.segments for each in growth),
+            message=message,
+        )
+
+    def _create(self) -> Steps[bool]:
+        """False if somebody else was quicker."""
+        wanted = NewTopic(DEMO, DEMO_PARTITIONS, configs=DEMO_SETTINGS)
+        [created] = yield from decide(self._context, CreateTopics((wanted,)))
+        if created.result.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return False
+        check(created.result, f"topic {DEMO!r} could not be created")
+        return True
+
+    def produce(self, session: Session, count: int) -> Steps[Produced]:
+        """Write so many more records."""
+        allow(self._context, session, Operation.WRITE, On.TOPIC, DEMO)
+        if DEMO not in self._context.image.topics:
+            raise KafkaError(
+                f"there is no topic {DEMO!r} yet: POST /api/architecture/setup makes it",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        growth = yield from self._write(self._partitions(find_topic(self._context, DEMO)), count)
+        return Produced(
+            topic=DEMO,
+            produced=count,
+            partitions=growth,
+            segments_before=sum(each.segments_before for each in growth),
+            segments=sum(each.segments for each in growth),
+        )
+
+    def _partitions(self, topic: Topic) -> list[Place]:
+        return [find_place(self._context, topic.name, number) for number in sorted(topic.partitions)]
+
+    def _segments(self, places: list[Place]) -> Steps[list[int]]:
+        away = yield from look(self._context, places)
+        return [
+            away[each].segments if each in away else len(each.here.log.segments) if each.here else 0
+            for each in places
+        ]
+
+    def _write(self, places: list[Place], count: int) -> Steps[list[PartitionGrowth]]:
+        """Write readings, numbered on from the records that there are."""
+        segments_before = yield from self._segments(places)
+        written: list[list[Appended]] = [[] for _ in places]
+        begin = sum(each.log_end for each in places)
+        for start in range(begin, begin + count, PORTION_RECORDS):
+            end = min(start + PORTION_RECORDS, begin + count)
+            writes = [
+                (index, self._append(places[index], readings))
+                for index, readings in self._batches(range(start, end), len(places))
+            ]
+            for index, write in writes:
+                written[index].append((yield write))
+        segments = yield from self._segments(places)
+        return [
+            PartitionGrowth(
+                partition=place.number,
+                records=sum(each.last_offset - each.base_offset + 1 for each in appended),
+                first_offset=_first(appended),
+                last_offset=appended[-1].last_offset if appended else None,
+                segments_before=before,
+                segments=after,
+            )
+            for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
+        ]
+
+    def _append(self, place: Place, readings: list[Reading]) -> Later[Appended | KafkaError]:
+        """Write a batch, here or where the partition is led."""
+        here = place.here
+        if here is not None:
+            now_ms = self._context.world.now_ms()
+            return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
+        answer: Later[Appended | KafkaError] = Later()
+
+        def told(written: list[Written] | KafkaError) -> None:
+            error = written if isinstance(written, KafkaError) else written[0].error
+            if error is not None or isinstance(written, KafkaError):
+                answer.answer(error or KafkaError("nothing was written"))
+            else:
+                answer.answer(Appended(written[0].offset, written[-1].offset))
+
+        lines = tuple(Line(place.number, *each) for each in readings)
+        try:
+            leader = place.leader
+        except KafkaError as error:
+            answer.answer(error)
+            return answer
+        elsewhere_of(self._context).send(
+            leader, Write(place.topic, place.topic_id, lines), about=place.number
+        ).then(told)
+        return answer
+
+    @staticmethod
+    def _batches(numbers: range, partitions: int) -> Iterator[tuple[int, list[Reading]]]:
+        """Readings as batches, each with the partition that its keys belong to."""
+        gathered: list[list[Reading]] = [[] for _ in range(partitions)]
+        for number in numbers:
+            one = reading(number)
+            gathered[partition_of_key(one.key, partitions)].append(one)
+        for index, readings in enumerate(gathered):
+            for at in range(0, len(readings), BATCH_RECORDS):
+                yield index, readings[at : at + BATCH_RECORDS]
+
+
+def _first(appended: list[Appended]) -> Offset | None:
+    return appended[0].base_offset if appended else None

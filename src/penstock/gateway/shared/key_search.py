@@ -1,0 +1,98 @@
+"""Idempotency keys that another broker may know.
+
+The leader of a partition decides about the keys of its records. A key that is new to it may be known elsewhere all the
+same: it came with another record's key, or before the topic was given more partitions, or the partition was led by a
+broker that still has what retention took from the log. So before a key is taken for new, all brokers that have
+partitions of the topic are asked for it.
+
+One that does not answer is not waited for: a record that is sent again just as it was goes to the same partition,
+whose leader knows it without asking anybody.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.steps import Steps, passed
+from penstock.gateway.idempotency import IdempotencyKeys
+from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
+from penstock.gateway.peer_rpc.retry import MOVING, PATIENCE_MS, RETRY_MS
+from penstock.gateway.shared.new_records import Placed
+from penstock.handlers.support.context import Context
+from penstock.metadata import Topic
+from penstock.wire.peers import PeerFailed
+
+logger = logging.getLogger(__name__)
+
+ANSWER_MS_MAX: Final = 1_000
+"""How long another broker may take to say which keys it knows."""
+
+
+def known_to_others(
+    context: Context, keys: IdempotencyKeys, topic: Topic, digests: Iterable[bytes]
+) -> Steps[dict[bytes, Placed]]:
+    """Where records are whose keys are new here, and not to others."""
+    found: dict[bytes, Placed] = {}
+    here = keys.of(topic)
+    unknown = tuple(each for each in digests if here is None or not here.knows(each))
+    to_ask = _others(context, topic) if unknown else []
+    asked = FindKeys(topic.id, unknown)
+    until_ms = context.world.now_ms() + PATIENCE_MS
+    while to_ask:
+        answers = [
+            (each, elsewhere_of(context).send(each, asked, timeout_ms=ANSWER_MS_MAX)) for each in to_ask
+        ]
+        to_ask = []
+        for broker_id, answer in answers:
+            try:
+                places: KeyPlaces = yield answer
+            except PeerFailed as error:
+                logger.debug("broker %d does not say which keys it knows: %s", broker_id, error)
+                continue
+            except KafkaError as error:
+                if error.code not in MOVING or context.world.now_ms() >= until_ms:
+                    raise
+                to_ask.append(broker_id)
+                continue
+            found |= {
+                digest: Placed(*place)
+                for digest, place in zip(unknown, places, strict=True)
+                if place is not None
+            }
+        if to_ask:
+            yield passed(context.world, RETRY_MS)
+    return found
+
+
+def _others(context: Context, topic: Topic) -> list[int]:
+    """Brokers that have partitions of the topic, and are counted on."""
+    brokers = context.image.brokers
+    replicas = {each for placed in topic.partitions.values() for each in placed.replicas}
+    return sorted(
+        each for each in replicas if each != context.node_id and each in brokers and not brokers[each].fenced
+    )
+
+
+def known_here(
+    context: Context, keys: IdempotencyKeys, topic: Topic, digests: Sequence[bytes]
+) -> Steps[KeyPlaces]:
+    """Where records with these keys are, for who asks from elsewhere; answered when they are durable."""
+    known = keys.of(topic)
+    if known is None:
+        if not keys.may_have(topic):
+            return [None] * len(digests)
+        keys.begin(topic)
+        known = keys.of(topic)
+        if known is None:
+            raise KafkaError(
+                f"idempotency keys of {topic.name} are being read from its log",
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            )
+    now_ms = context.world.now_ms()
+    waiting = [known.find(each, now_ms) for each in digests]
+    places: KeyPlaces = []
+    for each in waiting:
+        places.append(None if each is None else (yield each))
+    return places

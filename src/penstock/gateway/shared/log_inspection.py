@@ -1,0 +1,411 @@
+"""A topic opened up: who has its partitions, which files they lie in, and what the indexes of those files say.
+
+Nothing is worked out from settings: offsets, sizes and entries are those of the live log, the very ones that reads go
+by. What only memory has to say is looked at on the loop, at one moment for all partitions; what takes a look at files
+(a sealed segment's indexes are on disk alone) is read beside it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TopicPartition, uuid_text
+from penstock.base.promise import Later
+from penstock.base.steps import Steps
+from penstock.gateway.shared.topics import find_topic
+from penstock.handlers.support.context import Context
+from penstock.metadata import Broker, Resource, ResourceType, Topic, describe, log_settings
+from penstock.metadata import Partition as Placement
+from penstock.metadata.configs import Source, min_insync_replicas
+from penstock.replica import Partition
+from penstock.storage import StorageError
+from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY
+from penstock.storage.segment import Segment
+
+SHAPING = (
+    "segment.bytes",
+    "segment.ms",
+    "segment.index.bytes",
+    "index.interval.bytes",
+    "retention.ms",
+    "retention.bytes",
+    "cleanup.policy",
+    "max.message.bytes",
+    "min.insync.replicas",
+)
+"""The settings that decide how a partition's directory looks, and what a write waits for."""
+
+SOURCES = {
+    Source.UNKNOWN: "unknown",
+    Source.TOPIC: "topic",
+    Source.DYNAMIC_BROKER: "broker",
+    Source.DYNAMIC_DEFAULT_BROKER: "all_brokers",
+    Source.STATIC_BROKER: "file",
+    Source.DEFAULT: "default",
+}
+"""Who set a value, in the words that a topic's configs are told in as well."""
+
+T = TypeVar("T")
+
+
+# -- what is shown ----------------------------------------------------------------------------------------
+
+
+class OffsetIndexEntry(Struct, rename="camel"):
+    offset: int
+    """The last offset of a batch."""
+    position: int
+    """The byte of the segment's file at which that batch begins."""
+
+
+class TimeIndexEntry(Struct, rename="camel"):
+    timestamp: int
+    """The largest timestamp up to here."""
+    offset: int
+    """The last offset of the batch that brought it."""
+
+
+EntryT = TypeVar("EntryT", OffsetIndexEntry, TimeIndexEntry)
+
+
+class IndexView(Struct, Generic[EntryT], rename="camel"):
+    file: str
+    entries: int
+    """How many there are. While the segment is active the newest may be in memory alone."""
+    size_bytes: int
+    first: list[EntryT]
+    """The first of them, as many as were asked for."""
+
+
+class SegmentView(Struct, rename="camel"):
+    file: str
+    base_offset: int
+    """Of its first record; the files are named for it."""
+    end_offset: int
+    """The first offset that is not in it any more: the next segment's base, or the log's end."""
+    size_bytes: int
+    is_active: bool
+    """Whether records are appended to it: it is the last one. Its indexes are in memory until they are saved."""
+    largest_timestamp: int
+    """-1 where it holds no record."""
+    offset_index: IndexView[OffsetIndexEntry]
+    time_index: IndexView[TimeIndexEntry]
+
+
+class EpochView(Struct, rename="camel"):
+    epoch: int
+    start_offset: int
+    """Where this leader's records begin."""
+
+
+class PartitionView(Struct, rename="camel"):
+    partition: int
+    leader: int
+    """The node that takes writes; -1 where there is none."""
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    """Replicas in sync: those that an acknowledged record is on."""
+    directory: str | None
+    """Under the node's log directory; null where this node has no replica, and so nothing of what follows."""
+    log_start_offset: int | None
+    log_end_offset: int | None
+    high_watermark: int | None
+    """The first offset that consumers do not see yet: not on every replica in sync."""
+    last_stable_offset: int | None
+    """The same for consumers of committed transactions alone."""
+    flushed_offset: int | None
+    """The first offset that is not known to be on disk."""
+    leader_epochs: list[EpochView]
+    size_bytes: int | None
+    segment_count: int
+    segments: list[SegmentView]
+    """The newest, as many as were asked for, in the order of their offsets."""
+
+
+class SettingView(Struct, rename="camel"):
+    name: str
+    value: str | None
+    source: str
+    """Who set it: `topic`, `broker` or `all_brokers` (at run time), `file` (the node's start), `default`."""
+    what: str
+    """What it means."""
+
+
+class TopicView(Struct, rename="camel"):
+    name: str
+    topic_id: str
+    partitions: list[PartitionView]
+    segments: int
+    """Of all partitions shown."""
+    size_bytes: int
+    segment_bytes: int
+    retention_ms: int
+    min_insync_replicas: int
+    settings: list[SettingView]
+
+
+class ListenerView(Struct, rename="camel"):
+    name: str
+    host: str
+    port: int
+
+
+class NodeView(Struct, rename="camel"):
+    id: int
+    host: str
+    port: int
+    """Where Kafka clients reach it: its first listener."""
+    listeners: list[ListenerView]
+    rack: str | None
+    is_fenced: bool
+    """Registered, but not serving: it leads nothing."""
+
+
+class QuorumView(Struct, rename="camel"):
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    """How far the metadata log is committed."""
+    voters: list[int]
+
+
+class ClusterView(Struct, rename="camel"):
+    cluster_id: str
+    controller: int
+    """The node that decides about topics, leaders and settings."""
+    nodes: list[NodeView]
+    answered_by: int
+    """The node that this was asked of."""
+    log_directory: str
+    """Where that node's partitions lie."""
+    topics: int
+    partitions: int
+    quorum: QuorumView
+
+
+class Wanted(NamedTuple):
+    """How much of a topic is shown."""
+
+    segments_max: int
+    """Of each partition."""
+    entries_max: int
+    """Of each index."""
+    partition: int | None = None
+    """This one alone."""
+
+
+# -- the cluster ------------------------------------------------------------------------------------------
+
+
+def view_cluster(context: Context) -> ClusterView:
+    image = context.image
+    quorum = context.quorum.describe()
+    return ClusterView(
+        cluster_id=context.cluster_id,
+        controller=quorum.leader_id,
+        nodes=[_node(broker) for _, broker in sorted(image.brokers.items())],
+        answered_by=context.node_id,
+        log_directory=context.replicas.directory.layout.logs,
+        topics=len(image.topics),
+        partitions=sum(len(topic.partitions) for topic in image.topics.values()),
+        quorum=QuorumView(
+            leader_id=quorum.leader_id,
+            epoch=quorum.epoch,
+            high_watermark=quorum.high_watermark,
+            voters=[voter.key.id for voter in quorum.voters],
+        ),
+    )
+
+
+def _node(broker: Broker) -> NodeView:
+    listeners = [ListenerView(each.name, each.host, each.port) for each in broker.endpoints]
+    return NodeView(
+        id=broker.id,
+        host=listeners[0].host if listeners else "",
+        port=listeners[0].port if listeners else -1,
+        listeners=listeners,
+        rack=broker.rack,
+        is_fenced=broker.fenced,
+    )
+
+
+# -- a topic ----------------------------------------------------------------------------------------------
+
+
+def view_topic(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
+    topic = find_topic(context, name)
+    numbers = sorted(topic.partitions) if wanted.partition is None else (wanted.partition,)
+    partitions = yield from view_partitions(context, topic, wanted, numbers)
+    return whole_view(context, topic, partitions)
+
+
+def view_partitions(
+    context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]
+) -> Steps[list[PartitionView]]:
+    """Some partitions of a topic, as far as this node has them."""
+    glimpses = list(_glimpse(context, topic, wanted, numbers))
+    views: list[PartitionView] = yield _beside(
+        context, lambda: [_view_partition(each, wanted) for each in glimpses]
+    )
+    return views
+
+
+def whole_view(context: Context, topic: Topic, partitions: list[PartitionView]) -> TopicView:
+    name = topic.name
+    rules = log_settings(name, context.image, context.settings)
+    return TopicView(
+        name=name,
+        topic_id=uuid_text(topic.id),
+        partitions=partitions,
+        segments=sum(each.segment_count for each in partitions),
+        size_bytes=sum(each.size_bytes or 0 for each in partitions),
+        segment_bytes=rules.segment_bytes,
+        retention_ms=rules.retention_ms,
+        min_insync_replicas=min_insync_replicas(name, context.image, context.settings),
+        settings=_settings(context, name),
+    )
+
+
+def _settings(context: Context, topic: str) -> list[SettingView]:
+    resource = Resource(ResourceType.TOPIC, topic)
+    found = {
+        each.name: each for each in describe(resource, context.image, context.settings, frozenset(SHAPING))
+    }
+    return [
+        SettingView(name, found[name].value, SOURCES[found[name].source], found[name].documentation)
+        for name in SHAPING
+    ]
+
+
+class _SegmentGlimpse(NamedTuple):
+    segment: Segment
+    end_offset: Offset
+    size_bytes: int
+    is_active: bool
+
+
+class _Glimpse(NamedTuple):
+    """A partition at one moment, as far as memory knows it."""
+
+    view: PartitionView
+    """Without its segments."""
+    segments: list[_SegmentGlimpse]
+
+
+def _glimpse(context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]) -> Iterator[_Glimpse]:
+    for number in numbers:
+        if number not in topic.partitions:
+            raise KafkaError(
+                f"topic {topic.name!r} has no partition {number}, only 0 to {len(topic.partitions) - 1}",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        here = context.replicas.partitions.get(TopicPartition(topic.name, number))
+        yield _glimpse_partition(number, topic.partitions[number], here, wanted)
+
+
+def _glimpse_partition(number: int, placed: Placement, here: Partition | None, wanted: Wanted) -> _Glimpse:
+    view = PartitionView(
+        partition=number,
+        leader=placed.leader,
+        leader_epoch=placed.leader_epoch,
+        replicas=list(placed.replicas),
+        isr=list(placed.isr),
+        directory=None,
+        log_start_offset=None,
+        log_end_offset=None,
+        high_watermark=None,
+        last_stable_offset=None,
+        flushed_offset=None,
+        leader_epochs=[],
+        size_bytes=None,
+        segment_count=0,
+        segments=[],
+    )
+    if here is None:
+        return _Glimpse(view, [])
+    log = here.log
+    view.directory = log.directory.rpartition("/")[2]
+    view.log_start_offset, view.log_end_offset = log.log_start, log.log_end
+    view.high_watermark, view.last_stable_offset = here.high_watermark, here.last_stable
+    view.flushed_offset = log.flushed
+    view.leader_epochs = [EpochView(each.epoch, each.offset) for each in log.epochs.entries]
+    view.size_bytes = log.size_bytes
+    segments = log.segments
+    view.segment_count = len(segments)
+    return _Glimpse(
+        view,
+        [
+            _SegmentGlimpse(
+                segments[index], segments.end_of(index), segments[index].size, index == len(segments) - 1
+            )
+            for index in range(max(0, len(segments) - wanted.segments_max), len(segments))
+        ],
+    )
+
+
+# -- beside the loop --------------------------------------------------------------------------------------
+
+
+def _beside(context: Context, work: Callable[[], T]) -> Later[T | KafkaError]:
+    later: Later[T | KafkaError] = Later()
+
+    def done(result: T | None, error: Exception | None) -> None:
+        if error is None:
+            later.answer(result)  # type: ignore[arg-type]  # None only if the work gives that
+        elif isinstance(error, OSError):
+            later.answer(StorageError(f"an index cannot be read: {error.strerror or error}"))
+        else:
+            later.answer(
+                error
+                if isinstance(error, KafkaError)
+                else KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+            )
+
+    context.world.beside(work, done)
+    return later
+
+
+def _view_partition(glimpse: _Glimpse, wanted: Wanted) -> PartitionView:
+    view = glimpse.view
+    for each in glimpse.segments:
+        try:
+            view.segments.append(_view_segment(each, wanted.entries_max))
+        except FileNotFoundError:
+            if not each.segment.gone:
+                raise
+            # Retention was quicker: the segment is no part of the log any more.
+            view.segment_count -= 1
+    return view
+
+
+def _view_segment(glimpse: _SegmentGlimpse, entries_max: int) -> SegmentView:
+    segment = glimpse.segment
+    segment.index_bytes()  # which makes lost indexes anew
+    index, time_index = segment.index, segment.time_index
+    return SegmentView(
+        file=_name(segment.ref.path),
+        base_offset=segment.base_offset,
+        end_offset=glimpse.end_offset,
+        size_bytes=glimpse.size_bytes,
+        is_active=glimpse.is_active,
+        largest_timestamp=segment.largest().timestamp,
+        offset_index=IndexView(
+            _name(index.ref.path),
+            index.size_bytes() // OFFSET_ENTRY.size,
+            index.size_bytes(),
+            [OffsetIndexEntry(*each) for each in index.first(entries_max)],
+        ),
+        time_index=IndexView(
+            _name(time_index.ref.path),
+            time_index.size_bytes() // TIME_ENTRY.size,
+            time_index.size_bytes(),
+            [TimeIndexEntry(*each) for each in time_index.first(entries_max)],
+        ),
+    )
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,498 @@
+"""What a node has counted, and what can be read off it now, on one page.
+
+The page stays small however large the node is: partitions are summed up by topic, and shown one by one only to
+who asks for it; of topics and of groups there are so many on it and no more (`penstock_series_omitted` says how many
+are missing). What is there in thousands is looked at in portions, and clients are served in between.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from penstock import __version__
+from penstock.base.errors import ErrorCode
+from penstock.base.loop_watch import Held
+from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
+from penstock.base.steps import Steps
+from penstock.base.world import World
+from penstock.coordinator.runtime.shard import Shard
+from penstock.gateway.shared import cluster_metrics as cluster_page
+from penstock.gateway.shared.controller_call import others_first
+from penstock.gateway.shared.exposition import Labels, Page, Sample, rendered
+from penstock.handlers.support.context import Context
+from penstock.replica import Partition
+from penstock.vfs import Usage
+from penstock.wire import api_name
+
+TOPICS_MAX: Final = 1000
+"""Topics with series of their own, the first by name: 8,000 lines, half a megabyte."""
+
+LAGS_MAX: Final = 2000
+"""Pairs of group and topic whose lag is shown, the first by name."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions on a page that has them one by one."""
+
+A_TURN: Final = 250
+"""Partitions, or committed offsets, that are looked at before clients get their turn: half a millisecond of it."""
+
+
+class TopicSums:
+    """All partitions of a topic that are here."""
+
+    __slots__ = (
+        "bytes",
+        "end",
+        "partitions",
+        "segments",
+        "start",
+        "traffic",
+        "under_min_isr",
+        "under_replicated",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.partitions = self.segments = self.bytes = self.start = self.end = self.waiting = 0
+        self.under_replicated = self.under_min_isr = 0
+        self.traffic = Traffic()
+
+    def add(self, partition: Partition) -> None:
+        log = partition.log
+        segments = log.segments
+        self.partitions += 1
+        self.segments += len(segments)
+        self.bytes += segments.active.size if len(segments) == 1 else log.size_bytes
+        self.start += log.log_start
+        self.end += log.log_end
+        self.waiting += partition.waiting
+        if partition.followers is not None:
+            self.under_replicated += partition.is_under_replicated
+            self.under_min_isr += partition.is_under_min_isr
+        self.traffic.add(
+            partition.bytes_in, partition.messages_in, partition.bytes_out, partition.messages_out
+        )
+
+
+def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition: bool) -> Steps[Page]:
+    """The page. `disk` is the volume that holds the logs."""
+    page = Page(is_open=is_open)
+    partitions = [context.replicas.partitions[name] for name in sorted(context.replicas.partitions)]
+    topics = yield from _topics(context.world, partitions)
+    lags, lags_left = yield from _lags(context)
+    sums = yield from cluster_page.partition_sums(context, A_TURN)
+    _requests(page, context)
+    _traffic(page, context, topics)
+    _logs(page, context, topics)
+    cluster_page.replication(
+        page,
+        context,
+        sum(each.under_replicated for each in topics.values()),
+        sum(each.under_min_isr for each in topics.values()),
+    )
+    cluster_page.quorum(page, context)
+    cluster_page.cluster(page, context, sums)
+    if by_partition:
+        yield from _partitions(page, context.world, partitions[:PARTITIONS_MAX])
+    _waiting(page, context, topics)
+    _groups(page, context, lags)
+    _upkeep(page, context)
+    _node(page, context, disk)
+    page.gauge(
+        "penstock_series_omitted",
+        "What is not on this page because there is too much of it.",
+        [
+            ((("of", "topics"),), max(0, len(topics) - TOPICS_MAX)),
+            ((("of", "group lags"),), lags_left),
+            ((("of", "partitions"),), max(0, len(partitions) - PARTITIONS_MAX) if by_partition else 0),
+        ],
+    )
+    return page
+
+
+# -- requests ------------------------------------------------------------------------------------------
+
+
+def _requests(page: Page, context: Context) -> None:
+    metrics = context.metrics
+    by_api: list[tuple[Labels, Meter]] = [
+        ((("api", api_name(key)),), meter) for key, meter in sorted(metrics.apis.items())
+    ]
+    page.counter(
+        "penstock_requests_total",
+        "Requests of Kafka clients that were answered.",
+        [(labels, meter.times.count) for labels, meter in by_api],
+    )
+    page.histogram(
+        "penstock_request_seconds",
+        "From a request's arrival to its reply, waiting for records, replicas and the disk included.",
+        [(labels, meter.times) for labels, meter in by_api],
+    )
+    page.counter(
+        "penstock_request_errors_total",
+        "Errors in replies to Kafka clients; a reply has one for each partition that it concerns.",
+        [
+            ((*labels, ("error", _error_name(code))), count)
+            for labels, meter in by_api
+            for code, count in sorted(meter.errors.items(), key=str)
+        ],
+    )
+    page.counter(
+        "penstock_requests_unanswerable_total",
+        "Requests of Kafka clients that ended their connection: malformed, not served, or failed with acks=0.",
+        [((), metrics.unanswerable)],
+    )
+    _loop(page, context)
+    by_route: list[tuple[Labels, Meter]] = [
+        ((("method", method), ("route", route), ("status", str(status))), meter)
+        for (method, route, status), meter in sorted(metrics.http.items())
+    ]
+    page.counter(
+        "penstock_http_requests_total",
+        "HTTP requests that were answered.",
+        [(labels, meter.times.count) for labels, meter in by_route],
+    )
+    page.histogram(
+        "penstock_http_request_seconds",
+        "From an HTTP request's arrival to its response, or to the beginning of a stream.",
+        _times_by_route(metrics),
+    )
+    by_command: list[tuple[Labels, Meter]] = [
+        ((("command", command),), meter) for command, meter in sorted(metrics.line.items())
+    ]
+    page.counter(
+        "penstock_line_commands_total",
+        "Commands of the line protocol that were answered.",
+        [(labels, meter.times.count) for labels, meter in by_command],
+    )
+    page.histogram(
+        "penstock_line_command_seconds",
+        "From a command's arrival to its reply.",
+        [(labels, meter.times) for labels, meter in by_command],
+    )
+    page.counter(
+        "penstock_line_errors_total",
+        "Commands of the line protocol that were answered with -ERR.",
+        [(labels, sum(meter.errors.values())) for labels, meter in by_command],
+    )
+
+
+def _loop(page: Page, context: Context) -> None:
+    metrics, inspections = context.metrics, context.replicas.inspections
+    page.histogram(
+        "penstock_loop_turn_seconds",
+        "Turns of the event loop that had something from clients to handle, up to the last send.",
+        [((), metrics.turns)],
+    )
+    held: list[tuple[Labels, Held]] = [((("by", by),), each) for by, each in sorted(metrics.watch.by.items())]
+    page.counter(
+        "penstock_loop_held_total",
+        "How often something held the event loop for more than 20 ms.",
+        [(labels, each.times) for labels, each in held],
+    )
+    page.gauge(
+        "penstock_loop_held_longest_seconds",
+        "The longest that it did so since the node began.",
+        [(labels, each.longest_ns / 1e9) for labels, each in held],
+    )
+    page.counter(
+        "penstock_batches_inspected_total",
+        "Produced batches whose records were validated or recompressed in a helper process.",
+        [((), inspections.inspected)],
+    )
+    page.gauge(
+        "penstock_batches_inspecting",
+        "Produced batches that wait for that, or are in it.",
+        [((), inspections.waiting)],
+    )
+
+
+def _times_by_route(metrics: Metrics) -> list[tuple[Labels, Histogram]]:
+    """All statuses of a route together: a histogram is 20 lines, and the counters tell them apart."""
+    found: dict[tuple[str, str], Histogram] = {}
+    for (method, route, _), meter in sorted(metrics.http.items()):
+        found.setdefault((method, route), Histogram()).add(meter.times)
+    return [((("method", method), ("route", route)), times) for (method, route), times in found.items()]
+
+
+def _error_name(code: int | str) -> str:
+    try:
+        return ErrorCode(int(code)).name
+    except ValueError:
+        return str(code)
+
+
+# -- topics --------------------------------------------------------------------------------------------
+
+
+def _topics(world: World, partitions: list[Partition]) -> Steps[dict[str, TopicSums]]:
+    topics: dict[str, TopicSums] = {}
+    for number, partition in enumerate(partitions, 1):
+        sums = topics.get(partition.topic)
+        if sums is None:
+            sums = topics[partition.topic] = TopicSums()
+        sums.add(partition)
+        if number % A_TURN == 0:
+            yield others_first(world)
+    return topics
+
+
+def _shown(topics: dict[str, TopicSums]) -> Iterator[tuple[Labels, TopicSums]]:
+    for name in sorted(topics)[:TOPICS_MAX]:
+        yield (("topic", name),), topics[name]
+
+
+def _traffic(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
+    whole = Traffic()
+    for each in (context.replicas.gone, *(sums.traffic for sums in topics.values())):
+        whole.add(each.bytes_in, each.messages_in, each.bytes_out, each.messages_out)
+    shown = [(labels, sums.traffic) for labels, sums in _shown(topics)]
+    for name, what in (
+        ("bytes_in", "Bytes of record batches that were written to partitions led here"),
+        ("messages_in", "Records that were written to partitions led here"),
+        ("bytes_out", "Bytes of record batches that clients were given"),
+        ("messages_out", "Records that clients were given"),
+    ):
+        page.counter(
+            f"penstock_{name}_total", f"{what}, deleted topics included.", [((), getattr(whole, name))]
+        )
+        page.counter(
+            f"penstock_topic_{name}_total",
+            f"{what}, by topic.",
+            [(labels, getattr(traffic, name)) for labels, traffic in shown],
+        )
+
+
+def _logs(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
+    shown = list(_shown(topics))
+    for name, field, what in (
+        ("topic_partitions", "partitions", "Partitions of a topic on this node."),
+        ("topic_log_bytes", "bytes", "Size of a topic's logs."),
+        ("topic_log_segments", "segments", "Segments of a topic's logs."),
+        ("topic_log_start_offsets", "start", "Sum of the first offsets of a topic's partitions."),
+        ("topic_log_end_offsets", "end", "Sum of the next offsets of a topic's partitions."),
+    ):
+        page.gauge(f"penstock_{name}", what, [(labels, getattr(sums, field)) for labels, sums in shown])
+    page.gauge("penstock_topics", "Topics on this node.", [((), len(topics))])
+    page.gauge("penstock_partitions", "Partitions on this node.", [((), len(context.replicas.partitions))])
+    page.gauge(
+        "penstock_partitions_led",
+        "Partitions that this node leads and serves.",
+        [((), len(context.replicas.by_key) // 2)],
+    )
+    page.gauge("penstock_log_bytes", "Size of all logs.", [((), sum(sums.bytes for sums in topics.values()))])
+    page.gauge(
+        "penstock_log_segments",
+        "Segments of all logs.",
+        [((), sum(sums.segments for sums in topics.values()))],
+    )
+
+
+_OF_PARTITIONS: Final[dict[str, tuple[Callable[[Partition], int], str]]] = {
+    "bytes_in_total": (
+        lambda each: each.bytes_in,
+        "Bytes of record batches that were written to a partition while it was led here.",
+    ),
+    "messages_in_total": (
+        lambda each: each.messages_in,
+        "Records that were written to a partition while it was led here.",
+    ),
+    "bytes_out_total": (
+        lambda each: each.bytes_out,
+        "Bytes of record batches that clients were given of a partition.",
+    ),
+    "messages_out_total": (lambda each: each.messages_out, "Records that clients were given of a partition."),
+    "log_bytes": (lambda each: each.log.size_bytes, "Size of a partition's log."),
+    "log_segments": (lambda each: len(each.log.segments), "Segments of a partition's log."),
+    "log_start_offset": (lambda each: each.log.log_start, "First offset of a partition."),
+    "log_end_offset": (lambda each: each.log.log_end, "Next offset of a partition."),
+    "high_watermark": (
+        lambda each: each.high_watermark,
+        "First offset of a partition that consumers do not see yet.",
+    ),
+    "in_sync_replicas": (lambda each: each.in_sync, "Replicas of a partition that are in sync."),
+}
+
+
+def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[None]:
+    """Family by family, as the format wants it; so the numbers of one partition are not all of the same moment."""
+    labels = [rendered((("topic", each.topic), ("partition", str(each.number)))) for each in partitions]
+    for name, (value_of, what) in _OF_PARTITIONS.items():
+        family = f"penstock_partition_{name}"
+        page.begin(family, what)
+        for at in range(0, len(partitions), A_TURN):
+            some = map(value_of, partitions[at : at + A_TURN])
+            page.add_rendered(family, zip(labels[at : at + A_TURN], some, strict=True))
+            yield others_first(world)
+
+
+# -- groups --------------------------------------------------------------------------------------------
+
+
+def _lags(context: Context) -> Steps[tuple[list[Sample], int]]:
+    """How far each group is behind in each topic, and how many of these are left out.
+
+    A partition that is led elsewhere has its end elsewhere, and is not in the sum.
+    """
+    lags: Counter[tuple[str, str]] = Counter()
+    led = context.replicas.by_key.get
+    looks = 0
+    for shard in context.groups.shards:
+        for group_id, places in list(shard.coordinator.positions):
+            for (topic, number), committed in list(places.items()):
+                partition = led((topic, number))
+                if partition is not None:
+                    lags[group_id, topic] += max(0, partition.high_watermark - committed.offset)
+                looks += 1
+                if looks % A_TURN == 0:
+                    yield others_first(context.world)
+    shown = sorted(lags)[:LAGS_MAX]
+    return [((("group", group), ("topic", topic)), lags[group, topic]) for group, topic in shown], len(
+        lags
+    ) - len(shown)
+
+
+def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
+    page.gauge(
+        "penstock_group_lag",
+        "Records of a topic that a group has not committed, of partitions for which it has committed something.",
+        lags,
+    )
+    states = Counter(
+        str(group.state) for shard in context.groups.shards for group in shard.coordinator.groups
+    )
+    page.gauge(
+        "penstock_groups",
+        "Groups that are coordinated here, by their state.",
+        [((("state", state),), count) for state, count in sorted(states.items())],
+    )
+    page.gauge(
+        "penstock_coordinators",
+        "Partitions of the coordinators' topics that are led here, by what their coordinator does.",
+        [
+            ((("topic", shards.topic), ("state", state)), count)
+            for shards in (context.groups.shards, context.transactions.shards)
+            for state, count in sorted(coordinator_states(shards).items())
+        ],
+    )
+
+
+def coordinator_states(shards: Iterable[Shard]) -> Counter[str]:
+    """How many of them are loading, serving, or damaged."""
+    return Counter(
+        "damaged" if each.is_damaged else "serving" if each.is_loaded else "loading" for each in shards
+    )
+
+
+# -- what waits, and what the disk does ----------------------------------------------------------------
+
+
+def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
+    lane = context.replicas.lane
+    queues: dict[str, float] = {
+        "produces": sum(sums.waiting for sums in topics.values()),
+        "syncs": lane.running,
+        **{name: count() for name, count in context.metrics.queues.items()},
+    }
+    page.gauge(
+        "penstock_waiting",
+        "What waits: requests for their reply, fetches for records, batches for a sync, syncs for the disk.",
+        [((("what", name),), value) for name, value in sorted(queues.items())],
+    )
+    page.histogram("penstock_fsync_seconds", "Syncs of logs for which producers waited.", [((), lane.syncs)])
+    page.counter("penstock_fsync_errors_total", "Syncs of logs that failed.", [((), lane.syncs_failed)])
+    doors = sorted(context.metrics.doors.items())
+    page.gauge(
+        "penstock_connections",
+        "Connections that are open.",
+        [((("door", name),), door.open) for name, door in doors],
+    )
+    page.counter(
+        "penstock_connections_accepted_total",
+        "Connections that were taken in.",
+        [((("door", name),), door.accepted) for name, door in doors],
+    )
+    page.counter(
+        "penstock_connections_refused_total",
+        "Connections that were one too many (max.connections, max.connections.per.ip, open files).",
+        [((("door", name),), door.refused) for name, door in doors],
+    )
+    memory = context.client_memory
+    if memory is not None:
+        page.gauge(
+            "penstock_client_buffer_bytes",
+            "Bytes kept for clients: requests in part, and replies that are not taken.",
+            [((), memory.total)],
+        )
+        page.counter(
+            "penstock_connections_closed_for_memory_total",
+            "Connections that moved nothing while that was more than client.buffers.max.bytes.",
+            [((), memory.closed)],
+        )
+
+
+def _upkeep(page: Page, context: Context) -> None:
+    upkeep = context.metrics.upkeep
+    for name, value, what in (
+        ("retention_segments_deleted", upkeep.segments_deleted, "Segments that retention has deleted."),
+        ("cleaner_rounds", upkeep.cleanings, "Rounds of compaction that were finished."),
+        ("cleaner_errors", upkeep.cleanings_failed, "Rounds of compaction that failed."),
+        ("cleaner_records_read", upkeep.records_cleaned, "Records that compaction has read."),
+        ("cleaner_records_kept", upkeep.records_kept, "Records that compaction has kept."),
+        ("cleaner_bytes_read", upkeep.bytes_cleaned, "Bytes that compaction has read."),
+        ("cleaner_bytes_kept", upkeep.bytes_kept, "Bytes that compaction has kept."),
+    ):
+        page.counter(f"penstock_{name}_total", what, [((), value)])
+
+
+# -- the node ------------------------------------------------------------------------------------------
+
+
+def _node(page: Page, context: Context, disk: Usage | None) -> None:
+    page.gauge(
+        "penstock_build_info",
+        "Always 1; the labels say what runs.",
+        [
+            (
+                (
+                    ("version", __version__),
+                    ("python", ".".join(map(str, sys.version_info[:3]))),
+                    ("cluster", context.cluster_id),
+                    ("node", str(context.node_id)),
+                ),
+                1,
+            )
+        ],
+    )
+    page.gauge(
+        "penstock_uptime_seconds",
+        "How long the node has been there.",
+        [((), (context.world.clock_ns() - context.metrics.started_ns) / 1e9)],
+    )
+    if disk is not None:
+        page.gauge("penstock_disk_bytes", "Size of the volume that holds the logs.", [((), disk.total_bytes)])
+        page.gauge(
+            "penstock_disk_usable_bytes", "What is left of it for this node.", [((), disk.usable_bytes)]
+        )
+    strays = context.replicas.directory.strays_left()
+    page.gauge(
+        "penstock_strays", "Partitions on disk that no topic claims, and that are kept.", [((), len(strays))]
+    )
+    page.gauge(
+        "penstock_stray_bytes", "Size of their records.", [((), sum(each.size_bytes for each in strays))]
+    )
+    used = context.world.process()
+    if used is None:
+        return
+    page.counter(
+        "process_cpu_seconds_total", "CPU time of the process, user and system.", [((), used.cpu_seconds)]
+    )
+    for name, value, what in (
+        ("resident_memory_bytes", used.resident_bytes, "Resident memory of the process."),
+        ("virtual_memory_bytes", used.virtual_bytes, "Virtual memory of the process."),
+        ("open_fds", used.open_files, "Open file descriptors of the process."),
+        ("max_fds", used.open_files_max, "File descriptors that the process may have open."),
+        ("start_time_seconds", used.started_seconds, "When the process began, in seconds since 1970."),
+    ):
+        page.gauge(f"process_{name}", what, [((), value)])

@@ -1,0 +1,424 @@
+"""Writing records, for every door: which partition each goes to, one batch a partition, answered when durable.
+
+    produce, produce_all --> topic made, keys read where that must be first --> partition chosen
+                                                led here: batch --> write    |    led elsewhere: sent to its leader
+
+A key decides the partition as Kafka's default partitioner does, over all partitions of the topic. Records without a
+key take turns over all that have a leader; one that has an idempotency key instead goes where that hashes to. A
+partition that the client names wins over all of these.
+
+The leader of a partition decides about the idempotency keys of its records: it alone knows what is being written, and
+whoever leads next finds in the log what was. Before it takes a key for new it asks the other brokers that have
+partitions of the topic: the same key may have come with another record's key, or before the topic was given more
+partitions (`docs/decisions/0012`).
+
+Refusals are answers too: nothing here raises. Where nothing has to happen first, all is staged before the call
+returns.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.hashing import partition_of_key
+from penstock.base.ids import Offset, TimestampMs, Uuid
+from penstock.base.promise import Later
+from penstock.base.steps import Running, Steps
+from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
+from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.messages import KeyPlaces, Line, Write, Written
+from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
+from penstock.gateway.shared.key_search import known_here, known_to_others
+from penstock.gateway.shared.new_records import Fate, NewRecord, Outcome, Placed
+from penstock.gateway.shared.produce_calls import Batch, Call, Member
+from penstock.gateway.shared.record_checks import (
+    check_headers,
+    check_key,
+    check_not_internal,
+    checked_idempotency_key,
+    record_bytes_max,
+)
+from penstock.gateway.shared.topics import ensure_topic, find_topic
+from penstock.gateway.shared.writing import append
+from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.metadata import Topic
+from penstock.records import BatchBuilder
+from penstock.records.builder import Headers
+from penstock.replica import Partition
+from penstock.storage import Appended
+from penstock.wire.peers import PeerFailed
+
+__all__ = ["Fate", "NewRecord", "Outcome", "Placed", "Producing"]
+
+logger = logging.getLogger(__name__)
+
+TURNS_MAX = 10_000
+"""Topics whose turn is remembered; beyond, all begin anew."""
+
+RECORDS_A_TURN = 500
+"""Records of a long list that are looked at before others get their turn: some ten milliseconds of it."""
+
+TOPICS_MADE_MAX = 100
+"""How many topics one call may bring into being."""
+
+
+class Prepared:
+    """What was found out about the records of a call before they are written."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, KafkaError] = {}
+        """Topics that cannot be written to, by name."""
+        self.known: dict[tuple[str, bytes], Outcome] = {}
+        """By topic and digest: records that others have, which came with the same idempotency key."""
+
+
+class Producing:
+    """Part of the `Gateway`."""
+
+    def __init__(self, context: Context, keys: IdempotencyKeys | None = None) -> None:
+        self.keys = keys or IdempotencyKeys(context)
+        self._context = context
+        self._turns: dict[Uuid, int] = {}
+        """By topic: how many records without a key there were, from a random start."""
+
+    def start(self) -> None:
+        self.keys.start()
+
+    def stop(self) -> None:
+        self.keys.stop()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is no other broker."""
+        return is_alone(self._context)
+
+    def produce(
+        self,
+        session: Session,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Later[Outcome]:
+        """Write a record, to a topic that is made if need be. Answered with where it is once it is durable, or with
+        what is wrong; in steps, `yield` it."""
+        context = self._context
+        if idempotency_key is None:
+            known: Topic | None = context.image.topics.get(topic)
+            if known is not None:
+                try:
+                    self._admit(session, known)
+                    check_headers(headers)
+                    partition = self._choose(known, key, partition, None)
+                    led = self._led(known, partition)
+                    if led is not None:
+                        check_key(led, key)
+                        now_ms = context.world.now_ms()
+                        builder = BatchBuilder()
+                        builder.append(key, value, now_ms, headers)
+                        return _write_one(context, led, builder)
+                except KafkaError as error:
+                    refused: Later[Outcome] = Later()
+                    refused.answer(error)
+                    return refused
+        one: Later[Outcome] = Later()
+        record = NewRecord(topic, key, value, headers, partition, idempotency_key)
+        self.produce_all(session, [record]).then(lambda outcomes: one.answer(outcomes[0]))
+        return one
+
+    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Outcome]]:
+        """Write records, those for one partition in one batch if it may be so large, in their order. Each has its own
+        outcome; what is wrong with one does not keep another from being written."""
+        outcomes: Later[list[Outcome]] = Later()
+        if not records:
+            outcomes.answer([])
+            return outcomes
+        world = self._context.world
+        until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
+        call = Call(world, session, records, self._go, until_ms=until_ms)
+        self._go(call, list(range(len(records))))
+        call.then(lambda fates: outcomes.answer([each.outcome for each in fates]))
+        return outcomes
+
+    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Fate]]:
+        """Write records that another node was given, to partitions which that has chosen, and which are led here."""
+        call = Call(self._context.world, session, records, self._go, passes_on=False)
+        self._go(call, list(range(len(records))))
+        return call
+
+    def _go(self, call: Call, places: list[int]) -> None:
+        """Write some records of a call."""
+        if not self._must_wait([call.records[at] for at in places]):
+            self._write(call, places, Prepared())
+            return
+        prepared = Prepared()
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, KafkaError):
+                logger.error("records could not be written", exc_info=error)
+                error = KafkaError(f"{type(error).__name__}: {error}")
+            for at in places:
+                call.settled(at, error)
+
+        Running(
+            self._prepare([call.records[at] for at in places], prepared),
+            lambda _: self._write(call, places, prepared),
+            failed,
+        )
+
+    # -- what must be there first ----------------------------------------------------------------------
+
+    def _must_wait(self, records: Iterable[NewRecord]) -> bool:
+        topics = self._context.image.topics
+        for each in records:
+            known = topics.get(each.topic)
+            if known is None or (
+                each.idempotency_key is not None and (not self._is_alone or self.keys.of(known) is None)
+            ):
+                return True
+        return False
+
+    def _prepare(self, records: Iterable[NewRecord], prepared: Prepared) -> Steps[None]:
+        """Make the topics, and have the keys of those that need them read."""
+        by_topic: dict[str, list[NewRecord]] = {}
+        for each in records:
+            by_topic.setdefault(each.topic, []).append(each)
+        made = 0
+        for name, those in by_topic.items():
+            try:
+                check_not_internal(name)
+                if name not in self._context.image.topics:
+                    made += 1
+                    if made > TOPICS_MADE_MAX:
+                        raise KafkaError(
+                            f"topic {name!r} is not there, and one call makes {TOPICS_MADE_MAX} topics at most",
+                            ErrorCode.POLICY_VIOLATION,
+                        )
+                topic = yield from ensure_topic(self._context, name)
+                digests = self._digests_to_decide(topic, those)
+                if digests and not self.keys.is_open(topic):
+                    yield self.keys.open(topic)
+                if digests and not self._is_alone:
+                    found = yield from known_to_others(self._context, self.keys, topic, digests)
+                    prepared.known |= {(name, digest): place for digest, place in found.items()}
+            except KafkaError as error:
+                prepared.refused[name] = error
+
+    # -- idempotency keys ------------------------------------------------------------------------------
+
+    def _digests_to_decide(self, topic: Topic, records: Iterable[NewRecord]) -> dict[bytes, None]:
+        """Of the records that go to partitions of this node."""
+        found: dict[bytes, None] = {}
+        for each in records:
+            if each.idempotency_key is None:
+                continue
+            try:
+                key = checked_idempotency_key(each.idempotency_key)
+                is_here = self._is_alone or self._led(
+                    topic, self._choose(topic, each.key, each.partition, key)
+                )
+            except KafkaError:
+                continue  # it is refused when its turn comes
+            if is_here:
+                found[digest_of(key)] = None
+        return found
+
+    def find_keys(self, topic: Topic, digests: Sequence[bytes]) -> Steps[KeyPlaces]:
+        """For another broker: where records with these keys are, as far as this node knows."""
+        return known_here(self._context, self.keys, topic, digests)
+
+    # -- where to --------------------------------------------------------------------------------------
+
+    def _admit(self, session: Session, topic: Topic) -> None:
+        """Refuse who may not write there."""
+        if not self._context.authorize(session, Operation.WRITE, On.TOPIC, topic.name):
+            raise KafkaError(
+                f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+        check_not_internal(topic.name)
+
+    def _led(self, topic: Topic, number: int) -> Partition | None:
+        """A partition, if it is led here; a node that is alone says what is wrong if it is not."""
+        found = self._context.replicas.led(topic.name, number)
+        return self._context.replicas.find(topic.name, number) if found is None and self._is_alone else found
+
+    def _choose(
+        self, topic: Topic, key: bytes | None, partition: int | None, idempotency_key: bytes | None
+    ) -> int:
+        """The number of the partition that a record goes to."""
+        count = len(topic.partitions)
+        if partition is not None:
+            if partition not in topic.partitions:
+                raise KafkaError(
+                    f"topic {topic.name!r} has no partition {partition}, only 0 to {count - 1}",
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+            return partition
+        if key is not None:
+            return partition_of_key(key, count)
+        if idempotency_key is not None:
+            return partition_of_key(idempotency_key, count)
+        return self._next(topic, count)
+
+    def _next(self, topic: Topic, count: int) -> int:
+        """The partition whose turn it is, of those that have a leader."""
+        turns, replicas = self._turns, self._context.replicas
+        turn = turns.get(topic.id)
+        if turn is None:
+            if len(turns) >= TURNS_MAX:
+                turns.clear()
+            turn = self._context.world.rng.randrange(count)
+        for number in range(turn, turn + count):
+            place = number % count
+            is_led = replicas.led(topic.name, place) is not None
+            if is_led or (not self._is_alone and topic.partitions[place].leader >= 0):
+                turns[topic.id] = number + 1
+                return place
+        return turn % count
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def _write(self, call: Call, places: list[int], prepared: Prepared) -> None:
+        batches: dict[Partition, Batch] = {}
+        away: dict[tuple[Uuid, int], list[int]] = {}
+        now_ms = self._context.world.now_ms()
+
+        def write_from(start: int) -> None:
+            end = min(start + RECORDS_A_TURN, len(places))
+            for at in places[start:end]:
+                record = call.records[at]
+                try:
+                    if record.topic in prepared.refused:
+                        raise prepared.refused[record.topic]
+                    self._add(call, at, record, batches, away, prepared, now_ms)
+                except KafkaError as error:
+                    call.settled(at, error)
+            if end < len(places):
+                self._context.world.call_soon(lambda: write_from(end))
+                return
+            for partition, batch in batches.items():
+                batch.write(partition)
+            for (topic_id, number), those in away.items():
+                self._pass_on(call, topic_id, number, those)
+
+        write_from(0)
+
+    def _add(
+        self,
+        call: Call,
+        at: int,
+        record: NewRecord,
+        batches: dict[Partition, Batch],
+        away: dict[tuple[Uuid, int], list[int]],
+        prepared: Prepared,
+        now_ms: TimestampMs,
+    ) -> None:
+        """Put a record into its partition's batch; or, if its idempotency key is known, have it answered as the first
+        that had it; or note that it is to be sent to its leader."""
+        topic = find_topic(self._context, record.topic)
+        headers = record.headers
+        check_headers(headers)
+        self._admit(call.session, topic)
+        key = None if record.idempotency_key is None else checked_idempotency_key(record.idempotency_key)
+        digest = b"" if key is None else digest_of(key)
+        if key is not None and self._is_met(call, at, topic, digest, prepared, now_ms):
+            return
+        number = self._choose(topic, record.key, record.partition, key)
+        partition = self._led(topic, number)
+        if partition is None:
+            if not call.passes_on:
+                raise KafkaError(f"{topic.name}-{number} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            away.setdefault((topic.id, number), []).append(at)
+            return
+        check_key(partition, record.key)
+        claim: Claim | None = None
+        if key is not None:
+            claim = self._claim(topic, partition, digest)
+            headers = (*headers, (HEADER, key))
+        size = record_bytes_max(record.key, record.value, headers)
+        batch = batches.get(partition)
+        if batch is None or not batch.has_room(size):
+            if batch is not None:
+                batch.write(partition)
+            batch = batches[partition] = Batch(call, partition.log.settings.max_message_bytes, now_ms)
+        batch.add(Member(at, record.key, record.value, headers, claim))
+
+    def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
+        keys = self.keys.ready(topic)
+        if not keys.logs.has_read(partition):
+            raise KafkaError(
+                f"idempotency keys of {partition.name} are being read from its log",
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            )
+        return keys.claim(digest)
+
+    def _is_met(
+        self, call: Call, at: int, topic: Topic, digest: bytes, prepared: Prepared, now_ms: TimestampMs
+    ) -> bool:
+        """Have a record whose idempotency key is known answered as the first that had it, wherever it would go now."""
+        place = prepared.known.get((topic.name, digest))
+        if place is not None:
+            call.settled(at, place)
+            return True
+        keys = self.keys.ready(topic) if self._is_alone else self.keys.of(topic)
+        found = None if keys is None else keys.find(digest, now_ms)
+        if found is None:
+            return False
+        found.then(lambda outcome: call.settled(at, _as_outcome(outcome), is_in_doubt=True))
+        return True
+
+    # -- passing on ------------------------------------------------------------------------------------
+
+    def _pass_on(self, call: Call, topic_id: Uuid, number: int, places: list[int]) -> None:
+        """Have the leader of a partition write records. Those of one partition are sent on one connection, and so
+        written in their order."""
+        topic = self._context.image.topic_by_id(topic_id)
+        leader = -1 if topic is None or number not in topic.partitions else topic.partitions[number].leader
+        if topic is None or leader < 0 or leader == self._context.node_id:
+            for at in places:
+                call.settled(
+                    at, KafkaError(f"partition {number} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
+                )
+            return
+        lines = tuple(
+            Line(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
+            for each in (call.records[at] for at in places)
+        )
+
+        def told(answer: list[Written] | KafkaError) -> None:
+            if isinstance(answer, KafkaError):
+                # Who refuses, or is not there, has written nothing; who does not answer may have.
+                is_in_doubt = isinstance(answer, PeerFailed) and not answer.refused
+                for at in places:
+                    call.settled(at, answer, is_in_doubt=is_in_doubt)
+                return
+            for at, each in zip(places, answer, strict=True):
+                error = each.error
+                if error is None:
+                    call.settled(at, Placed(each.partition, each.offset))
+                else:
+                    call.settled(at, error, is_in_doubt=each.is_in_doubt)
+
+        elsewhere_of(self._context).send(
+            leader, Write(topic.name, topic.id, lines), session=call.session, about=number
+        ).then(told)
+
+
+def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
+    return found if isinstance(found, KafkaError) else Placed(*found)
+
+
+def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Later[Outcome]:
+    """Write a batch of one record."""
+    one: Later[Outcome] = Later()
+
+    def written(outcome: Appended | KafkaError) -> None:
+        one.answer(
+            outcome if isinstance(outcome, KafkaError) else Placed(partition.number, outcome.base_offset)
+        )
+
+    append(context, partition, bytearray(builder.build())).then(written)
+    return one

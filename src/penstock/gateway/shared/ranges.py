@@ -1,0 +1,89 @@
+"""Which records somebody wants: by offset, by time or from the end, of one partition or of a topic's.
+
+A range is of offsets, and ends where committed records end. A time is looked up as Kafka does it: the first record
+that is as late, in the order of offsets; what comes behind it belongs to the range even if it says that it is older.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TimestampMs
+from penstock.base.steps import Steps
+from penstock.gateway.peer_rpc.answering import bounds_of
+from penstock.gateway.peer_rpc.messages import Bounds
+from penstock.gateway.peer_rpc.remote_partition import Place, look
+from penstock.gateway.shared.controller_call import others_first
+from penstock.handlers.list_offsets import LOOKUPS_A_TURN
+from penstock.handlers.support.context import Context
+
+PARTITIONS_A_TURN: Final = 500
+"""Looked at, where nothing is looked up, before others get their turn."""
+
+
+class Ends(NamedTuple):
+    """Where a range begins and ends, as it is asked for; None where nothing is said. What is said twice is all meant:
+    the latest beginning counts, and the earliest end."""
+
+    offset: Offset | None = None
+    until: Offset | None = None
+    """The first offset that is not wanted."""
+    since_ms: TimestampMs | None = None
+    before_ms: TimestampMs | None = None
+    from_end: int | None = None
+    """So many offsets at the end of the range."""
+
+
+class Range(NamedTuple):
+    """Offsets start up to, and without, stop; none where they are the same."""
+
+    place: Place
+    start: Offset
+    stop: Offset
+
+
+def resolve(context: Context, places: Sequence[Place], ends: Ends) -> Steps[list[Range]]:
+    """The ranges of partitions, as they are now."""
+    times = tuple(each for each in (ends.since_ms, ends.before_ms) if each is not None)
+    a_turn = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_TURN
+    looked = yield from look(context, places, times)
+    ranges = []
+    for count, place in enumerate(places, 1):
+        bounds = looked.get(place)
+        if bounds is None:
+            here = place.here
+            if here is None:  # since it was looked: it is asked where it went
+                again = yield from look(context, [place], times)
+                bounds = again.get(place)
+                here = place.here
+            if bounds is None:
+                assert here is not None
+                bounds = bounds_of(here, times)
+        ranges.append(_range(place, bounds, ends))
+        if count % a_turn == 0:
+            yield others_first(context.world)
+    return ranges
+
+
+def _range(place: Place, bounds: Bounds, ends: Ends) -> Range:
+    first, visible = bounds.log_start, bounds.last_stable
+    found = iter([visible if each is None else min(each, visible) for each in bounds.found])
+    since = None if ends.since_ms is None else next(found)
+    before = None if ends.before_ms is None else next(found)
+    start, stop = first, visible
+    if ends.until is not None:
+        stop = min(stop, ends.until)
+    if before is not None:
+        stop = min(stop, before)
+    if ends.offset is not None:
+        if not first <= ends.offset <= visible:
+            raise KafkaError(
+                f"{place.name} has offsets {first} to {visible}, asked for {ends.offset}",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        start = ends.offset
+    if since is not None:
+        start = max(start, since)
+    if ends.from_end is not None:
+        start = max(start, stop - ends.from_end)
+    return Range(place, start, max(start, stop))

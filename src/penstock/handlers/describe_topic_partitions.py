@@ -1,0 +1,116 @@
+"""Topics described in pages: DescribeTopicPartitions, for clusters whose metadata is too much for one response."""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.base.errors import ErrorCode
+from penstock.metadata import NO_UUID, Topic
+from penstock.metadata.configs import broker_setting
+from penstock.wire import Api
+
+from .metadata import is_name
+from .support.client_view import Sight
+from .support.context import Call, Context, On, Operation
+from .support.internal_topics import INTERNAL_TOPICS
+from .support.response_fields import NO_THROTTLE, NOT_ASKED_FOR, topic_operations, uuid_out
+
+
+def describe_topic_partitions(context: Context, call: Call) -> Any:
+    """DescribeTopicPartitions 0: topics by name, and in the order of their names, a page at a time (KIP-966).
+
+    A page ends after as many partitions as the client asks for, at least one and at most
+    `max.request.partition.size.limit`; where there is more, the cursor says with which topic and partition the next
+    page begins. Without names all topics are told, but for those that the client may not describe. A topic that is
+    asked for by name and is not there has an error, also if it is the cursor's and was deleted between two pages.
+
+    Partitions have their eligible leaders, which Metadata does not tell. A cursor with a negative partition, or with
+    a topic that is not among those asked for, gets INVALID_REQUEST for each of these, there being no error for the
+    whole.
+    """
+    make, request = call.make, call.message
+    cursor = request.cursor
+    start = "" if cursor is None else cursor.topic_name
+    named = dict.fromkeys(topic.name for topic in request.topics)
+    if cursor is not None and (cursor.partition_index < 0 or (named and start not in named)):
+        refused = [_missing(call, name, ErrorCode.INVALID_REQUEST) for name in named]
+        return make.DescribeTopicPartitionsResponse(
+            throttle_time=NO_THROTTLE, topics=tuple(refused), next_cursor=None
+        )
+    names = sorted(name for name in named or context.image.topics if name >= start)
+    allowed: list[str] = []
+    denied: list[str] = []
+    for name in names:
+        may = context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
+        (allowed if may else denied).append(name)
+    sight = Sight(context, call.session)
+    most = int(broker_setting("max.request.partition.size.limit", context.image, context.settings) or 1)
+    left = max(1, min(request.response_partition_limit, most))
+    told, next_cursor = [], None
+    for name in allowed:
+        if not left:
+            next_cursor = make.Cursor(topic_name=name, partition_index=0)
+            break
+        topic = context.image.topics.get(name)
+        if topic is None:
+            unknown = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+            told.append(_missing(call, name, unknown))
+            continue
+        first = cursor.partition_index if cursor is not None and name == start else 0
+        numbers = [number for number in sorted(topic.partitions) if number >= first]
+        told.append(_found(context, call, sight, topic, numbers[:left]))
+        if len(numbers) > left:
+            next_cursor = make.Cursor(topic_name=name, partition_index=numbers[left])
+            break
+        left -= len(numbers)
+    if named:
+        told += [_missing(call, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+    return make.DescribeTopicPartitionsResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(told), next_cursor=next_cursor
+    )
+
+
+def _missing(call: Call, name: str, code: ErrorCode) -> Any:
+    return call.make.DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=uuid_out(NO_UUID),
+        is_internal=name in INTERNAL_TOPICS and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        partitions=(),
+        topic_authorized_operations=NOT_ASKED_FOR,
+    )
+
+
+def _found(context: Context, call: Call, sight: Sight, topic: Topic, numbers: list[int]) -> Any:
+    make = call.make
+    partitions = []
+    for number in numbers:
+        partition = topic.partitions[number]
+        seen = sight.partition(partition, hide_absent=False, tell_listener=True)
+        partitions.append(
+            make.DescribeTopicPartitionsResponsePartition(
+                error_code=seen.error,
+                partition_index=number,
+                leader_id=seen.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=seen.replicas,
+                isr_nodes=seen.isr,
+                eligible_leader_replicas=partition.elr,
+                last_known_elr=partition.last_known_elr,
+                offline_replicas=seen.offline,
+            )
+        )
+    return make.DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=uuid_out(topic.id),
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(partitions),
+        topic_authorized_operations=topic_operations(context, call.session, topic.name),
+    )
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions
+}

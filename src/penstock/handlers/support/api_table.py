@@ -1,0 +1,93 @@
+"""Which function answers which API, in which versions, at the listeners of brokers and at those of controllers.
+
+The versions are Kafka 4.3's. Produce, Fetch and ApiVersions are not here: they are answered by hand, see `dispatch`.
+
+A controller answers what the replicas of the metadata log ask each other, what brokers ask their controller, and
+administration. Of what a broker answers too, it answers in its own way where that is in `AT_CONTROLLERS`: a broker may
+pass a call on to the active controller, a controller never does.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from penstock.handlers import (
+    brokers,
+    cluster,
+    config_changes,
+    configs,
+    consumer_groups,
+    envelope,
+    features,
+    group_admin,
+    log_admin,
+    metadata,
+    offset_commits,
+    producer_ids,
+    raft,
+    reassignments,
+    topics,
+    transaction_admin,
+    transactions,
+)
+from penstock.handlers import classic_groups as groups
+from penstock.handlers import describe_topic_partitions as topic_partitions
+from penstock.handlers import find_coordinator as coordinators
+from penstock.handlers import list_offsets as offsets
+from penstock.handlers import raft_voters as voters
+from penstock.wire import CONTROLLER_APIS, KAFKA_RANGES, Api, VersionRange
+
+from .context import Call, Context
+
+Handler: TypeAlias = Callable[[Context, Call], Any]
+"""Answers with the response, or with a `Later` of it."""
+
+_MODULES = (
+    metadata,
+    topic_partitions,
+    topics,
+    configs,
+    config_changes,
+    cluster,
+    voters,
+    reassignments,
+    features,
+    producer_ids,
+    offsets,
+    log_admin,
+    coordinators,
+    groups,
+    consumer_groups,
+    offset_commits,
+    group_admin,
+    transactions,
+    transaction_admin,
+    envelope,
+)
+
+_CONTROLLER_MODULES = (raft, brokers)
+"""What nobody but a controller answers."""
+
+Table: TypeAlias = dict[Api, tuple[VersionRange, Handler]]
+
+SERVED: Table = {
+    api: (KAFKA_RANGES[api], handler) for module in _MODULES for api, handler in module.HANDLERS.items()
+}
+"""By brokers."""
+
+SERVED_BY_CONTROLLERS: Table = {
+    **{
+        api: served
+        for api, served in SERVED.items()
+        if api in CONTROLLER_APIS and api is not Api.ENVELOPE  # which is for brokers, with other things in it
+    },
+    **{
+        api: (KAFKA_RANGES[api], handler)
+        for handlers in (
+            *(module.HANDLERS for module in _CONTROLLER_MODULES),
+            cluster.AT_CONTROLLERS,
+            config_changes.AT_CONTROLLERS,
+            voters.AT_CONTROLLERS,
+        )
+        for api, handler in handlers.items()
+    },
+}

@@ -1,0 +1,333 @@
+"""Fetch as followers ask for it: everything up to the log end, with what a replica needs to know.
+
+A fetch tells the leader how far the follower has come: what it asks for is what it has not. That may commit records,
+answer producers, and have the follower join the ISR, all before the answer is made, so that the answer has the newest
+high watermark.
+
+- Only who may act for the cluster: TOPIC_AUTHORIZATION_FAILED. A broker that is no replica gets UNKNOWN_LEADER_EPOCH;
+  where it names no epoch, NOT_LEADER_OR_FOLLOWER, as does a former life of a broker (KIP-841, KIP-903).
+- Who says of which epoch its last batch was is told where its log and this one part, and then nothing is learned from
+  its offset. An offset that is not in the log is OFFSET_OUT_OF_RANGE, and nothing is learned from it either.
+- The answer waits for records as a consumer's does. That the high watermark has moved is told with the next answer;
+  only where consumers may read from followers (`replica.selector.class`) it is an answer in itself, since they see no
+  further than the follower knows (KIP-392).
+- When several logs are written in one turn, all of it is in one answer.
+- A partition that is throttled (`leader.replication.throttled.replicas`) is given to a follower that is not in sync
+  when the leader's rate allows it. Until then the answer has no records of it, and waits, as if there were none.
+"""
+
+from math import ceil
+from typing import cast
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.promise import HoldingLater
+from penstock.base.world import Timer
+from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
+from penstock.handlers.support.diverging_epoch import parted
+from penstock.handlers.support.fetch_sessions import FIRST_EPOCH, NO_SESSION, all_wanted
+from penstock.handlers.support.follower_sessions import Followed, FollowerSession
+from penstock.handlers.support.nearest_replica import selects_by_rack
+from penstock.replica import Partition
+from penstock.storage.unread import UnreadRecords
+from penstock.wire import (
+    Buffer,
+    FetchRequest,
+    FetchResult,
+    Piece,
+    RequestHeader,
+    TopicKey,
+    UnreadReply,
+    fetch_reply,
+)
+
+_NO_OFFSET = -1
+
+Reply = list[Piece]
+Read = list[tuple[Followed, FetchResult]]
+
+
+def fetch_as_follower(
+    context: Context, session: Session, header: RequestHeader, request: FetchRequest
+) -> Reply | HoldingLater[Reply]:
+    version = header.api_version
+    try:
+        kept = _session_of(context, request, header.api_version)
+    except KafkaError as error:
+        context.metrics.fetch.fail(error.code)
+        return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
+    kept.seen.ms = context.world.clock_ns() // 1_000_000
+    one = FollowerFetch(context, session, header, request, kept)
+    read = one.read()
+    if one.is_enough(read) or request.max_wait_ms <= 0:
+        return one.reply(read)
+    waiting = WaitingFollower(one, sum(len(each.records or b"") for _, each in read))
+    waiting.begin()
+    return waiting.later
+
+
+def _session_of(context: Context, request: FetchRequest, version: int) -> FollowerSession:
+    """The session of a request; one that nobody keeps where there is none."""
+    uses_ids = version >= 13
+    now_ms = context.world.now_ms()
+    sessions = context.fetch_sessions
+    if request.session_epoch > FIRST_EPOCH:
+        kept = sessions.resume(request, uses_ids, now_ms)
+        assert isinstance(kept, FollowerSession)
+        if kept.waiting is not None:
+            kept.waiting.superseded()
+        return kept
+    if request.session_id != NO_SESSION:
+        sessions.close_former(request.replica_id, request.session_id)
+
+    def make(session_id: int) -> FollowerSession:
+        seen_ms = context.world.clock_ns() // 1_000_000
+        return FollowerSession(session_id, uses_ids, now_ms, request.replica_id, seen_ms)
+
+    opened = sessions.open(request, make, now_ms) if request.session_epoch == FIRST_EPOCH else None
+    if opened is None:
+        opened = make(NO_SESSION)
+        opened.update(all_wanted(request))
+    return opened
+
+
+class FollowerFetch:
+    """A request, and how it is read and answered."""
+
+    __slots__ = (
+        "_ahead",
+        "_has_unread",
+        "_tells_high_watermarks",
+        "context",
+        "header",
+        "held_ms",
+        "kept",
+        "request",
+        "session",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        session: Session,
+        header: RequestHeader,
+        request: FetchRequest,
+        kept: FollowerSession,
+    ) -> None:
+        self.context = context
+        self.session = session
+        self.header = header
+        self.request = request
+        self.kept = kept
+        self._tells_high_watermarks = selects_by_rack(context)
+        self._ahead = 0
+        """How many bytes of the next partitions may be read before they are sent."""
+        self._has_unread = False
+        """Some of what was read last is only promised."""
+        self.held_ms = 0.0
+        """For how long what was read last is incomplete, since the leader's throttle holds some of it back."""
+
+    @property
+    def tells_high_watermarks(self) -> bool:
+        """Whether a high watermark that moved is worth an answer."""
+        return self._tells_high_watermarks
+
+    def read(self) -> Read:
+        """What there is for each partition that is due, within the limits."""
+        context = self.context
+        self.held_ms = 0.0
+        left = min(self.request.max_bytes, context.fetch_bytes_max)
+        memory = context.client_memory
+        self._ahead = left if memory is None else memory.read_ahead()
+        self._has_unread = False
+        must_give = True
+        results: Read = []
+        may = context.authorize(self.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME)
+        for followed in list(self.kept.due.values()):
+            result = self._read_one(followed, left, must_give, may)
+            if result.records:
+                left -= len(result.records)
+                must_give = False
+            results.append((followed, result))
+        return results
+
+    def _read_one(self, followed: Followed, left: int, must_give: bool, may: bool) -> FetchResult:
+        topic, number = followed.key
+        replicas = self.context.replicas
+        try:
+            if not may:
+                raise KafkaError(
+                    f"{self.session.principal} is no broker", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                )
+            partition = replicas.led(topic, number)
+            if partition is None:
+                partition = replicas.find(topic, number)
+            return self._read_from(partition, followed, left, must_give)
+        except KafkaError as error:
+            followed.leave()
+            return FetchResult(number, error.code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
+
+    def _read_from(self, partition: Partition, followed: Followed, left: int, must_give: bool) -> FetchResult:
+        asked, request = followed.asked, self.request
+        number, epoch, offset = asked.partition, asked.current_leader_epoch, asked.fetch_offset
+        if epoch != partition.leader_epoch:
+            partition.check_epoch(epoch)
+        partition.check_follower(request.replica_id, request.replica_epoch, epoch)
+        log = partition.log
+        followed.attend(partition)
+        diverging = parted(partition, asked)
+        if diverging is not None:
+            followed.is_said = False
+            return FetchResult(
+                number,
+                0,
+                partition.high_watermark,
+                partition.last_stable,
+                log.log_start,
+                diverging_epoch=diverging,
+            )
+        if not log.log_start <= offset <= log.log_end:
+            raise KafkaError(
+                f"{partition.name} has offsets {log.log_start} to {log.log_end}, asked for {offset}",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        seen = self.kept.seen
+        if followed.is_said or not self._is_in_sync(partition):
+            followed.is_said = False
+            partition.fetched_by(
+                request.replica_id, request.replica_epoch, offset, asked.log_start_offset, seen.ms, seen
+            )
+        records: bytes | UnreadRecords = b""
+        if offset < log.log_end and (left > 0 or must_give) and not self._holds_back(followed, partition):
+            size = max(min(asked.partition_bytes_max, left), 0)
+            records = partition.read_ahead(offset, size, self._ahead, whole_first=must_give)
+            if isinstance(records, UnreadRecords):
+                self._has_unread = True
+            else:
+                self._ahead -= len(records)
+                if self.context.client_memory is not None:
+                    self.context.client_memory.ahead_left -= len(records)
+        high_watermark = partition.high_watermark
+        stable = partition.last_stable if log.producers.ongoing else high_watermark
+        return FetchResult(number, 0, high_watermark, stable, log.log_start, cast(Buffer, records))
+
+    def _holds_back(self, followed: Followed, partition: Partition) -> bool:
+        throttle = self.context.replicas.leader_throttle
+        followed.is_held_back = False
+        if throttle.is_idle or self._is_in_sync(partition):
+            return False
+        delay_ms = throttle.delay_ms(partition, self.context.world.clock_ns() // 1_000_000)
+        followed.is_held_back = delay_ms > 0
+        self.held_ms = max(self.held_ms, delay_ms)
+        return followed.is_held_back
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        followers = partition.followers
+        return followers is not None and self.request.replica_id in followers.committed
+
+    def is_enough(self, read: Read) -> bool:
+        total = 0
+        for followed, result in read:
+            if result.error_code or result.diverging_epoch is not None:
+                return True
+            if result.records:
+                total += len(result.records)
+            elif (
+                self._tells_high_watermarks
+                and self.kept.id
+                != NO_SESSION  # else nobody knows what it was told last, and all would be news
+                and result.high_watermark != followed.high_watermark
+            ):
+                return True
+        return total >= self.request.min_bytes or not self.kept.followed
+
+    def reply(self, read: Read) -> Reply:
+        kept, header = self.kept, self.header
+        metrics = self.context.metrics
+        self._count(read)
+        news = kept.tell(read)
+        if kept.id == NO_SESSION or self.request.session_epoch == FIRST_EPOCH:
+            news = [(followed.key[0], result) for followed, result in read]
+        if kept.id == NO_SESSION:
+            kept.close()
+        by_topic: dict[TopicKey, list[FetchResult]] = {}
+        for topic, result in news:
+            by_topic.setdefault(topic, []).append(result)
+            if result.error_code:
+                metrics.fetch.fail(result.error_code)
+            elif result.records:
+                metrics.replicated_bytes_out += len(result.records)
+        pieces, _ = fetch_reply(
+            header.api_version, header.correlation_id, list(by_topic.items()), session_id=kept.id
+        )
+        return UnreadReply(pieces) if self._has_unread else pieces
+
+    def _count(self, read: Read) -> None:
+        """What is given of throttled partitions, whoever gets it."""
+        throttle = self.context.replicas.leader_throttle
+        if throttle.is_idle:
+            return
+        now_ms = self.context.world.clock_ns() // 1_000_000
+        for followed, result in read:
+            if result.records and followed.partition is not None:
+                throttle.gave(followed.partition, len(result.records), now_ms)
+
+
+class WaitingFollower:
+    """A follower's fetch that found too little. It is told by its session, and by the clock."""
+
+    __slots__ = ("_available", "_fetch", "_is_waking", "_timer", "later")
+
+    def __init__(self, one: FollowerFetch, available: int) -> None:
+        self._fetch = one
+        self._available = available
+        self._is_waking = False
+        """An answer is made when everything that is happening now has happened."""
+        self._timer: Timer | None = None
+        self.later: HoldingLater[Reply] = HoldingLater()
+
+    def begin(self) -> None:
+        one = self._fetch
+        wait_ms = one.request.max_wait_ms
+        if one.held_ms > 0:
+            wait_ms = min(wait_ms, ceil(one.held_ms))
+        self._timer = one.context.world.call_later(wait_ms, self._answer)
+        one.kept.waiting = self
+        one.session.fetch = self
+
+    def wrote(self, bytes_more: int) -> None:
+        self._available += bytes_more
+        if self._available >= self._fetch.request.min_bytes:
+            self._wake()
+
+    def moved(self) -> None:
+        if self._fetch.tells_high_watermarks:
+            self._wake()
+
+    def changed(self) -> None:
+        self._wake()
+
+    def superseded(self) -> None:
+        """The follower asks on another connection, or its session is over: it will not look at this answer."""
+        self.cancel()
+        self.later.answer(self._fetch.reply([]))
+
+    def _wake(self) -> None:
+        if not self._is_waking:
+            self._is_waking = True
+            self._fetch.context.world.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        if self.later.is_answered or self._timer is None:
+            return
+        self.cancel()
+        self.later.answer(self._fetch.reply(self._fetch.read()))
+
+    def cancel(self) -> None:
+        """Wait no more; nobody is answered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        kept = self._fetch.kept
+        if kept.waiting is self:
+            kept.waiting = None
+        self._fetch.session.fetch = None

@@ -1,0 +1,39 @@
+"""Which replica a consumer should read from: one in its own rack (KIP-392)."""
+
+from typing import Final
+
+from penstock.base.ids import Offset
+from penstock.handlers.support.context import Context
+from penstock.metadata.config_table import RACK_AWARE
+from penstock.metadata.configs import broker_setting
+from penstock.replica import Partition
+
+THE_LEADER: Final = -1
+"""Who is to be read from where nobody else is."""
+
+
+def selects_by_rack(context: Context) -> bool:
+    """Whether consumers are sent to replicas near them."""
+    return broker_setting("replica.selector.class", context.image, context.settings) == RACK_AWARE
+
+
+def nearest(context: Context, partition: Partition, offset: Offset, rack: str) -> int:
+    """The replica in sync that has this offset and stands in this rack; of several the one that is furthest. The
+    leader is as good as any in its rack."""
+    followers = partition.followers
+    brokers = context.image.brokers
+    if followers is None or (here := brokers.get(context.node_id)) is None or here.rack == rack:
+        return THE_LEADER
+    best, best_rank = THE_LEADER, (-1, -1)
+    for broker_id, follower in followers.followers.items():
+        broker = brokers.get(broker_id)
+        if (
+            broker is not None
+            and broker.rack == rack
+            and not broker.fenced
+            and broker_id in followers.committed
+            and 0 <= follower.log_start <= offset <= follower.log_end
+            and (rank := (follower.log_end, follower.caught_up_ms)) > best_rank
+        ):
+            best, best_rank = broker_id, rank
+    return best

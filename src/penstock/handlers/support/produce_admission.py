@@ -1,0 +1,50 @@
+"""Whether a producer may write to a partition, and what it is told of a batch that is refused."""
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
+from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.replica.deposed_leader import as_leader
+from penstock.wire import ProduceRequest, TopicKey
+
+_ACKS = (0, 1, ALL_IN_SYNC)
+
+
+def admit(
+    context: Context,
+    session: Session,
+    client_id: str | None,
+    request: ProduceRequest,
+    topic: TopicKey,
+    number: int,
+) -> Partition:
+    """The partition, if this producer may write to it."""
+    if request.acks not in _ACKS:
+        raise KafkaError(f"acks is {request.acks}, expected 0, 1 or -1", ErrorCode.INVALID_REQUIRED_ACKS)
+    partition = context.replicas.led(topic, number)
+    if partition is None:
+        partition = context.replicas.find(topic, number)
+    if not context.authorize(session, Operation.WRITE, On.TOPIC, partition.topic):
+        raise KafkaError(
+            f"{session.principal} may not write to {partition.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+    if partition.topic in INTERNAL_TOPICS and client_id != "__admin_client":
+        raise KafkaError(
+            f"{partition.topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
+    return partition
+
+
+def no_records(partition: Partition) -> KafkaError:
+    return KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)
+
+
+def told(
+    context: Context, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
+) -> KafkaError:
+    """What the producer is told of a batch that is refused; one that will come again is remembered."""
+    partition = context.replicas.led(topic, number)
+    if partition is not None:
+        error = as_leader(partition, error)
+    context.replicas.note_refused(topic, number, records, error)
+    return error

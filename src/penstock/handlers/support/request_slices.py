@@ -1,0 +1,197 @@
+"""Requests for many things, answered in slices: other clients are served in between.
+
+A request whose list is long is cut into requests with a part of the list each. The handler answers one of them a turn,
+and their responses become one again. This is for APIs whose response has a row for each row of the request, and whose
+rows have nothing to do with one another; others slice their own work (`in_turns`), or are bounded otherwise.
+
+    ListOffsets [a: 0-999] --> [a: 0-199] [a: 200-399] ...    one each turn
+                               [a: 0-999]                     the response
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from penstock.base.errors import KafkaError
+from penstock.base.promise import HoldingLater, Later
+from penstock.wire import Api
+
+from .context import Call, Context
+
+SLICE_ITEMS: Final = 100
+"""Rows that are answered in one turn: 2 to 5 ms."""
+
+
+class Rows(NamedTuple):
+    """Where a message has its list, by the names of fields."""
+
+    items: str
+    nested: str | None = None
+    """The list in each of those, where it is what makes a request large."""
+
+
+class Split(NamedTuple):
+    request: Rows
+    response: Rows
+    key: Callable[[Any], Any] | None = None
+    """What tells rows apart, where a request that names one twice is refused: then it is answered in one piece."""
+    weight: Callable[[Any], int] | None = None
+    """What a row counts for; 1 by default."""
+    in_order: bool = False
+    """Whether a slice begins only when the one before is answered: for slices that all wait for the same thing, and
+    would otherwise all be answered in the turn in which it happens."""
+
+
+_PARTITIONS = Rows("topics", "partitions")
+
+
+def _resource(row: Any) -> Any:
+    return row.resource_type, row.resource_name
+
+
+def _name(row: Any) -> Any:
+    return row.name, getattr(row, "topic_id", None)
+
+
+def _new_partitions(row: Any) -> int:
+    return max(int(row.num_partitions), len(row.assignments), 1)
+
+
+SPLITS: Final[dict[Api, Split]] = {
+    Api.METADATA: Split(Rows("topics"), Rows("topics")),
+    Api.LIST_OFFSETS: Split(_PARTITIONS, _PARTITIONS),
+    Api.OFFSET_FOR_LEADER_EPOCH: Split(_PARTITIONS, _PARTITIONS),
+    Api.DELETE_RECORDS: Split(_PARTITIONS, _PARTITIONS),
+    Api.DESCRIBE_PRODUCERS: Split(Rows("topics", "partition_indexes"), _PARTITIONS),
+    Api.DESCRIBE_CONFIGS: Split(Rows("resources"), Rows("results")),
+    Api.FIND_COORDINATOR: Split(Rows("coordinator_keys"), Rows("coordinators"), in_order=True),
+    Api.OFFSET_COMMIT: Split(_PARTITIONS, _PARTITIONS),
+    Api.TXN_OFFSET_COMMIT: Split(_PARTITIONS, _PARTITIONS),
+    Api.OFFSET_DELETE: Split(_PARTITIONS, _PARTITIONS),
+    Api.DESCRIBE_GROUPS: Split(Rows("groups"), Rows("groups")),
+    Api.DELETE_GROUPS: Split(Rows("groups_names"), Rows("results")),
+    Api.CONSUMER_GROUP_DESCRIBE: Split(Rows("group_ids"), Rows("groups")),
+    Api.ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
+    Api.INCREMENTAL_ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
+    Api.CREATE_TOPICS: Split(Rows("topics"), Rows("topics"), _name, _new_partitions),
+    Api.DELETE_TOPICS: Split(Rows("topics"), Rows("responses"), _name),
+    Api.CREATE_PARTITIONS: Split(Rows("topics"), Rows("results"), _name),
+    Api.ALTER_PARTITION_REASSIGNMENTS: Split(_PARTITIONS, Rows("responses", "partitions"), _name),
+    Api.DESCRIBE_TRANSACTIONS: Split(Rows("transactional_ids"), Rows("transaction_states")),
+}
+
+Handler = Callable[[Context, Call], Any]
+
+
+def slices_of(api: Api, message: Any) -> list[Any] | None:
+    """The requests that a long one is cut into; None for any other."""
+    split = SPLITS.get(api)
+    if split is None:
+        return None
+    rows, nested = split.request
+    items = getattr(message, rows, None)
+    if not items:
+        return None
+    if nested is not None:
+        size = len(items) + sum(len(getattr(each, nested) or ()) for each in items)
+    else:
+        size = len(items) if split.weight is None else sum(map(split.weight, items))
+    if size <= SLICE_ITEMS:
+        return None
+    if api is Api.METADATA:
+        items = tuple(dict.fromkeys(items))  # each is told once, however often it is asked for
+    if split.key is not None and len(set(map(split.key, items))) < len(items):
+        return None
+    cuts = _weighed(items, split.weight) if nested is None else _cut(items, nested)
+    found = [replace(message, **{rows: each}) for each in cuts]
+    return found if len(found) > 1 else None
+
+
+def _weighed(items: tuple[Any, ...], weight: Callable[[Any], int] | None) -> Iterator[tuple[Any, ...]]:
+    if weight is None:
+        yield from (items[at : at + SLICE_ITEMS] for at in range(0, len(items), SLICE_ITEMS))
+        return
+    slice_: list[Any] = []
+    total = 0
+    for item in items:
+        more = weight(item)
+        if slice_ and total + more > SLICE_ITEMS:
+            yield tuple(slice_)
+            slice_, total = [], 0
+        slice_.append(item)
+        total += more
+    yield tuple(slice_)
+
+
+def _cut(items: tuple[Any, ...], nested: str) -> Iterator[tuple[Any, ...]]:
+    slice_: list[Any] = []
+    room = SLICE_ITEMS
+    for item in items:
+        parts = getattr(item, nested) or ()
+        at = 0
+        while True:
+            taken = parts[at : at + room]
+            slice_.append(item if len(taken) == len(parts) else replace(item, **{nested: taken}))
+            at += len(taken)
+            room -= len(taken) + 1
+            if room <= 0:
+                yield tuple(slice_)
+                slice_, room = [], SLICE_ITEMS
+            if at >= len(parts):
+                break
+    if slice_:
+        yield tuple(slice_)
+
+
+def answer_in_slices(
+    context: Context, call: Call, handler: Handler, slices: list[Any], api: Api
+) -> Later[Any]:
+    """One response to all slices. What the client sends next waits for it."""
+    answer: HoldingLater[Any] = HoldingLater()
+    found: list[Any] = [None] * len(slices)
+    left = len(slices)
+    split = SPLITS[api]
+
+    def settle(at: int, response: Any) -> None:
+        nonlocal left
+        found[at] = response
+        left -= 1
+        if not left:
+            answer.answer(_joined(found, split.response))
+        elif split.in_order:
+            context.world.call_soon(lambda: go_on(at + 1))
+
+    def ask(at: int) -> None:
+        response = handler(context, call._replace(message=slices[at]))
+        if isinstance(response, Later):
+            response.then(lambda value: settle(at, value))
+        else:
+            settle(at, response)
+        if at + 1 < len(slices) and not split.in_order:
+            context.world.call_soon(lambda: go_on(at + 1))
+
+    def go_on(at: int) -> None:
+        try:
+            ask(at)
+        except KafkaError as error:
+            call.session.end(str(error))
+
+    ask(0)  # what it raises is the caller's, as with any request
+    return answer
+
+
+def _joined(responses: list[Any], rows: Rows) -> Any:
+    found: list[Any] = []
+    for response in responses:
+        those = list(getattr(response, rows.items))
+        if rows.nested is not None and found and those and _is_same(found[-1], those[0], rows.nested):
+            both = getattr(found[-1], rows.nested) + getattr(those[0], rows.nested)
+            found[-1] = replace(found[-1], **{rows.nested: both})
+            del those[0]
+        found += those
+    return replace(responses[0], **{rows.items: tuple(found)})
+
+
+def _is_same(one: Any, other: Any, nested: str) -> bool:
+    """Whether two rows are parts of one that was cut."""
+    return bool(replace(one, **{nested: ()}) == replace(other, **{nested: ()}))

@@ -1,0 +1,32 @@
+"""Long answers in small steps: a request for thousands of partitions must not keep everybody else waiting."""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+from penstock.base.promise import Later
+from penstock.base.world import World
+
+T = TypeVar("T")
+
+
+def in_turns(world: World, steps: Generator[None, None, T]) -> T | Later[T]:
+    """Run steps to their end; at each `yield` everybody else comes first.
+
+    What has no `yield` to make is answered at once. Steps answer their own errors: nobody waits for what they raise.
+    """
+    try:
+        next(steps)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    later: Later[T] = Later()
+
+    def go_on() -> None:
+        try:
+            next(steps)
+        except StopIteration as done:
+            later.answer(done.value)
+            return
+        world.call_soon(go_on)
+
+    world.call_soon(go_on)
+    return later

@@ -1,0 +1,245 @@
+"""A node's part in the control of its cluster: the metadata quorum, the controller while it is here, the way to it
+while it is elsewhere.
+
+    router --> active controller --> quorum (leads) --> __cluster_metadata-0
+       |           ^                    |  ^
+       |           vigil                v  |
+       +------> the controller elsewhere, other controllers
+
+A broker alone follows the quorum's log and has no vote; its active controller is never active.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
+from penstock.base.world import World
+from penstock.controlplane.active_controller import ActiveController
+from penstock.controlplane.cluster_id_check import Belonging
+from penstock.controlplane.controller_router import ControllerRouter
+from penstock.controlplane.quorum import MetadataQuorum, QuorumListener, QuorumSettings
+from penstock.controlplane.quorum_transport import PeerTransport
+from penstock.handlers.support.context import Context
+from penstock.handlers.support.context import Endpoint as At
+from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage
+from penstock.metadata.controller.requests import RegisterController
+from penstock.metadata.schema import Endpoint as RegisteredEndpoint
+from penstock.metadata.versions import SUPPORTED
+from penstock.raft.config import RaftConfig
+from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from penstock.server.broker_liveness import Vigil
+from penstock.server.cluster_config import CONTROLLER_LISTENER, ClusterConfig
+from penstock.server.config import NodeConfig
+from penstock.storage import LogDirectory, StorageError
+from penstock.vfs import Vfs
+from penstock.wire.peers import Peers
+
+logger = logging.getLogger(__name__)
+
+PLAINTEXT = 0
+"""The protocol's number."""
+
+REGISTER_AGAIN_MS = 1000
+
+
+class Control:
+    def __init__(
+        self,
+        world: World,
+        vfs: Vfs,
+        directory: LogDirectory,
+        config: NodeConfig,
+        settings: BrokerSettings,
+        peers: Peers,
+        context: Callable[[], Context],
+        listener: QuorumListener,
+    ) -> None:
+        """Raises where the metadata log cannot be served."""
+        identity, cluster = directory.identity, config.cluster
+        self._world = world
+        self._node_id = identity.node_id
+        self._cluster = cluster
+        self._context = context
+        quorum_settings = quorum_settings_of(config, identity.node_id)
+        own = quorum_settings.endpoints
+        named = len(cluster.voters) or len(cluster.bootstrap)
+        self._belonging = Belonging(named, identity.cluster_id, listener.failed)
+        self.transport = PeerTransport(
+            peers,
+            identity.cluster_id,
+            quorum_settings.raft,
+            own[0].listener if own else CONTROLLER_LISTENER,
+            self._belonging,
+        )
+        self.quorum = MetadataQuorum(
+            world,
+            vfs,
+            directory.files,
+            directory.layout.logs,
+            directory.layout.meta,
+            node_id=identity.node_id,
+            directory_id=uuid_from_text(identity.directory_id),
+            settings=quorum_settings,
+            listener=listener,
+            transport=self.transport,
+        )
+        self.active = ActiveController(
+            world,
+            self.quorum.propose,
+            cluster_id=identity.cluster_id,
+            settings=settings,
+            session_timeout_ms=config.number("broker.session.timeout.ms"),
+        )
+        self.router = ControllerRouter(
+            world,
+            self.active,
+            peers,
+            leader_address=lambda: self.quorum.leader_address,
+            image=lambda: context().image,
+            watchers=lambda: context().image_watchers,
+            timeout_ms=lambda: config.number("request.timeout.ms"),
+            heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
+        )
+        self.vigil = Vigil(
+            world,
+            self.active,
+            lambda: context().image,
+            node_id=identity.node_id,
+            listener=cluster.listener,
+        )
+        self._registration = RegisterController(
+            controller_id=identity.node_id,
+            incarnation_id=random_uuid(world.rng),
+            endpoints=tuple(
+                RegisteredEndpoint(
+                    name=each.listener, host=each.host, port=each.port, security_protocol=PLAINTEXT
+                )
+                for each in own
+            ),
+            features=SUPPORTED,
+        )
+        self._is_registered = not (cluster.is_controller and own)
+        if self.is_alone and self.quorum.lost_end is not None:
+            raise StorageError(self.loss)
+
+    @property
+    def loss(self) -> str:
+        """What this node's metadata log has lost, and what to do about it; empty where it lost nothing."""
+        quorum, lost = self.quorum, self.quorum.lost_end
+        if lost is None:
+            return ""
+        missing = (
+            f"{quorum.directory} ends at offset {quorum.end_offset}, but was synced to offset {lost.offset}: the end "
+            "of the metadata log is lost"
+        )
+        if not self.is_alone:
+            return (
+                f"{missing}, and no controller was found that has it; start the other controllers, or see 'Lost "
+                "metadata' in docs/cluster.md"
+            )
+        return (
+            f"{missing}. Restore the directory from a copy; or remove {quorum.synced_path} to go on with what is "
+            "left: partitions of lost topics become strays, or, if nothing is left, topics with default settings"
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else has a say: then the controller is here as soon as the quorum runs."""
+        others = [each for each in self.quorum.voters if each.key.id != self._node_id]
+        return self._cluster.is_controller and not others and not self._cluster.bootstrap
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """The metadata log has told of which cluster this node is."""
+        self.transport.cluster_id = self.active.cluster_id = self._belonging.cluster_id = cluster_id
+
+    def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
+        if not self.is_alone:
+            logger.info("this node is the active controller, in epoch %d", epoch)
+        self.active.lead(image, epoch)
+        self.vigil.begin()
+        # What waits here is asked once the first records of a new cluster are written: a broker that registers before
+        # them is written as the oldest version of the metadata has it, without its directory.
+        self._world.call_soon(self.router.look_again)
+
+    def write(self, records: Sequence[AnyRecord]) -> None:
+        self.active.write(records)
+
+    def resign(self) -> None:
+        logger.info("this node is the active controller no more")
+        self.active.resign()
+        self.vigil.end()
+
+    def committed(self, high_watermark: Offset) -> None:
+        """All below is committed."""
+        self.active.committed(high_watermark)
+
+    def advanced(self, high_watermark: Offset) -> None:
+        """All below is committed, and this node's image has it."""
+        self.active.advanced(high_watermark)
+        self.router.look_again()
+        if not self._is_registered and self._context().image.features:
+            self._is_registered = True
+            self._register()
+
+    def _register(self) -> None:
+        """Tell the cluster what this controller supports, and where it listens."""
+
+        def told(answer: object) -> None:
+            if isinstance(answer, KafkaError):
+                logger.info("this controller is not registered yet: %s", answer)
+                self._world.call_later(REGISTER_AGAIN_MS, self._register)
+
+        self.router.submit(self._registration).then(told)
+
+
+def quorum_settings_of(config: NodeConfig, node_id: int) -> QuorumSettings:
+    """What a node's settings say of its quorum; its directory has the last word on who it is."""
+    number, cluster = config.number, config.cluster
+    return QuorumSettings(
+        endpoints=_own_endpoints(cluster, node_id),
+        voters=_voters(cluster),
+        bootstrap=tuple(Endpoint(CONTROLLER_LISTENER, each.host, each.port) for each in _asked(cluster)),
+        is_standalone=cluster.is_standalone,
+        raft=RaftConfig(
+            election_timeout_ms=number("controller.quorum.election.timeout.ms"),
+            fetch_timeout_ms=number("controller.quorum.fetch.timeout.ms"),
+            election_backoff_ms_max=number("controller.quorum.election.backoff.max.ms"),
+            request_timeout_ms=number("controller.quorum.request.timeout.ms"),
+            retry_backoff_ms=number("controller.quorum.retry.backoff.ms"),
+            fetch_bytes_max=number("controller.quorum.fetch.max.bytes"),
+            snapshot_bytes_max=number("controller.quorum.fetch.snapshot.max.bytes"),
+            auto_join=cluster.is_controller and config.flag("controller.quorum.auto.join.enable"),
+        ),
+        segment_bytes=number("metadata.log.segment.bytes"),
+        segment_ms=number("metadata.log.segment.ms"),
+        snapshot_bytes=number("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_interval_ms=number("metadata.log.max.snapshot.interval.ms"),
+        retention_bytes=number("metadata.max.retention.bytes"),
+        retention_ms=number("metadata.max.retention.ms"),
+    )
+
+
+def _asked(cluster: ClusterConfig) -> Iterable[At]:
+    """Who is asked for the leader. A broker's log may name other voters than its settings do: then these are known to
+    it as addresses only."""
+    return cluster.bootstrap if cluster.is_controller or cluster.bootstrap else dict(cluster.voters).values()
+
+
+def _voters(cluster: ClusterConfig) -> VoterSet:
+    """Those that are configured; a single one is the node itself, whose log may know better."""
+    if len(cluster.voters) <= 1 and cluster.is_controller:
+        return VoterSet()
+    name = next(iter(cluster.controllers), CONTROLLER_LISTENER)
+    return VoterSet.of(
+        Voter(ReplicaKey(number), (Endpoint(name, at.host, at.port),)) for number, at in cluster.voters
+    )
+
+
+def _own_endpoints(cluster: ClusterConfig, node_id: int) -> tuple[Endpoint, ...]:
+    told = dict(cluster.voters).get(node_id)
+    found = []
+    for name, at in cluster.controllers.items():
+        said = cluster.advertised.get(name) or told or at
+        found.append(Endpoint(name, said.host or "localhost", said.port))
+    return tuple(found)

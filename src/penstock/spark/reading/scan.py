@@ -1,0 +1,266 @@
+"""`option("path", DIR)`: the source's columns read straight from segment files, without a broker.
+
+The driver looks at the files once and plans: which partitions, from where to where, cut into tasks of about the same
+size. Executors read. They need the files under the same path: a scan of a cluster's disks goes through a shared one.
+
+What is read is all that is in the files, from the log start offset on up to the last whole batch. That may be more
+than consumers see: a broker shows what is replicated, and how far that is only it knows. With `isolation.level` set
+to `read_committed`, it is what lies before the first transaction that is still open, less what was aborted.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.arrow.scan.cuts import Curve, Piece, share
+from penstock.arrow.scan.decided import Aborted, Decided, decide
+from penstock.arrow.scan.log_dirs import INTERNAL_TOPICS, Located, locate
+from penstock.arrow.scan.log_files import LogView, gone, with_view
+from penstock.arrow.scan.read_range import ScanRange, log, read_range
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset, TopicPartition
+from penstock.client.offsets import READ_COMMITTED
+from penstock.spark.errors import BadOption
+from penstock.spark.options import INT32_MAX, Told
+from penstock.spark.reading.options import (
+    NEWEST,
+    OLDEST,
+    START_EARLIEST,
+    STOP_LATEST,
+    By,
+    Edge,
+    Limit,
+    NoMatch,
+    Subscription,
+    check_range,
+    read_isolation_level,
+    read_limit,
+    read_no_match,
+    read_subscription,
+)
+from penstock.spark.schema import wanted_columns
+from penstock.spark.worker import settle
+from penstock.storage.errors import CorruptLog
+from penstock.vfs import RealDisk, Vfs
+
+_NAMES: Final = (
+    *("path", "subscribe", "subscribePattern", "assign"),
+    *(
+        "startingOffsets",
+        "startingOffsetsByTimestamp",
+        "startingTimestamp",
+        "startingOffsetsByTimestampStrategy",
+    ),
+    *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
+    *("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders"),
+    *("isolation.level", "kafka.isolation.level"),
+)
+
+
+def scan_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
+    """The reader that `path` asks for."""
+    return ScanReader(wanted_columns(schema), read_scan_options(options))
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    path: str
+    subscription: Subscription | None = None
+    """None: all topics but internal ones."""
+    start: Limit = START_EARLIEST
+    stop: Limit = STOP_LATEST
+    no_match: NoMatch = NoMatch.ERROR
+    tasks_min: int | None = None
+    task_rows_max: int | None = None
+    fails_on_data_loss: bool = True
+    is_committed: bool = False
+
+
+def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
+    known = {name.lower() for name in _NAMES}
+    for name in options:
+        if name.lower() not in known:
+            raise BadOption(
+                f"option {name} means nothing with path, where files are read and no broker is asked"
+            )
+    told = Told(options)
+    path = (told.text("path") or "").strip()
+    if not path:
+        raise BadOption("option path is empty, expected a directory")
+    has_topics = any(told.text(by) is not None for by in By)
+    found = ScanOptions(
+        path,
+        subscription=read_subscription(options) if has_topics else None,
+        start=read_limit(options, "starting") or START_EARLIEST,
+        stop=read_limit(options, "ending") or STOP_LATEST,
+        no_match=read_no_match(options),
+        tasks_min=told.count("minPartitions", INT32_MAX),
+        task_rows_max=told.count("maxRecordsPerPartition"),
+        fails_on_data_loss=told.flag("failOnDataLoss", True),
+        is_committed=read_isolation_level(options) == READ_COMMITTED,
+    )
+    check_range(found.start, found.stop)
+    return found
+
+
+# -- the reader -------------------------------------------------------------------------------------------
+
+
+class ScanTask(InputPartition):
+    def __init__(self, span: ScanRange) -> None:
+        super().__init__(None)
+        self.span = span
+
+
+class ScanReader(DataSourceReader):
+    def __init__(self, columns: Sequence[str], options: ScanOptions, vfs: Vfs | None = None) -> None:
+        self.columns = columns
+        self.options = options
+        self.vfs = RealDisk() if vfs is None else vfs
+
+    def partitions(self) -> list[InputPartition]:
+        settle()
+        return [ScanTask(span) for span in plan_scan(self.vfs, self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        if not isinstance(partition, ScanTask):
+            return iter(())  # Spark makes a task of its own where there is none
+        return read_range(
+            self.vfs, partition.span, self.columns, fails_on_data_loss=self.options.fails_on_data_loss
+        )
+
+
+# -- planning ---------------------------------------------------------------------------------------------
+
+
+def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
+    """What there is to read under a path, cut into tasks."""
+    chosen = _choose(locate(vfs, options.path), options.subscription, options.path)
+    for limit in (options.start, options.stop):
+        _check_complete([each.partition for each in chosen], limit)
+    parts = [part for each in chosen if (part := _part(vfs, each, options)) is not None]
+    counts = share([part.curve for part in parts], options.tasks_min, os.cpu_count() or 1)
+    return [
+        ScanRange(part.located, *piece, aborted=_within(part.aborted, piece))
+        for part, count in zip(parts, counts, strict=True)
+        for piece in part.curve.cut(count, options.task_rows_max)
+    ]
+
+
+class _Part(NamedTuple):
+    """What is to be read of a partition."""
+
+    located: Located
+    curve: Curve
+    aborted: tuple[Aborted, ...]
+
+
+def _part(vfs: Vfs, located: Located, options: ScanOptions) -> _Part | None:
+    def look(view: LogView) -> _Part | None:
+        decided = decide(vfs, view) if options.is_committed else None
+        start, stop = _bounds(view, decided, options)
+        if start >= stop:
+            return None
+        aborted = () if decided is None else decided.aborted(start, stop)
+        return _Part(located, Curve(vfs, view, start, stop), aborted)
+
+    try:
+        return with_view(vfs, located, look)
+    except CorruptLog as error:
+        raise KafkaError(f"partition {located.partition} cannot be read: {error}") from error
+
+
+def _within(aborted: tuple[Aborted, ...], piece: Piece) -> tuple[Aborted, ...]:
+    return tuple(
+        each for each in aborted if each.last_offset >= piece.start and each.first_offset < piece.stop
+    )
+
+
+def _choose(found: list[Located], wanted: Subscription | None, path: str) -> list[Located]:
+    """The partitions that are asked for; those that are named must be there."""
+    if wanted is None:
+        is_one = len(found) == 1 and path.rstrip("/").endswith(str(found[0].partition))
+        return [each for each in found if is_one or each.partition.topic not in INTERNAL_TOPICS]
+    if wanted.by is By.PATTERN:
+        pattern = re.compile(wanted.pattern)
+        return [
+            each
+            for each in found
+            if each.partition.topic not in INTERNAL_TOPICS and pattern.fullmatch(each.partition.topic)
+        ]
+    topics = {each.partition.topic for each in found}
+    partitions = {each.partition for each in found}
+    missing = [f"topic {each}" for each in wanted.topics if each not in topics]
+    missing += [f"partition {each}" for each in wanted.partitions if each not in partitions]
+    if missing:
+        raise BadOption(f"option {wanted.by} names {', '.join(missing)}, of which there is nothing in {path}")
+    return [
+        each for each in found if each.partition.topic in wanted.topics or each.partition in wanted.partitions
+    ]
+
+
+def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
+    """Offsets and times by partition are for all that are read, as with Spark's Kafka source."""
+    if limit.edge not in (Edge.OFFSETS, Edge.TIMES):
+        return
+    hint = ", -1 is latest and -2 is earliest" if limit.edge is Edge.OFFSETS else ""
+    for each in wanted:
+        if each not in limit.values:
+            raise BadOption(
+                f"option {limit.option} says nothing of partition {each}, expected every partition{hint}"
+            )
+    for each in sorted(limit.values.keys() - set(wanted)):
+        raise BadOption(
+            f"option {limit.option} names partition {each}, which is not among those that are read"
+        )
+
+
+def _bounds(view: LogView, decided: Decided | None, options: ScanOptions) -> tuple[Offset, Offset]:
+    """From where to where a partition is read."""
+    end = view.log_end if decided is None else decided.last_stable
+    start = _resolve(view, options.start, end, options.no_match)
+    stop = _resolve(view, options.stop, end, NoMatch.LATEST)
+    if start < view.log_start or start > view.log_end:
+        what = (
+            f"{options.start.option} is {start}, but the log has offsets {view.log_start} to {view.log_end}"
+        )
+        _lost(view, what, options)
+    if stop > view.log_end:
+        _lost(view, f"{options.stop.option} is {stop}, but the log ends at {view.log_end}", options)
+    return max(start, view.log_start), min(stop, end)
+
+
+def _resolve(view: LogView, limit: Limit, end: Offset, no_match: NoMatch) -> Offset:
+    partition = view.located.partition
+    if limit.edge is Edge.EARLIEST:
+        return view.log_start
+    if limit.edge is Edge.LATEST:
+        return end
+    if limit.edge is Edge.OFFSETS:
+        offset = limit.values[partition]
+        return {OLDEST: view.log_start, NEWEST: end}.get(offset, offset)
+    time_ms = limit.values[partition] if limit.edge is Edge.TIMES else limit.time_ms
+    found = view.segments.find_timestamp(time_ms, view.log_start)
+    if found is None and no_match is NoMatch.ERROR:
+        raise BadOption(
+            f"option {limit.option}: partition {partition} has no record at or after {time_ms} ms; "
+            "startingOffsetsByTimestampStrategy=latest starts at its end then"
+        )
+    return end if found is None else found.offset
+
+
+def _lost(view: LogView, what: str, options: ScanOptions) -> None:
+    error = gone(view.located, what)
+    if options.fails_on_data_loss:
+        raise error
+    log.warning("%s; failOnDataLoss is false, so what is there is read", error)
