@@ -11,7 +11,7 @@ question.fail()                                         nobody answers
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.response_builder import shapes
 from penstock.wire import read_request, write_response
 from penstock.wire.peers import PeerFailed
@@ -29,17 +29,17 @@ class Question:
         self.message: Any = read_request(
             request.api, self.version, memoryview(bytearray(request.write(self.version)))
         )
-        self.later: Later[Any] = Later()
+        self.later: Promise[Any] = Promise()
         self._request = request
 
     def answer(self, build: Callable[[Any], Any]) -> None:
         """`build` is given the classes of the response."""
         response = build(shapes(self.api, self.version))
         body = write_response(self.api, self.version, response)
-        self.later.answer(self._request.read(memoryview(bytearray(body)), self.version))
+        self.later.resolve(self._request.read(memoryview(bytearray(body)), self.version))
 
     def fail(self) -> None:
-        self.later.answer(PeerFailed(f"broker {self.broker_id} is gone"))
+        self.later.resolve(PeerFailed(f"broker {self.broker_id} is gone"))
 
 
 class AskedNeighbours:
@@ -48,11 +48,11 @@ class AskedNeighbours:
 
     @property
     def waiting(self) -> list[Question]:
-        return [each for each in self.asked if not each.later.is_answered]
+        return [each for each in self.asked if not each.later.is_settled]
 
     def ask(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
+    ) -> Promise[T | PeerFailed]:
         assert timeout_ms > 0
         self.asked.append(Question(broker_id, request, purpose))
         return self.asked[-1].later

@@ -12,7 +12,7 @@ from typing import Any
 from tests.handlers.cluster import Cluster
 from tests.worlds import StillWorld
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.controlplane.active_controller import ActiveController
 from penstock.controlplane.controller_router import ControllerRouter
 from penstock.handlers.support.context import Session
@@ -37,21 +37,23 @@ class ControllerPeers:
         self.session = Session("controller-1", 9093, "127.0.0.1:50000", "CONTROLLER")
         self.purposes: list[str] = []
 
-    def ask(self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = "") -> Later[Any]:
+    def ask(
+        self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = ""
+    ) -> Promise[Any]:
         self.purposes.append(purpose)
         version = min(request.version_max, KAFKA_RANGES[request.api].max)
         if self._version_max is not None:
             version = max(request.version_min, min(version, self._version_max))
         frame = request_frame(request.api, version, 7, "tests", request.write(version))
         reply: Any = self._dispatchers[to].dispatch(self.session, memoryview(frame)[4:])
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
 
         def read(buffers: Any) -> None:
             body = memoryview(b"".join(buffers))[4:]
             _, at = parse_response_header(body, request.api, version)
-            answer.answer(request.read(body[at:], version))
+            answer.resolve(request.read(body[at:], version))
 
-        if isinstance(reply, Later):
+        if isinstance(reply, Promise):
             reply.then(read)
         else:
             read(reply)
@@ -66,10 +68,10 @@ class Asked:
     request: Request[Any]
     timeout_ms: float
     purpose: str
-    answer: Later[Any] = field(default_factory=Later)
+    answer: Promise[Any] = field(default_factory=Promise)
 
     def fail(self, *, refused: bool = False) -> None:
-        self.answer.answer(PeerFailed("it is gone", refused=refused))
+        self.answer.resolve(PeerFailed("it is gone", refused=refused))
 
 
 class ScriptedPeers:
@@ -78,7 +80,9 @@ class ScriptedPeers:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
 
-    def ask(self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = "") -> Later[Any]:
+    def ask(
+        self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = ""
+    ) -> Promise[Any]:
         asked = Asked(to, request, timeout_ms, purpose)
         self.asked.append(asked)
         return asked.answer

@@ -14,7 +14,7 @@ from tests.controlplane.quorum_bench import ALONE, CLUSTER, Bench, settings_in
 from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.controlplane.quorum import QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context, QuorumPort, Session
@@ -69,22 +69,22 @@ def context_of(
     )
 
 
-def dispatched(dispatcher: Dispatcher, request: Request[T], version: int | None = None) -> Later[T]:
+def dispatched(dispatcher: Dispatcher, request: Request[T], version: int | None = None) -> Promise[T]:
     """What a request is answered with, through both sides' codecs."""
     version = request.version_max if version is None else version
     frame = request_frame(request.api, version, 7, "tests", request.write(version))
     session = Session("127.0.0.1", 9093, "127.0.0.1:50000", LISTENER)
-    answer: Later[T] = Later()
+    answer: Promise[T] = Promise()
 
     def read(buffers: Iterable[Any]) -> None:
         whole = memoryview(b"".join(bytes(each) for each in buffers))[4:]
         correlation_id, at = parse_response_header(whole, request.api, version)
         assert correlation_id == 7
-        answer.answer(request.read(whole[at:], version))
+        answer.resolve(request.read(whole[at:], version))
 
     reply = dispatcher.dispatch(session, memoryview(frame)[4:])
     assert not isinstance(reply, NoReply)
-    if isinstance(reply, Later):
+    if isinstance(reply, Promise):
         reply.then(read)
     else:
         read(reply)
@@ -117,15 +117,15 @@ class FramePeers:
 
     def ask(
         self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
+    ) -> Promise[T | PeerFailed]:
         network = self._network
         network.asked.append((to, purpose, request))
-        answer: Later[T | PeerFailed] = Later()
+        answer: Promise[T | PeerFailed] = Promise()
 
         def settle(value: T | PeerFailed) -> None:
-            if not answer.is_answered:
+            if not answer.is_settled:
                 timer.cancel()
-                answer.answer(value)
+                answer.resolve(value)
 
         def arrive() -> None:
             dispatcher = network.dispatchers.get(to)

@@ -56,12 +56,12 @@ def test_a_heartbeat_is_answered_when_all_is_committed_and_not_when_this_node_ha
     created = scene.controller.submit(r.CreateTopics((topic,)))
     epoch = scene.cluster.image.brokers[2].epoch
     heard = scene.controller.submit(r.BrokerHeartbeat(2, epoch, scene.end))
-    assert not heard.is_answered, "what it saw may never be true"
+    assert not heard.is_settled, "what it saw may never be true"
     scene.controller.committed(scene.end + 1)
     assert isinstance(heard.value, r.HeartbeatReply)
-    assert not created.is_answered, "who asks here where the topic is would not find it"
+    assert not created.is_settled, "who asks here where the topic is would not find it"
     scene.controller.advanced(scene.end + 1)
-    assert created.is_answered
+    assert created.is_settled
 
 
 def test_nobody_is_left_waiting_when_another_leads() -> None:

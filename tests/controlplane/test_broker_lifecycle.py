@@ -9,7 +9,7 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.controlplane.broker_lifecycle import LEAVE_MS_MAX, LONELY_MS_MAX, RETRY_MS, Lifecycle
 from penstock.metadata import EMPTY, Broker
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
@@ -34,13 +34,13 @@ class Controller:
         """For the questions that come; without one, a question waits."""
         self.asked: list[tuple[int, Any]] = []
         """When, and what."""
-        self.waiting: list[Later[Any]] = []
+        self.waiting: list[Promise[Any]] = []
 
-    def submit(self, request: Any) -> Later[Any]:
+    def submit(self, request: Any) -> Promise[Any]:
         self.asked.append((self._world.now_ms(), request))
-        later: Later[Any] = Later()
+        later: Promise[Any] = Promise()
         if self.answers:
-            later.answer(self.answers.pop(0))
+            later.resolve(self.answers.pop(0))
         else:
             self.waiting.append(later)
         return later

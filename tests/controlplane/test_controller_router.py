@@ -80,7 +80,7 @@ def test_the_controller_of_this_node_is_asked_while_it_is_active() -> None:
     scene = Scene(local=True)
     scene.local.lead()
     answer = scene.router.submit(r.UpdateFeatures((r.FeatureUpdate("group.version", 0, 3),)))
-    assert not answer.is_answered
+    assert not answer.is_settled
     scene.local.commit()
     assert answer.value == {"group.version": r.OK}
     assert not scene.peers.asked
@@ -89,7 +89,7 @@ def test_the_controller_of_this_node_is_asked_while_it_is_active() -> None:
 def test_another_nodes_controller_is_asked_and_its_answer_given_on() -> None:
     scene = Scene()
     answer = scene.router.submit(r.AllocateProducerIds(1, 1))
-    scene.last().answer.answer(r.ProducerIdBlock(1000, 1000))
+    scene.last().answer.resolve(r.ProducerIdBlock(1000, 1000))
     assert answer.value == r.ProducerIdBlock(1000, 1000)
     assert scene.asked_of == [ADDRESS]
 
@@ -97,7 +97,7 @@ def test_another_nodes_controller_is_asked_and_its_answer_given_on() -> None:
 def test_a_refusal_is_final() -> None:
     scene = Scene()
     answer = scene.router.submit(r.UnregisterBroker(7))
-    scene.last().answer.answer(KafkaError("not there", ErrorCode.BROKER_ID_NOT_REGISTERED))
+    scene.last().answer.resolve(KafkaError("not there", ErrorCode.BROKER_ID_NOT_REGISTERED))
     assert code(answer.value) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
@@ -107,13 +107,13 @@ def test_whoever_is_the_controller_next_is_asked_again(how: str) -> None:
     scene = Scene()
     answer = scene.router.submit(r.AllocateProducerIds(1, 1))
     if how == "deposed":
-        scene.last().answer.answer(DEPOSED)
+        scene.last().answer.resolve(DEPOSED)
     else:
         scene.last().fail()
     scene.leader = OTHER
     scene.world.advance(60)
     assert scene.asked_of == [ADDRESS, OTHER]
-    scene.last().answer.answer(r.ProducerIdBlock(0, 1000))
+    scene.last().answer.resolve(r.ProducerIdBlock(0, 1000))
     assert answer.value == r.ProducerIdBlock(0, 1000)
     scene.world.advance(100_000)
     assert scene.asked_of == [ADDRESS, OTHER]
@@ -139,7 +139,7 @@ def test_a_retry_may_hear_of_what_the_first_question_did() -> None:
     peers = Lossy({ADDRESS: there})
     router = make_router(world, peers=peers, leader=lambda: ADDRESS, image=lambda: there.image)
     answer = router.submit(TOPIC)
-    assert not answer.is_answered
+    assert not answer.is_settled
     world.advance(60)
     assert answer.value[0].result.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert "a" in there.image.topics
@@ -153,8 +153,8 @@ def test_a_question_waits_for_a_leader() -> None:
     assert not scene.peers.asked
     scene.leader = ADDRESS
     scene.world.advance(60)
-    scene.last().answer.answer(r.ProducerIdBlock(0, 1000))
-    assert answer.is_answered
+    scene.last().answer.resolve(r.ProducerIdBlock(0, 1000))
+    assert answer.is_settled
 
 
 def test_who_waits_is_asked_for_at_once_when_somebody_says_who_leads() -> None:
@@ -172,7 +172,7 @@ def test_nobody_leads_for_too_long() -> None:
     scene.leader = None
     answer = scene.router.submit(TOPIC)
     scene.world.advance(29_999)
-    assert not answer.is_answered
+    assert not answer.is_settled
     scene.world.advance(1)
     assert code(answer.value) is ErrorCode.NOT_CONTROLLER
 
@@ -183,7 +183,7 @@ def test_the_controller_does_not_answer_for_too_long() -> None:
     assert scene.last().timeout_ms == pytest.approx(30_000)
     scene.world.advance(30_000)
     assert code(answer.value) is ErrorCode.REQUEST_TIMED_OUT
-    scene.last().answer.answer(CREATED)  # too late, and nobody minds
+    scene.last().answer.resolve(CREATED)  # too late, and nobody minds
 
 
 def test_a_question_that_hangs_at_an_old_leader_goes_to_the_new_one() -> None:
@@ -197,9 +197,9 @@ def test_a_question_that_hangs_at_an_old_leader_goes_to_the_new_one() -> None:
     scene.world.advance(60)
     assert scene.asked_of == [ADDRESS, OTHER]
     assert scene.last().timeout_ms == pytest.approx(29_000, abs=100)
-    first.answer.answer(r.ProducerIdBlock(0, 1000))
-    assert not answer.is_answered, "what is heard of the old one does not count any more"
-    scene.last().answer.answer(r.ProducerIdBlock(1000, 1000))
+    first.answer.resolve(r.ProducerIdBlock(0, 1000))
+    assert not answer.is_settled, "what is heard of the old one does not count any more"
+    scene.last().answer.resolve(r.ProducerIdBlock(1000, 1000))
     assert answer.value == r.ProducerIdBlock(1000, 1000)
 
 
@@ -211,7 +211,7 @@ def test_what_waits_here_when_this_node_resigns_is_asked_elsewhere() -> None:
     scene.local.controller.resign()
     scene.leader = OTHER
     scene.world.advance(60)
-    assert not answer.is_answered
+    assert not answer.is_settled
     assert scene.asked_of == [OTHER]
 
 
@@ -311,14 +311,14 @@ def test_an_answer_waits_until_this_nodes_image_shows_what_was_done(name: str) -
     )
     answer = router.submit(SEEN[name])
     assert there.image.offset > image.offset, "it is decided"
-    assert not answer.is_answered
+    assert not answer.is_settled
     for look in list(watchers):
         look()
-    assert not answer.is_answered
+    assert not answer.is_settled
     image = there.image
     for look in list(watchers):
         look()
-    assert answer.is_answered
+    assert answer.is_settled
     assert not isinstance(answer.value, KafkaError)
     assert not watchers
 
@@ -330,6 +330,6 @@ def test_a_node_that_is_far_behind_answers_all_the_same() -> None:
     router = make_router(world, peers=ControllerPeers({ADDRESS: there}), leader=lambda: ADDRESS)
     answer = router.submit(TOPIC)
     world.advance(29_000)
-    assert not answer.is_answered
+    assert not answer.is_settled
     world.advance(1001)
     assert answer.value[0].result == r.OK

@@ -169,7 +169,7 @@ def test_a_request_is_decided_there_as_here(name: str, version_max: int | None) 
     peers = ControllerPeers({ADDRESS: there}, version_max)
     router = make_router(there.world, peers=peers, leader=lambda: ADDRESS, image=lambda: there.image)
     answer = router.submit(request)
-    assert answer.is_answered, "what is decided there is seen there at once"
+    assert answer.is_settled, "what is decided there is seen there at once"
     assert plain(answer.value) == plain(decided(here, request))
     assert there.image == here.image
 

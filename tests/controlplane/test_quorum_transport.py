@@ -11,7 +11,7 @@ from tests.controlplane.quorum_bench import ALONE, Bench, setting
 from tests.controlplane.quorum_network import LISTENER, Quorums, dispatched, voter
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.controlplane.quorum_wire import Refused
 from penstock.metadata.controller.topics import METADATA_TOPIC
@@ -166,7 +166,7 @@ def test_who_waits_for_a_quorum_whose_disk_fails_is_told(operation: str) -> None
     )
     change = quorum.receive(RemoveVoter(0, ReplicaKey(8), 60_000))
     bench.world.advance(50)
-    assert (waiting.is_answered, change.value.error) == (False, ErrorCode.VOTER_NOT_FOUND)
+    assert (waiting.is_settled, change.value.error) == (False, ErrorCode.VOTER_NOT_FOUND)
     disk.fail(operation, path="*quorum-state*", error=errno.EIO)  # type: ignore[arg-type]
     vote = quorum.receive(Vote(0, epoch + 5, ReplicaKey(7), ReplicaKey(1), OffsetAndEpoch(99, epoch)))
     bench.world.advance(50)
@@ -294,7 +294,7 @@ def test_a_broker_whose_controller_is_gone_says_so() -> None:
     other = quorums.others(leader)[0]
     quorums.kill(quorums.id_of(leader))
     answer = dispatched(quorums.brokers[other], describe_quorum())
-    quorums.world.run_until(lambda: answer.is_answered)
+    quorums.world.run_until(lambda: answer.is_settled)
     assert int(answer.value.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert "nobody listens" in answer.value.error_message
 
@@ -309,10 +309,12 @@ class OnePeer:
         self.answer = answer
         self.asked: list[tuple[Address, float]] = []
 
-    def ask(self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = "") -> Later[Any]:
+    def ask(
+        self, to: Address, request: Request[Any], *, timeout_ms: float, purpose: str = ""
+    ) -> Promise[Any]:
         self.asked.append((to, timeout_ms))
-        later: Later[Any] = Later()
-        later.answer(self.answer)
+        later: Promise[Any] = Promise()
+        later.resolve(self.answer)
         return later
 
 

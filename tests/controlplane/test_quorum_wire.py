@@ -12,7 +12,7 @@ from tests.controlplane.quorum_network import LISTENER, context_of, dispatched
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.controlplane.quorum_wire import Answer, Refused, to_wire
 from penstock.handlers.raft import PIECE_BYTES_MAX
 from penstock.handlers.support.dispatch import Dispatcher
@@ -66,17 +66,17 @@ class Scripted:
     def describe(self) -> QuorumDescription:
         return QuorumDescription(self.leader_id, self.epoch, 0)
 
-    def receive(self, request: Request) -> Later[Reply]:
+    def receive(self, request: Request) -> Promise[Reply]:
         self.received.append(request)
-        answer: Later[Reply] = Later()
+        answer: Promise[Reply] = Promise()
         if self.reply is not None:
-            answer.answer(self.reply)
+            answer.resolve(self.reply)
         return answer
 
 
 def over_the_wire(
     request: Request, reply: Reply | None, version: int | None = None, cluster_id: str = CLUSTER
-) -> tuple[list[Request], Later[Answer]]:
+) -> tuple[list[Request], Promise[Answer]]:
     """What the peer's quorum is asked, and what the asker hears of its answer."""
     quorum = Scripted(reply)
     dispatcher = Dispatcher.for_controllers(context_of(StillWorld(), 3, quorum))
@@ -226,11 +226,11 @@ def test_another_clusters_voter_does_not_change_ours() -> None:
 def test_a_fetch_is_answered_when_the_quorum_does() -> None:
     quorum = Scripted()
     dispatcher = Dispatcher.for_controllers(context_of(StillWorld(), 3, quorum))
-    later: Later[Reply] = Later()
+    later: Promise[Reply] = Promise()
     quorum.receive = lambda request: later  # type: ignore[method-assign]  # noqa: ARG005
     answer = dispatched(dispatcher, to_wire(FETCH, CLUSTER, LISTENER))
-    assert not answer.is_answered
-    later.answer(FetchReply(0, ErrorCode.NONE, LeaderHint(9, 3), 10, 0))
+    assert not answer.is_settled
+    later.resolve(FetchReply(0, ErrorCode.NONE, LeaderHint(9, 3), 10, 0))
     assert answer.value == FetchReply(REQUEST_ID, ErrorCode.NONE, LeaderHint(9, 3), 10, 0)
 
 

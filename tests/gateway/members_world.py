@@ -144,17 +144,17 @@ class Door:
     def write(self, partition: int, *values: bytes, topic: str = "orders") -> None:
         batch = build_batch([(None, value, self.world.now_ms()) for value in values])
         written = append(self.context, find_partition(self.context, topic, partition), batch)
-        self.world.run_until(lambda: written.is_answered)
+        self.world.run_until(lambda: written.is_settled)
         assert not isinstance(written.value, KafkaError)
 
     def ask(self, request: Any) -> Any:
         later = self.context.groups.handle(request.group, request)
-        self.world.run_until(lambda: later.is_answered)
+        self.world.run_until(lambda: later.is_settled)
         return later.value
 
     def describe(self, group: str = "g") -> DescribedConsumerGroup:
         later = self.context.groups.handle(group, ConsumerGroupDescribe((group,)))
-        self.world.run_until(lambda: later.is_answered)
+        self.world.run_until(lambda: later.is_settled)
         described: DescribedConsumerGroup = later.value.groups[0]
         return described
 

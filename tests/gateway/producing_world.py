@@ -7,7 +7,7 @@ from tests.nodes import StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.idempotency.topic_keys import TopicKeys
 from penstock.gateway.shared.producing import NewRecord, Outcome, Placed, Producing
@@ -57,7 +57,7 @@ class Desk:
 
     def begin(
         self, value: bytes | None = b"value", key: bytes | None = None, topic: str = TOPIC, **more: Any
-    ) -> Later[Outcome]:
+    ) -> Promise[Outcome]:
         return self.producing.produce(self.session, topic, key, value, **more)
 
     def produce(
@@ -68,9 +68,9 @@ class Desk:
             raise outcome
         return outcome
 
-    def outcome(self, later: Later[Any], ms_max: int = 40_000) -> Any:
+    def outcome(self, later: Promise[Any], ms_max: int = 40_000) -> Any:
         for _ in range(ms_max):
-            if later.is_answered:
+            if later.is_settled:
                 return later.value
             self.world.advance(1)
         raise AssertionError(f"no answer within {ms_max} ms")

@@ -444,4 +444,4 @@ def delete_topic(door: Door, topic: str) -> None:
 
 def submit(door: Door, request: Any) -> None:
     later = door.context.controller.submit(request)
-    door.world.run_until(lambda: later.is_answered)
+    door.world.run_until(lambda: later.is_settled)

@@ -20,7 +20,7 @@ from uuid import UUID
 from tests.worlds import StillWorld
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.api_table import SERVED
 from penstock.handlers.support.context import Call, Context, On, Operation, Session
@@ -67,7 +67,7 @@ class Port:
         self.asked: list[Any] = []
         self.refusal: KafkaError | None = None
         """What to answer instead of deciding."""
-        self.held: list[tuple[Any, Later[Any]]] | None = None
+        self.held: list[tuple[Any, Promise[Any]]] | None = None
 
     def hold(self) -> None:
         self.held = []
@@ -75,15 +75,15 @@ class Port:
     def release(self) -> None:
         held, self.held = self.held or [], None
         for request, later in held:
-            later.answer(self._decide(request))
+            later.resolve(self._decide(request))
 
-    def submit(self, request: Any) -> Later[Any]:
+    def submit(self, request: Any) -> Promise[Any]:
         self.asked.append(request)
-        later: Later[Any] = Later()
+        later: Promise[Any] = Promise()
         if self.held is not None:
             self.held.append((request, later))
         else:
-            later.answer(self._decide(request))
+            later.resolve(self._decide(request))
         return later
 
     def _decide(self, request: Any) -> Any:
@@ -109,7 +109,7 @@ class Quorum:
         self.cluster_id_in_log = ""
         self.request_timeout_ms = 2000
         self.received: list[Request] = []
-        self.answer = Later[Reply]()
+        self.answer = Promise[Reply]()
         """What the next request is answered with."""
 
     @property
@@ -136,7 +136,7 @@ class Quorum:
     def voters(self) -> VoterSet:
         return VoterSet.of(Voter(each.key, each.endpoints) for each in self.describe().voters)
 
-    def receive(self, request: Request) -> Later[Reply]:
+    def receive(self, request: Request) -> Promise[Reply]:
         self.received.append(request)
         return self.answer
 
@@ -268,19 +268,19 @@ class Cluster:
 
     # Calls.
 
-    def ask(self, api: Api, version: int, **values: Any) -> Later[Any]:
+    def ask(self, api: Api, version: int, **values: Any) -> Promise[Any]:
         """The answer as a client reads it, when it is there. Fields that are not named have their defaults."""
         request = make_request(api, version, **values)
         message = read_request(api, version, memoryview(write_request(api, version, request)))
         versions, handler = self.served[api]
         assert version in versions
         answer = handler(self.context, Call(self.session, version, message, shapes(api, version), "tests"))
-        read: Later[Any] = Later()
+        read: Promise[Any] = Promise()
 
         def reply(entity: Any) -> None:
             read.answer(read_response(api, version, memoryview(write_response(api, version, entity))))
 
-        if isinstance(answer, Later):
+        if isinstance(answer, Promise):
             answer.then(reply)
         else:
             reply(answer)
@@ -289,7 +289,7 @@ class Cluster:
     def call(self, api: Api, version: int, **values: Any) -> Any:
         """The answer, which has to be there at once."""
         later = self.ask(api, version, **values)
-        assert later.is_answered
+        assert later.is_settled
         return later.value
 
 

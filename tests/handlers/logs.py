@@ -10,7 +10,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Call, Context, Session
 from penstock.handlers.support.response_builder import shapes
@@ -94,8 +94,8 @@ class Logs:
         message = read_request(api, version, memoryview(write_request(api, version, request)))
         call = Call(Session("a", 9092, "b"), version, message, shapes(api, version), None)
         answer = handler(self.context(kind), call)
-        if isinstance(answer, Later):
-            self.world.run_until(lambda: answer.is_answered)
+        if isinstance(answer, Promise):
+            self.world.run_until(lambda: answer.is_settled)
             answer = answer.value
         return read_response(api, version, memoryview(write_response(api, version, answer)))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.handlers.cluster import CLUSTER_ID, Cluster, make_request, uuid
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers import brokers
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS
 from penstock.handlers.support.context import Call, On, Operation, Session
@@ -20,18 +20,18 @@ SESSION = Session("127.0.0.1", 9093, "127.0.0.1:50000", "CONTROLLER")
 STALE = 999
 
 
-def ask(cluster: Cluster, api: Api, version: int, **values: Any) -> Later[Any]:
+def ask(cluster: Cluster, api: Api, version: int, **values: Any) -> Promise[Any]:
     request = make_request(api, version, **values)
     message = read_request(api, version, memoryview(write_request(api, version, request)))
     versions, handler = SERVED_BY_CONTROLLERS[api]
     assert version in versions
     answer = handler(cluster.context, Call(SESSION, version, message, shapes(api, version), "tests"))
-    read: Later[Any] = Later()
+    read: Promise[Any] = Promise()
 
     def reply(entity: Any) -> None:
         read.answer(read_response(api, version, memoryview(write_response(api, version, entity))))
 
-    if isinstance(answer, Later):
+    if isinstance(answer, Promise):
         answer.then(reply)
     else:
         reply(answer)
@@ -40,7 +40,7 @@ def ask(cluster: Cluster, api: Api, version: int, **values: Any) -> Later[Any]:
 
 def call(cluster: Cluster, api: Api, version: int, **values: Any) -> Any:
     later = ask(cluster, api, version, **values)
-    assert later.is_answered
+    assert later.is_settled
     return later.value
 
 
@@ -173,7 +173,7 @@ def test_a_heartbeat_waits_half_an_interval_for_the_quorum(three: Cluster) -> No
     three.port.hold()
     answer = ask(three, Api.BROKER_HEARTBEAT, 2, **heartbeat(three))
     three.world.advance(999)
-    assert not answer.is_answered
+    assert not answer.is_settled
     three.world.advance(1)
     assert answer.value.error_code == ErrorCode.REQUEST_TIMED_OUT
 

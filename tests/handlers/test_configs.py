@@ -324,6 +324,6 @@ def test_an_api_without_a_timeout_waits_for_request_timeout_ms() -> None:
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": []}
     later = cluster.ask(Api.ALTER_CONFIGS, 2, resources=[resource])
     cluster.world.advance(699)
-    assert not later.is_answered
+    assert not later.is_settled
     cluster.world.advance(1)
     assert later.value.responses[0].error_code is ErrorCode.request_timed_out

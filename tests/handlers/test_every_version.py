@@ -175,9 +175,9 @@ def test_it_is_answered_once_where_the_controller_is_too_late(
     cluster.port.hold()
     later = cluster.ask(api, version, **REQUESTS[api])
     if not cluster.port.asked:
-        assert later.is_answered
+        assert later.is_settled
         return
-    assert not later.is_answered
+    assert not later.is_settled
     cluster.world.run_until_idle()
     expected = {
         Api.METADATA: ErrorCode.unknown_topic_or_partition,
@@ -198,7 +198,7 @@ def test_it_is_answered_in_time_where_the_controller_takes_a_while(
     cluster.port.hold()
     later = cluster.ask(api, version, **REQUESTS[api])
     cluster.port.release()
-    assert later.is_answered
+    assert later.is_settled
     assert ErrorCode.request_timed_out not in codes_in(later.value)
     assert cluster.world.is_idle, "the timer of an answered request is gone"
 

@@ -91,7 +91,7 @@ def test_where_the_topic_cannot_be_created_the_client_is_to_ask_again(cluster: C
 def test_where_the_topic_takes_too_long_the_client_is_to_ask_again(cluster: Cluster) -> None:
     cluster.port.hold()
     later = cluster.ask(Api.FIND_COORDINATOR, 6, coordinator_keys=["g"])
-    assert not later.is_answered
+    assert not later.is_settled
     cluster.world.advance(5000)
     assert later.value.coordinators[0].error_code.value == 15
     cluster.port.release()

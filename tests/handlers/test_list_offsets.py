@@ -9,7 +9,7 @@ from tests.placing import placed
 from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers import list_offsets as offsets
 from penstock.handlers.support.context import Call, Context, Session
@@ -267,9 +267,9 @@ def test_a_request_for_many_partitions_lets_others_have_their_turn() -> None:
     wanted = [("orders", number, T) for number in range(count)]
     call = Call(Session("a", 1, "b"), 11, request(11, *wanted), shapes(Api.LIST_OFFSETS, 11), None)
     answer = offsets.list_offsets(logs.context(), call)
-    assert isinstance(answer, Later)
+    assert isinstance(answer, Promise)
     turns = 0
-    while not answer.is_answered:
+    while not answer.is_settled:
         turns += 1
         logs.world.step()
     assert turns == 2

@@ -192,7 +192,7 @@ def test_the_answer_waits_for_the_creation_but_not_for_long(cluster: Cluster) ->
     cluster.port.hold()
     later = cluster.ask(Api.METADATA, 13, topics=[{"name": "t"}], allow_auto_topic_creation=True)
     cluster.world.advance(CREATION_WAIT_MS - 1)
-    assert not later.is_answered
+    assert not later.is_settled
     cluster.world.advance(1)
     assert later.value.topics[0].error_code is ErrorCode.unknown_topic_or_partition
     cluster.port.release()
@@ -218,7 +218,7 @@ def test_a_topic_that_another_client_creates_just_now_has_no_leader_yet(cluster:
     cluster.port.hold()
     later = cluster.ask(Api.METADATA, 13, topics=[{"name": "t"}], allow_auto_topic_creation=True)
     (request, waiting), cluster.port.held = cluster.port.held[0], None
-    waiting.answer(cluster.controller.handle(request, 0).reply)
+    waiting.resolve(cluster.controller.handle(request, 0).reply)
     assert later.value.topics[0].error_code is ErrorCode.leader_not_available
 
 

@@ -8,7 +8,7 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode as Code
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.context import On, Operation
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
@@ -22,23 +22,23 @@ class Blocks:
         self.size = size
         self.asked: list[AllocateProducerIds] = []
         self._next = 0
-        self._waiting: list[Later[Any]] = []
+        self._waiting: list[Promise[Any]] = []
 
-    def submit(self, request: Any) -> Later[Any]:
+    def submit(self, request: Any) -> Promise[Any]:
         self.asked.append(request)
-        self._waiting.append(Later())
+        self._waiting.append(Promise())
         return self._waiting[-1]
 
     def give(self) -> None:
         later, self._next = self._waiting.pop(0), self._next + self.size
-        later.answer(ProducerIdBlock(self._next - self.size, self.size))
+        later.resolve(ProducerIdBlock(self._next - self.size, self.size))
 
     def refuse(self) -> None:
         self._waiting.pop(0).answer(KafkaError("no", Code.NOT_CONTROLLER))
 
 
-def values(laters: list[Later[Any]]) -> list[Any]:
-    return [later.value if later.is_answered else None for later in laters]
+def values(laters: list[Promise[Any]]) -> list[Any]:
+    return [later.value if later.is_settled else None for later in laters]
 
 
 def test_who_comes_first_is_served_first() -> None:
@@ -75,7 +75,7 @@ def test_who_waits_when_the_controller_refuses_is_told_and_the_next_one_asks_aga
     blocks.refuse()
     assert all(isinstance(each.value, KafkaError) for each in waiting)
     later = ids.take()
-    assert not later.is_answered
+    assert not later.is_settled
     blocks.give()
     assert later.value == 0
 

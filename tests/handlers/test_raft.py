@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import CLUSTER_ID, Cluster
 
 from penstock.base.errors import ErrorCode as Code
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.raft import METADATA_TOPIC_ID
 from penstock.handlers.support.api_table import SERVED_BY_CONTROLLERS
 from penstock.handlers.support.context import On, Operation, Session
@@ -57,8 +57,8 @@ def controller(cluster: Cluster) -> Cluster:
 
 
 def answering(cluster: Cluster, reply: Reply) -> None:
-    cluster.quorum.answer = Later()
-    cluster.quorum.answer.answer(reply)
+    cluster.quorum.answer = Promise()
+    cluster.quorum.answer.resolve(reply)
 
 
 ASKED: dict[Api, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
@@ -150,26 +150,26 @@ class Leader:
 
     def ask(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
-        answer: Later[T | PeerFailed] = Later()
+    ) -> Promise[T | PeerFailed]:
+        answer: Promise[T | PeerFailed] = Promise()
         self.asked.append((broker_id, purpose))
         if self.refusals:
             self.refusals -= 1
-            answer.answer(PeerFailed("nobody listens there", refused=True))
+            answer.resolve(PeerFailed("nobody listens there", refused=True))
         elif self.is_silent:
-            self.world.call_later(timeout_ms, lambda: answer.answer(PeerFailed("not answered in time")))
+            self.world.call_later(timeout_ms, lambda: answer.resolve(PeerFailed("not answered in time")))
         elif request.api is Api.FETCH:
             self._fetch(request, answer, purpose)
         else:
             body = self._list_offsets(request.write(OFFSETS_VERSION))
             self.world.call_later(
-                self.latency_ms, lambda: answer.answer(request.read(memoryview(body), OFFSETS_VERSION))
+                self.latency_ms, lambda: answer.resolve(request.read(memoryview(body), OFFSETS_VERSION))
             )
         return answer
 
     # -- Fetch -----------------------------------------------------------------------------------------
 
-    def _fetch(self, request: Request[Any], answer: Later[Any], purpose: str) -> None:
+    def _fetch(self, request: Request[Any], answer: Promise[Any], purpose: str) -> None:
         fetch = parse_fetch(memoryview(request.write(FETCH_VERSION)), 0, FETCH_VERSION)
         self.fetches.append(fetch)
         now_ms = self.world.now_ms()
@@ -194,7 +194,7 @@ class Leader:
 
             def arrive() -> None:
                 self.in_flight -= 1
-                answer.answer(request.read(memoryview(frame)[at:], FETCH_VERSION))
+                answer.resolve(request.read(memoryview(frame)[at:], FETCH_VERSION))
 
             self.world.call_later(self.latency_ms, arrive)
 

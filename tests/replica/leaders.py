@@ -9,7 +9,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.metadata import EMPTY, ClusterImage
 from penstock.metadata.controller.requests import OK, AlterPartition, IsrChanged, Result
@@ -42,10 +42,10 @@ class Desk:
     """A controller: what it was asked is on the desk until the test has it answered."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[AlterPartition, Later[Any]]] = []
+        self.asked: list[tuple[AlterPartition, Promise[Any]]] = []
 
-    def submit(self, request: Any) -> Later[Any]:
-        later: Later[Any] = Later()
+    def submit(self, request: Any) -> Promise[Any]:
+        later: Promise[Any] = Promise()
         self.asked.append((request, later))
         return later
 
@@ -176,7 +176,7 @@ class Led:
                         partition_epoch=self.partition_epoch,
                     )
                 )
-            later.answer(tuple(replies))
+            later.resolve(tuple(replies))
         self.world.advance(0)
 
     @property

@@ -7,7 +7,7 @@ from tests.replica.fake_leader import LEADER, topic_id
 from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created, moved
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
 from penstock.metadata.controller.requests import Result as Decided
 from penstock.metadata.schema import PartitionChangeRecord
@@ -82,10 +82,10 @@ class Deciding:
         self.code = code
         self.asked: list[AlterPartition] = []
 
-    def submit(self, request: AlterPartition) -> Later[Any]:
+    def submit(self, request: AlterPartition) -> Promise[Any]:
         self.asked.append(request)
-        answer: Later[Any] = Later()
-        answer.answer(
+        answer: Promise[Any] = Promise()
+        answer.resolve(
             tuple(IsrChanged(each.topic_id, each.partition, Decided(self.code)) for each in request.changes)
         )
         return answer

@@ -9,7 +9,7 @@ from tests.replica.fake_leader import WHY, Leader, Led, append, bytes_of, opened
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.partition import Durability, Partition, SyncLane
@@ -84,7 +84,7 @@ class Brokers:
 
     def ask(
         self, broker_id: int, request: Request[object], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[object | PeerFailed]:
+    ) -> Promise[object | PeerFailed]:
         return self.brokers[broker_id].leader.ask(broker_id, request, timeout_ms=timeout_ms, purpose=purpose)
 
     def elect(self, leader: int, epoch: int) -> Broker:

@@ -10,7 +10,7 @@ from tests.replica.leaders import Led
 from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition
 from penstock.metadata.schema import PartitionChangeRecord
 from penstock.replica.data_path import OVERDUE_CHECK_MS, TOO_FEW_MS
@@ -26,10 +26,10 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[AlterPartition] = []
 
-    def submit(self, request: AlterPartition) -> Later[Any]:
+    def submit(self, request: AlterPartition) -> Promise[Any]:
         self.asked.append(request)
-        later: Later[Any] = Later()
-        later.answer(())
+        later: Promise[Any] = Promise()
+        later.resolve(())
         return later
 
     @property

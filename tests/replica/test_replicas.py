@@ -8,7 +8,7 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, delta
 from penstock.metadata.schema import (
     ConfigRecord,
@@ -31,9 +31,9 @@ class NoController:
     def __init__(self) -> None:
         self.asked: list[object] = []
 
-    def submit(self, request: object) -> Later[object]:
+    def submit(self, request: object) -> Promise[object]:
         self.asked.append(request)
-        return Later()
+        return Promise()
 
 
 class Broker:

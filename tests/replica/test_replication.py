@@ -10,7 +10,7 @@ from tests.wire_requests import produce_body
 from tests.worlds import START_MS
 
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
 from penstock.replica.fetcher import PATIENCE_MS
@@ -33,16 +33,16 @@ class Link:
     def __init__(self, node: StillNode) -> None:
         self.node = node
         self.clients: dict[str, StillClient] = {}
-        self.asked: dict[str, deque[tuple[Request[Any], Later[Any]]]] = {}
+        self.asked: dict[str, deque[tuple[Request[Any], Promise[Any]]]] = {}
         self.requests = 0
         self._poll()
 
     def ask(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
+    ) -> Promise[T | PeerFailed]:
         assert broker_id == LEADER
         self.requests += 1
-        answer: Later[T | PeerFailed] = Later()
+        answer: Promise[T | PeerFailed] = Promise()
         if purpose not in self.clients:
             self.clients[purpose], self.asked[purpose] = self.node.client(), deque()
         self.asked[purpose].append((request, answer))
@@ -55,7 +55,7 @@ class Link:
             while (raw := client.raw_reply()) is not None:
                 _, version, frame, at = raw
                 request, answer = self.asked[purpose].popleft()
-                answer.answer(request.read(memoryview(frame)[at:], version))
+                answer.resolve(request.read(memoryview(frame)[at:], version))
         self.node.world.call_later(0.5, self._poll)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.metrics import Asked, Histogram, Metrics
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
@@ -78,14 +78,14 @@ class Echo:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.waiting: list[tuple[bytes, Later[list[Piece]]]] = []
+        self.waiting: list[tuple[bytes, Promise[list[Piece]]]] = []
         self.closed_count = 0
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         data = bytes(frame)
         self.frames.append(data)
         if data.startswith((b"wait", b"hold")):
-            later: Later[list[Piece]] = HoldingLater() if data.startswith(b"hold") else Later()
+            later: Promise[list[Piece]] = HoldingPromise() if data.startswith(b"hold") else Promise()
             self.waiting.append((data, later))
             return later
         if data.startswith(b"hush"):
@@ -98,7 +98,7 @@ class Echo:
     def answer(self, data: bytes) -> None:
         [found] = [each for each in self.waiting if each[0] == data]
         self.waiting.remove(found)
-        found[1].answer([data])
+        found[1].resolve([data])
 
 
 class Client:
@@ -313,7 +313,7 @@ class Counting(Echo):
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         reply = super().dispatch(session, frame)
-        if isinstance(reply, Later):
+        if isinstance(reply, Promise):
             reply.asked = Asked(self.metrics.produce, self.metrics.turn_began_ns)
         else:
             self.metrics.answered(self.metrics.produce)

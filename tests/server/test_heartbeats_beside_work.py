@@ -25,11 +25,11 @@ def test_heartbeats_are_answered_while_the_broker_beside_makes_partitions(
     me = context.image.brokers[context.node_id]
     heartbeat: Any = controller.submit(r.BrokerHeartbeat(me.id, me.epoch, context.image.offset))
     still.world.advance(10)
-    assert heartbeat.is_answered
+    assert heartbeat.is_settled
     assert "many" not in context.image.topics
-    assert not created.is_answered
+    assert not created.is_settled
     for done in working:
         done()
     still.world.advance(10)
-    assert created.is_answered
+    assert created.is_settled
     assert "many" in context.image.topics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.server.peers import PeerConnections
 from penstock.server.world import LoopWorld
 from penstock.testing import Broker
@@ -45,7 +45,7 @@ def run(scene: Callable[[PeerConnections], Awaitable[None]]) -> None:
     uvloop.run(main())
 
 
-async def answered(later: Later[Any]) -> Any:
+async def answered(later: Promise[Any]) -> Any:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     later.then(future.set_result)
     return await asyncio.wait_for(future, 30)

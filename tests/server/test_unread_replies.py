@@ -6,7 +6,7 @@ from tests.worlds import StillWorld
 
 from penstock.base.client_memory import ClientMemory
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import Reply
 from penstock.server.connection import OUT_BYTES_MAX, PARTIAL_BYTES_FIRST, Connection
@@ -207,13 +207,13 @@ def test_replies_that_are_ready_and_wait_for_another_are_bounded() -> None:
 
 def test_a_reply_that_waited_behind_another_is_not_counted_any_more() -> None:
     client = SlowClient(room=100 * MB)
-    later: list[Later[list[Piece]]] = []
+    later: list[Promise[list[Piece]]] = []
     for _ in range(3):
-        each: Later[list[Piece]] = Later()
+        each: Promise[list[Piece]] = Promise()
         later.append(each)
         client.connection._answer(each)
     for number in (2, 1, 0):
-        later[number].answer([bytes(60_000)])
+        later[number].resolve([bytes(60_000)])
     assert client.connection._queued_bytes == 0
     client.run()
     assert client.transport.taken == 180_000

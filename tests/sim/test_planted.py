@@ -91,9 +91,9 @@ def test_records_that_do_not_survive_a_kill_are_caught(monkeypatch: pytest.Monke
 def test_replies_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def send_what_is_ready(connection: Connection, _: object) -> None:
         waiting = connection._open or ()
-        connection._open = deque(each for each in waiting if not each.is_answered)
+        connection._open = deque(each for each in waiting if not each.is_settled)
         for each in waiting:
-            if each.is_answered:
+            if each.is_settled:
                 connection._send(each.value)
 
     monkeypatch.setattr(Connection, "_settle", send_what_is_ready)

@@ -2,10 +2,10 @@
 
     def create_and_write(...) -> Steps[Offset]:
         topic = yield from ensure_topic(context, "orders")
-        appended = yield append(context, partition, batch)      # a Later: go on when it is answered
+        appended = yield append(context, partition, batch)      # a Promise: go on when it is resolved
         return appended.base_offset
 
-A `Later` that is answered with a `KafkaError` raises it where it is waited for. No task and no future is made, and
+A `Promise` that fails raises its error where it is waited for. No task and no future is made, and
 steps that never wait are over before `Running` returns.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[Later[Any], Any, T]
+Steps: TypeAlias = Generator[Promise[Any], Any, T]
 
 
 class Running(Generic[T]):
@@ -57,14 +57,14 @@ class Running(Generic[T]):
                 self._steps = None
                 self._failed(error)
                 return
-            if not later.is_answered:
+            if not later.is_settled:
                 later.then(self._go_on)
                 return
             value = later.value
 
 
-def passed(world: World, delay_ms: float) -> Later[None]:
+def passed(world: World, delay_ms: float) -> Promise[None]:
     """Answered when so much time has passed."""
-    later: Later[None] = Later()
-    world.call_later(delay_ms, lambda: later.answer(None))
+    later: Promise[None] = Promise()
+    world.call_later(delay_ms, lambda: later.resolve(None))
     return later

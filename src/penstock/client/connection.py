@@ -124,7 +124,7 @@ class Conversation:
         body = request.write(version)
         self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
         self._outgoing.append(request_frame(request.api, version, call.correlation_id, self._client_id, body))
-        if request.is_answered:
+        if request.is_settled:
             self._pending.append(call)
         else:
             call.is_done = True

@@ -269,7 +269,7 @@ class Producer:
             return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
 
         newest = keys.newest(VERSION_MAX, TOPIC_IDS)
-        return Request(Api.PRODUCE, VERSION_MIN, newest, write, read, is_answered=acks != 0)
+        return Request(Api.PRODUCE, VERSION_MIN, newest, write, read, is_settled=acks != 0)
 
     # -- answers --------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Producer:
             self._failure = wrong
             return
         else:
-            if not flight.call.request.is_answered:
+            if not flight.call.request.is_settled:
                 for queue in queues.values():
                     self._deliver(queue, -1)
                 return

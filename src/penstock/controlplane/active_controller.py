@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.controlplane.election_log import tell_of_leaders, tell_of_silence
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
@@ -33,7 +33,7 @@ class _Waiting(NamedTuple):
     offset: Offset
     """The last record that the answer rests on."""
     reply: Any
-    later: Later[Any]
+    later: Promise[Any]
 
 
 class ActiveController:
@@ -94,22 +94,22 @@ class ActiveController:
         waiting = [*self._heartbeats, *self._waiting]
         self._heartbeats, self._waiting = deque(), deque()
         for each in waiting:
-            each.later.answer(_not_controller())
+            each.later.resolve(_not_controller())
 
-    def submit(self, request: Any) -> Later[Any]:
-        later: Later[Any] = Later()
+    def submit(self, request: Any) -> Promise[Any]:
+        later: Promise[Any] = Promise()
         controller = self._controller
         if controller is None:
-            later.answer(_not_controller())
+            later.resolve(_not_controller())
             return later
         try:
             outcome = controller.handle(request, self._world.now_ms())
             if outcome.records:
                 self._write(controller, outcome.records)
         except NotLeader:
-            later.answer(_not_controller())
+            later.resolve(_not_controller())
         except KafkaError as error:
-            later.answer(error)
+            later.resolve(error)
         else:
             line = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._waiting
             line.append(_Waiting(self._last_offset, outcome.reply, later))
@@ -146,7 +146,7 @@ class ActiveController:
         for line, reached in ((self._heartbeats, self._committed), (self._waiting, self._acted_on)):
             while line and line[0].offset < reached:
                 done = line.popleft()
-                done.later.answer(done.reply)
+                done.later.resolve(done.reply)
 
     # -- time ------------------------------------------------------------------------------------------
 

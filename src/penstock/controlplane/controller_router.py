@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.controlplane.active_controller import ActiveController
 from penstock.controlplane.controller_answers import check_sayable
@@ -72,16 +72,16 @@ class ControllerRouter:
         """Runs while there are any."""
         self._is_closed = False
 
-    def submit(self, request: Any) -> Later[Any]:
-        later: Later[Any] = Later()
+    def submit(self, request: Any) -> Promise[Any]:
+        later: Promise[Any] = Promise()
         if self._is_closed:
-            later.answer(_nobody())
+            later.resolve(_nobody())
             return later
         is_heartbeat = isinstance(request, BrokerHeartbeat)
         wait_ms = self._heartbeat_wait_ms if is_heartbeat else self._timeout_ms()
         question = _Question(self._world, request, later, wait_ms, is_tried_once=is_heartbeat)
         self._ask(question)
-        if not later.is_answered:
+        if not later.is_settled:
             question.keep(self._overdue)
             self._open[question] = None
             self._look_later()
@@ -167,7 +167,7 @@ class ControllerRouter:
         question.decided(reply)
 
         def look() -> None:
-            if question.later.is_answered:
+            if question.later.is_settled:
                 self._watchers().discard(look)
             elif is_seen(question.request, reply, self._image()):
                 self._watchers().discard(look)
@@ -221,7 +221,7 @@ class _Question:
     )
 
     def __init__(
-        self, world: World, request: Any, later: Later[Any], wait_ms: int, *, is_tried_once: bool
+        self, world: World, request: Any, later: Promise[Any], wait_ms: int, *, is_tried_once: bool
     ) -> None:
         self.request = request
         self.later = later
@@ -252,7 +252,7 @@ class _Question:
         return self._turn
 
     def waits_for(self, turn: int) -> bool:
-        return turn == self._turn and not self.later.is_answered
+        return turn == self._turn and not self.later.is_settled
 
     def decided(self, reply: Any) -> None:
         self.is_decided, self.reply = True, reply
@@ -260,8 +260,8 @@ class _Question:
     def settle(self, answer: Any) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self.later.is_answered:
-            self.later.answer(answer)
+        if not self.later.is_settled:
+            self.later.resolve(answer)
 
 
 def _is_deposed(answer: Any) -> bool:

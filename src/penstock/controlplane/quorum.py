@@ -24,7 +24,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.base.world import Timer, World
 from penstock.controlplane.metadata_opening import LogOpening
@@ -272,12 +272,12 @@ class MetadataQuorum:
             raise NotLeader(f"not the leader of epoch {epoch}: the metadata log cannot be written")
         return offset
 
-    def receive(self, request: Request) -> Later[Reply]:
+    def receive(self, request: Request) -> Promise[Reply]:
         """A request of another replica, or of an operator; its cluster id and partition were checked. It is answered
         once, whatever comes."""
         if self._node is None or self._is_over:
-            answer: Later[Reply] = Later()
-            answer.answer(refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, LeaderHint(self.epoch)))
+            answer: Promise[Reply] = Promise()
+            answer.resolve(refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, LeaderHint(self.epoch)))
             return answer
         numbered, answer = self._inbox.take(request)
         self._step(numbered)

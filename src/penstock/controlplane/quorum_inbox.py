@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.controlplane.metadata_log import MetadataLog
 from penstock.raft.messages import (
@@ -64,13 +64,13 @@ class QuorumInbox:
         self._world = world
         self._log = log
         self._next_id = 0
-        self._open: dict[int, tuple[Request, Later[Reply]]] = {}
+        self._open: dict[int, tuple[Request, Promise[Reply]]] = {}
 
-    def take(self, request: Request) -> tuple[Request, Later[Reply]]:
+    def take(self, request: Request) -> tuple[Request, Promise[Reply]]:
         """The request with an id of its own, and the answer to come."""
         self._next_id += 1
         request = request._replace(request_id=self._next_id)
-        answer: Later[Reply] = Later()
+        answer: Promise[Reply] = Promise()
         self._open[self._next_id] = (request, answer)
         return request, answer
 
@@ -82,13 +82,13 @@ class QuorumInbox:
         except (KafkaError, OSError) as error:
             logger.error("another replica cannot be given what it fetches: %s", error)
             filled = type(reply)(reply.request_id, ErrorCode.KAFKA_STORAGE_ERROR, reply.leader)
-        self._world.call_soon(partial(answer.answer, filled))
+        self._world.call_soon(partial(answer.resolve, filled))
 
     def refuse_all(self, leader: LeaderHint) -> None:
         waiting, self._open = self._open, {}
         for request, answer in waiting.values():
             reply = refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, leader)
-            self._world.call_soon(partial(answer.answer, reply))
+            self._world.call_soon(partial(answer.resolve, reply))
 
     def forget(self) -> None:
         """Answer nobody, as after a crash."""

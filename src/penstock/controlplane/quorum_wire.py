@@ -5,7 +5,7 @@
     AddRaftVoter 1        RemoveRaftVoter 0       UpdateRaftVoter 0
 
 These are the versions that name directories (KIP-853). The peers' side is `handlers/raft` and `handlers/raft_voters`.
-Every request but ApiVersions names its cluster. Every partition in it is __cluster_metadata-0; a reply about another is
+Every request but ApiVersions names its cluster. Its partition is __cluster_metadata-0; a reply about another is
 ignored. An error at the top of a reply means that the peer did not do what it was asked (another cluster, no rights):
 the core learns only that the request failed.
 

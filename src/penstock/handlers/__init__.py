@@ -21,5 +21,5 @@
     waiting            answers that rest on others
     internal_topics, words                     the cluster's own topics; what refusals have in common
 
-Handlers do not wait, look at a clock or open a file: they act on the node's parts and answer, now or with a `Later`.
+Handlers do not wait, look at a clock or open a file: they act on the node's parts and answer, now or with a `Promise`.
 """

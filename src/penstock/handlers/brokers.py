@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     AllocateProducerIds,
@@ -37,7 +37,7 @@ NO_EPOCH = -1
 """The epoch of a broker that was not registered."""
 
 
-def broker_registration(context: Context, call: Call) -> Any | Later[Any]:
+def broker_registration(context: Context, call: Call) -> Any | Promise[Any]:
     """BrokerRegistration 0 to 4: a broker that has started makes itself known, and gets its epoch.
 
     DUPLICATE_BROKER_REGISTRATION while another process with its id is alive, INCONSISTENT_CLUSTER_ID for a broker of
@@ -89,7 +89,7 @@ def _features(features: Sequence[Any]) -> tuple[SupportedFeature, ...]:
     )
 
 
-def broker_heartbeat(context: Context, call: Call) -> Any | Later[Any]:
+def broker_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
     """BrokerHeartbeat 0 to 2: a broker is alive, has read so much, and wants to be fenced or to stop.
 
     STALE_BROKER_EPOCH for one that is not registered, or not with this epoch: it has to register again. Answered
@@ -125,7 +125,7 @@ def broker_heartbeat(context: Context, call: Call) -> Any | Later[Any]:
     return _ask(context, call, asked, respond, wait_ms=interval_ms // 2)
 
 
-def alter_partition(context: Context, call: Call) -> Any | Later[Any]:
+def alter_partition(context: Context, call: Call) -> Any | Promise[Any]:
     """AlterPartition 2 and 3: a leader wants another ISR.
 
     STALE_BROKER_EPOCH, for the whole, where the leader is not registered with this epoch. Of a partition:
@@ -182,7 +182,7 @@ def _isr(partition: Any) -> tuple[IsrMember, ...]:
     return tuple(IsrMember(each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs)
 
 
-def allocate_producer_ids(context: Context, call: Call) -> Any | Later[Any]:
+def allocate_producer_ids(context: Context, call: Call) -> Any | Promise[Any]:
     """AllocateProducerIds 0: the next block of producer ids, which no other broker gets.
 
     STALE_BROKER_EPOCH for a broker that is not registered with this epoch.
@@ -201,7 +201,7 @@ def allocate_producer_ids(context: Context, call: Call) -> Any | Later[Any]:
     return _ask(context, call, asked, respond)
 
 
-def controller_registration(context: Context, call: Call) -> Any | Later[Any]:
+def controller_registration(context: Context, call: Call) -> Any | Promise[Any]:
     """ControllerRegistration 0: a controller says where it listens, and what it supports (KIP-919).
 
     UNSUPPORTED_VERSION where it does not support what the cluster is at.
@@ -226,7 +226,7 @@ def controller_registration(context: Context, call: Call) -> Any | Later[Any]:
 
 def _ask(
     context: Context, call: Call, asked: Any, respond: Callable[[Any], T], *, wait_ms: int | None = None
-) -> T | Later[T]:
+) -> T | Promise[T]:
     if not context.authorize(call.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
     return ask(context, asked, default_wait_ms(context) if wait_ms is None else wait_ms, respond)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -34,7 +34,7 @@ FIRST_WITH_NULL_PROTOCOL = 7
 FIRST_WITH_SKIPPING = 9
 
 
-def join_group(context: Context, call: Call) -> Any | Later[Any]:
+def join_group(context: Context, call: Call) -> Any | Promise[Any]:
     """JoinGroup 0 to 9: become a member, or take part in the next generation; answered when there is one.
 
     Version 1 has a rebalance timeout of its own, which before was the session's, 4 gives a new member its id with
@@ -85,7 +85,7 @@ def _joined(call: Call, reply: JoinReply) -> Any:
     )
 
 
-def sync_group(context: Context, call: Call) -> Any | Later[Any]:
+def sync_group(context: Context, call: Call) -> Any | Promise[Any]:
     """SyncGroup 0 to 5: what a member got, which the leader says in its own.
 
     Version 3 has static members, 4 is flexible, 5 names the protocol and its type, and gets
@@ -121,7 +121,7 @@ def _synced(call: Call, reply: SyncReply) -> Any:
     )
 
 
-def heartbeat(context: Context, call: Call) -> Any | Later[Any]:
+def heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
     """Heartbeat 0 to 4: a member is alive; REBALANCE_IN_PROGRESS tells it to join again.
 
     While the coordinator reads its partition every heartbeat is fine: sessions begin anew when it has.
@@ -146,7 +146,7 @@ def _alive(call: Call, reply: HeartbeatReply) -> Any:
     return call.make.HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
 
 
-def leave_group(context: Context, call: Call) -> Any | Later[Any]:
+def leave_group(context: Context, call: Call) -> Any | Promise[Any]:
     """LeaveGroup 0 to 5: members leave, or are removed by an administrator.
 
     Of a group that is not there no member is known: UNKNOWN_MEMBER_ID for each.

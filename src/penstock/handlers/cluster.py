@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
@@ -106,7 +106,7 @@ def _brokers(context: Context, call: Call, sight: Sight) -> list[Any]:
     ]
 
 
-def describe_quorum(context: Context, call: Call) -> Any | Later[Any]:
+def describe_quorum(context: Context, call: Call) -> Any | Promise[Any]:
     """DescribeQuorum 0 to 2 at a broker: only the quorum's leader knows how far the others are, so that the call is
     passed on to it, unless that is here."""
     quorum = context.quorum

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import Resource, ResourceType, Result
 from penstock.metadata.controller.requests import (
     AlterConfigs,
@@ -27,7 +27,7 @@ from .support.controller_call import ask, default_wait_ms
 from .support.response_fields import NO_THROTTLE, refusal
 
 
-def alter_configs(context: Context, call: Call, *, at_controller: bool = False) -> Any | Later[Any]:
+def alter_configs(context: Context, call: Call, *, at_controller: bool = False) -> Any | Promise[Any]:
     """AlterConfigs 0 to 2: all settings of resources; those that are not named go back to their defaults.
 
     A resource or a setting that is named twice, a value that is null, another broker's id and a topic without a name
@@ -47,7 +47,7 @@ def alter_configs(context: Context, call: Call, *, at_controller: bool = False) 
 
 def incremental_alter_configs(
     context: Context, call: Call, *, at_controller: bool = False
-) -> Any | Later[Any]:
+) -> Any | Promise[Any]:
     """IncrementalAlterConfigs 0 and 1: settings set and deleted, and values appended to lists and subtracted.
 
     Refusals as of AlterConfigs; an operation that is not one of the four gets INVALID_REQUEST, appending to what is
@@ -78,7 +78,7 @@ def _alter(
     ask_for: Callable[[list[Any]], Any],
     make_response: Callable[..., Any],
     at_controller: bool,
-) -> Any | Later[Any]:
+) -> Any | Promise[Any]:
     named = Counter(resource_of(each) for each in call.message.resources)
     results: dict[Resource, Result] = {}
     wanted = []

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.wire import Api
 
@@ -20,7 +20,7 @@ def is_enabled(context: Context) -> bool:
     return bool(context.image.features.get("group.version", 0))
 
 
-def consumer_group_heartbeat(context: Context, call: Call) -> Any | Later[Any]:
+def consumer_group_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
     """ConsumerGroupHeartbeat 0 to 1: a member of a consumer group, alive, and what it is to read from now on.
 
     Where `group.version` is 0 it gets UNSUPPORTED_VERSION, and the client may fall back to the classic protocol. Who

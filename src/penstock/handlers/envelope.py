@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, Call, Context, On, Operation, Session
@@ -18,7 +18,7 @@ TEXT_BYTES_MAX: Final = 4096
 """Of a principal, and of a client's address."""
 
 
-def envelope(context: Context, call: Call) -> Any | Later[Any]:
+def envelope(context: Context, call: Call) -> Any | Promise[Any]:
     """Envelope 0: have the gateway of this node answer, as if the client had come here.
 
     The principal and the address are the client's, in UTF-8, as the broker that sends them saw it; nobody but a broker
@@ -40,8 +40,8 @@ def envelope(context: Context, call: Call) -> Any | Later[Any]:
         asker = _asker(call.session, request.request_principal, request.client_host_address)
     except (UnicodeDecodeError, ValueError) as error:
         return respond(KafkaError(str(error), ErrorCode.INVALID_REQUEST))
-    response: Later[Any] = Later()
-    context.doors().answer(asker, request.request_data).then(lambda told: response.answer(respond(told)))
+    response: Promise[Any] = Promise()
+    context.doors().answer(asker, request.request_data).then(lambda told: response.resolve(respond(told)))
     return response
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures, UpgradeType
 from penstock.metadata.versions import UNSERVED
@@ -15,7 +15,7 @@ from .support.controller_call import ask, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
 
-def update_features(context: Context, call: Call) -> Any | Later[Any]:
+def update_features(context: Context, call: Call) -> Any | Promise[Any]:
     """UpdateFeatures 0 to 2: all of the changes are made, or none.
 
     The first one that may not be is told, with INVALID_UPDATE_VERSION for the whole. Of a feature that is named twice

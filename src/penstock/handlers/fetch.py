@@ -30,7 +30,7 @@ from typing import cast
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.metrics import TURN_NS_MAX
-from penstock.base.promise import HoldingLater
+from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
 from penstock.handlers.support.context import Context, On, Operation, Session
 from penstock.handlers.support.diverging_epoch import parted
@@ -78,7 +78,7 @@ Read = list[tuple[TopicKey, FetchResult]]
 
 def fetch(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
-) -> Reply | HoldingLater[Reply]:
+) -> Reply | HoldingPromise[Reply]:
     """Answer now, or when there is enough to answer with."""
     request = parse_fetch(frame, header.body_at, header.api_version)
     version = header.api_version
@@ -340,7 +340,7 @@ class WaitingFetch:
         """Bytes there are to read, as far as it was told; what it reads in the end may be less."""
         self._partitions: list[Partition] = []
         self._timer: Timer | None = None
-        self.later: HoldingLater[Reply] = HoldingLater()
+        self.later: HoldingPromise[Reply] = HoldingPromise()
 
     def begin(self) -> None:
         one = self._fetch
@@ -377,7 +377,7 @@ class WaitingFetch:
 
     def _finish(self, read: Read) -> None:
         self.cancel()
-        self.later.answer(self._fetch.reply(read))
+        self.later.resolve(self._fetch.reply(read))
 
     def cancel(self) -> None:
         """Wait no more; nobody is answered."""

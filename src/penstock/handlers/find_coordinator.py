@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import CreateTopics
 from penstock.wire import Api
 
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     endpoint: Endpoint = NOWHERE
 
 
-def find_coordinator(context: Context, call: Call) -> Any | Later[Any]:
+def find_coordinator(context: Context, call: Call) -> Any | Promise[Any]:
     """FindCoordinator 0 to 6: the broker to which requests of a group, or of a transactional id, go.
 
     Where the topic that keeps them is not there, it is created first, whatever `auto.create.topics.enable` says. Kafka

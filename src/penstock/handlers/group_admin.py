@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import (
     ConsumerDescribeReply,
     ConsumerGroupDescribe,
@@ -31,7 +31,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members in ConsumerGroupDescribe."""
 
 
-def list_groups(context: Context, call: Call) -> Any | Later[Any]:
+def list_groups(context: Context, call: Call) -> Any | Promise[Any]:
     """ListGroups 0 to 5: the groups whose coordinator is this node; all of them together are those of all nodes.
 
     A client that may not describe the cluster is told the groups that it may describe. While a coordinator reads its
@@ -66,7 +66,7 @@ def list_groups(context: Context, call: Call) -> Any | Later[Any]:
     return after(context.groups.list_groups(asked), respond)
 
 
-def describe_groups(context: Context, call: Call) -> Any | Later[Any]:
+def describe_groups(context: Context, call: Call) -> Any | Promise[Any]:
     """DescribeGroups 0 to 6: classic groups and their members.
 
     A group that is not there, or is of the consumer protocol, is Dead, which from version 6 on is GROUP_ID_NOT_FOUND
@@ -76,14 +76,14 @@ def describe_groups(context: Context, call: Call) -> Any | Later[Any]:
     """
     make, request = call.make, call.message
 
-    def ask(group: str) -> Later[DescribedGroup]:
-        later: Later[DescribedGroup] = Later()
+    def ask(group: str) -> Promise[DescribedGroup]:
+        later: Promise[DescribedGroup] = Promise()
         if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, group):
-            later.answer(DescribedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            later.resolve(DescribedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return later
 
         def told(reply: DescribeReply) -> None:
-            later.answer(reply.groups[0] if reply.groups else DescribedGroup(group, reply.code))
+            later.resolve(reply.groups[0] if reply.groups else DescribedGroup(group, reply.code))
 
         context.groups.handle(group, DescribeGroups((group,))).then(told)
         return later
@@ -128,21 +128,21 @@ def _operations(context: Context, call: Call, group: str, code: ErrorCode) -> in
     return NOT_ASKED_FOR
 
 
-def delete_groups(context: Context, call: Call) -> Any | Later[Any]:
+def delete_groups(context: Context, call: Call) -> Any | Promise[Any]:
     """DeleteGroups 0 to 2: groups without members go, with their offsets.
 
     One that has members gets NON_EMPTY_GROUP, one that is not there GROUP_ID_NOT_FOUND. Version 2 is flexible.
     """
     make = call.make
 
-    def ask(group: str) -> Later[DeletedGroup]:
-        later: Later[DeletedGroup] = Later()
+    def ask(group: str) -> Promise[DeletedGroup]:
+        later: Promise[DeletedGroup] = Promise()
         if not context.authorize(call.session, Operation.DELETE, On.GROUP, group):
-            later.answer(DeletedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            later.resolve(DeletedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return later
 
         def told(reply: DeleteReply) -> None:
-            later.answer(reply.groups[0] if reply.groups else DeletedGroup(group, reply.code))
+            later.resolve(reply.groups[0] if reply.groups else DeletedGroup(group, reply.code))
 
         context.groups.handle(group, DeleteGroups((group,))).then(told)
         return later
@@ -156,7 +156,7 @@ def delete_groups(context: Context, call: Call) -> Any | Later[Any]:
     return after_all([ask(group) for group in dict.fromkeys(call.message.groups_names)], respond)
 
 
-def consumer_group_describe(context: Context, call: Call) -> Any | Later[Any]:
+def consumer_group_describe(context: Context, call: Call) -> Any | Promise[Any]:
     """ConsumerGroupDescribe 0 to 1: groups of the consumer protocol, with what their members have and will have.
 
     A group that is not there, or is a classic one, gets GROUP_ID_NOT_FOUND; one with topics that the client may not
@@ -167,15 +167,15 @@ def consumer_group_describe(context: Context, call: Call) -> Any | Later[Any]:
     """
     make, request = call.make, call.message
 
-    def ask(group: str) -> Later[DescribedConsumerGroup]:
-        later: Later[DescribedConsumerGroup] = Later()
+    def ask(group: str) -> Promise[DescribedConsumerGroup]:
+        later: Promise[DescribedConsumerGroup] = Promise()
         code = _undescribable(context, call, group)
         if code is not ErrorCode.NONE:
-            later.answer(DescribedConsumerGroup(group, code))
+            later.resolve(DescribedConsumerGroup(group, code))
             return later
 
         def told(reply: ConsumerDescribeReply) -> None:
-            later.answer(reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code))
+            later.resolve(reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code))
 
         context.groups.handle(group, ConsumerGroupDescribe((group,))).then(told)
         return later

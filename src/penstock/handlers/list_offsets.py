@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs, TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, Call, Context, On, Operation
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 NOTHING = Found()
 
 
-def list_offsets(context: Context, call: Call) -> Any | Later[Any]:
+def list_offsets(context: Context, call: Call) -> Any | Promise[Any]:
     """ListOffsets 1 to 11: the offset for a time, or at one of the ends.
 
     A consumer is told no more than it could fetch: up to the high watermark, or with isolation level READ_COMMITTED

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
@@ -31,7 +31,7 @@ NO_LAG = -1
 _NO_THROTTLE = timedelta()
 
 
-def delete_records(context: Context, call: Call) -> Any | Later[Any]:
+def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
     """DeleteRecords 0 to 2: have partitions begin at an offset; -1 is the high watermark.
 
     The answer is the low watermark of each partition: where it begins on every replica that is alive. Followers hear
@@ -71,7 +71,7 @@ class _Deletion:
     """A request whose partitions begin where they should here, and perhaps not yet elsewhere."""
 
     def __init__(self, context: Context, call: Call, refused: dict[TopicPartition, KafkaError]) -> None:
-        self.later: Later[Any] = Later()
+        self.later: Promise[Any] = Promise()
         self._context = context
         self._call = call
         self._refused = refused
@@ -132,7 +132,7 @@ class _Deletion:
                     )
                 )
             topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-        self.later.answer(make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics)))
+        self.later.resolve(make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics)))
 
 
 def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     id: Uuid = NO_UUID
 
 
-def metadata(context: Context, call: Call) -> Any | Later[Any]:
+def metadata(context: Context, call: Call) -> Any | Promise[Any]:
     """Metadata 0 to 13: brokers, and where the partitions of topics are.
 
     Without a list all topics are told, with an empty one none. A topic that is named and not there is created, if

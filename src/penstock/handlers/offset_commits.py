@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import (
     FetchedOffset,
     OffsetDelete,
@@ -42,7 +42,7 @@ FIRST_WITH_GROUPS = 8
 # -- committed ------------------------------------------------------------------------------------------
 
 
-def offset_commit(context: Context, call: Call) -> Any | Later[Any]:
+def offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
     """OffsetCommit 2 to 10: how far a group has come, by one of its members, or by anybody where it has none.
 
     A partition that is not there gets UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID, and the others are
@@ -121,7 +121,7 @@ OFFSETS_A_TURN: Final = 1000
 """Offsets that are told of before others are served: some 3 ms."""
 
 
-def offset_fetch(context: Context, call: Call) -> Any | Later[Any]:
+def offset_fetch(context: Context, call: Call) -> Any | Promise[Any]:
     """OffsetFetch 1 to 10: how far groups have come; offset -1 where nothing is committed.
 
     A group that is not there has committed nothing, which is no error. Without topics all that a group has is told, as
@@ -164,10 +164,10 @@ def _wanted(context: Context, call: Call) -> list[Wanted]:
     ]
 
 
-def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -> Later[Fetched]:
-    later: Later[Fetched] = Later()
+def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -> Promise[Fetched]:
+    later: Promise[Fetched] = Promise()
     if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, wanted.group):
-        later.answer(Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        later.resolve(Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return later
     refused: dict[Named, ErrorCode] = {}
     partitions: list[WantedOffset] | None = None
@@ -189,11 +189,11 @@ def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -
 
     def told(reply: OffsetFetchReply) -> None:
         if reply.code is not ErrorCode.NONE:
-            later.answer(Fetched(reply.code))
+            later.resolve(Fetched(reply.code))
         elif wanted.topics is None:
-            later.answer(Fetched(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
+            later.resolve(Fetched(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
         else:
-            later.answer(Fetched(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
+            later.resolve(Fetched(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
 
     context.groups.handle(wanted.group, asked).then(told)
     return later
@@ -285,7 +285,7 @@ def _fetched_topics(
 # -- deleted --------------------------------------------------------------------------------------------
 
 
-def offset_delete(context: Context, call: Call) -> Any | Later[Any]:
+def offset_delete(context: Context, call: Call) -> Any | Promise[Any]:
     """OffsetDelete 0: offsets are forgotten, of topics that no live member is subscribed to (KIP-496).
 
     Such a one gets GROUP_SUBSCRIBED_TO_TOPIC, a partition that is not there UNKNOWN_TOPIC_OR_PARTITION. A group that

@@ -22,7 +22,7 @@ TRANSACTION_ABORTABLE, 12 adds its partitions to the transaction, 13 names topic
 """
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.late_batches import LateBatch, check_fate
 from penstock.handlers.support.produce_admission import admit, no_records, told
@@ -55,7 +55,7 @@ _TRANSACTIONAL = 0x10
 
 def produce_again(
     context: Context, session: Session, prefix: ProducePrefix, repeated: Repeated
-) -> Reply | Later[Reply] | None:
+) -> Reply | Promise[Reply] | None:
     """A request that begins like the last one of its connection, and has one partition."""
     header, request = prefix.header, prefix.request
     assert header is not None
@@ -88,7 +88,7 @@ def produce_again(
 
 def produce(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
-) -> Reply | Later[Reply] | None:
+) -> Reply | Promise[Reply] | None:
     """Any request; None where nothing is to be answered."""
     request = parse_produce(frame, header.body_at, header.api_version)
     if session.prefix is None:
@@ -120,7 +120,7 @@ def _produce_one(
     topic: TopicKey,
     number: int,
     records: memoryview | None,
-) -> Reply | Later[Reply] | None:
+) -> Reply | Promise[Reply] | None:
     try:
         partition = admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
@@ -145,7 +145,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
     *,
     may: bool = False,
     claim: Claim | None = None,
-) -> Reply | Later[Reply] | None:
+) -> Reply | Promise[Reply] | None:
     """Write a batch; `may` where it is not asked, or not any more, whether it is part of a transaction, and `claim` is
     what it says of that."""
     acks = request.acks
@@ -216,7 +216,7 @@ def _write_in_transaction(
     topic: TopicKey,
     partition: Partition,
     records: memoryview,
-) -> Reply | Later[Reply] | None:
+) -> Reply | Promise[Reply] | None:
     """Write a batch that says it is part of a transaction, once its coordinator has said so too."""
     number = partition.number
     if not is_transactional(records):
@@ -228,7 +228,7 @@ def _write_in_transaction(
     except KafkaError as error:
         return _refuse(context, version, correlation_id, request, topic, number, error)
     asked = may_write(context, claim, [partition])
-    if asked.is_answered:
+    if asked.is_settled:
         try:
             partition.check_refused(records)
             check_fate(partition, asked.value)
@@ -265,11 +265,11 @@ def _late(
     partition: Partition,
     data: bytes | bytearray,
     claim: Claim | None,
-) -> tuple[LateBatch, HoldingLater[Reply]]:
+) -> tuple[LateBatch, HoldingPromise[Reply]]:
     """The batch of a request for one partition that is staged in a later turn, and the reply. What the client sends
     next waits until it is staged. With acks 0 the reply is empty."""
     meter, acks = context.metrics.produce, request.acks
-    reply: HoldingLater[Reply] = HoldingLater()
+    reply: HoldingPromise[Reply] = HoldingPromise()
 
     def finish(outcome: Appended | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
@@ -277,16 +277,16 @@ def _late(
             refused = told(context, topic, number, batch.records, outcome)
             if acks == 0:
                 session.end(str(refused))
-                reply.answer([])
+                reply.resolve([])
             else:
-                reply.answer([refusal(meter, version, correlation_id, topic, number, refused)])
+                reply.resolve([refusal(meter, version, correlation_id, topic, number, refused)])
         elif acks == 0:
             partition.wait(Unanswered(session, outcome))
-            reply.answer([])
+            reply.resolve([])
         else:
             deadline_ms = context.world.now_ms() + request.timeout_ms
             write = OneWrite(meter, version, correlation_id, topic, partition, outcome, acks, deadline_ms)
-            write.then(reply.answer)
+            write.then(reply.resolve)
             partition.wait(write)
         reply.let_go()
 
@@ -302,9 +302,9 @@ def _refuse(
     topic: TopicKey,
     number: int,
     error: KafkaError,
-) -> Later[Reply]:
+) -> Promise[Reply]:
     if request.acks == 0:
         raise error
-    refused: Later[Reply] = Later()
-    refused.answer([refusal(context.metrics.produce, version, correlation_id, topic, number, error)])
+    refused: Promise[Reply] = Promise()
+    refused.resolve([refusal(context.metrics.produce, version, correlation_id, topic, number, error)])
     return refused

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.coordinator.transactions.codes import for_client
 from penstock.metadata.controller.port import ControllerPort
@@ -39,12 +39,12 @@ class ProducerIds:
         self._next_block: range | None = None
         self._prefetch_at = 0
         self._is_asking = False
-        self._waiting: deque[Later[ProducerId | KafkaError]] = deque()
+        self._waiting: deque[Promise[ProducerId | KafkaError]] = deque()
         """Invariant: empty while there is an id to give."""
 
-    def take(self) -> Later[ProducerId | KafkaError]:
+    def take(self) -> Promise[ProducerId | KafkaError]:
         """An id that nobody else has; or why there is none now, and another try may be luckier."""
-        later: Later[ProducerId | KafkaError] = Later()
+        later: Promise[ProducerId | KafkaError] = Promise()
         self._waiting.append(later)
         self._serve()
         return later
@@ -56,7 +56,7 @@ class ProducerIds:
             if not self._block:
                 break
             taken, self._block = self._block[0], self._block[1:]
-            self._waiting.popleft().answer(taken)
+            self._waiting.popleft().resolve(taken)
         if len(self._block) <= self._prefetch_at and self._next_block is None:
             self._ask()
 
@@ -77,13 +77,13 @@ class ProducerIds:
             # Who waits is told; a block that was asked for early is asked for again with the next producer.
             refused, self._waiting = self._waiting, deque()
             for later in refused:
-                later.answer(answer)
+                later.resolve(answer)
             return
         self._next_block = range(answer.first, answer.first + answer.size)
         self._serve()
 
 
-def init_producer_id(context: Context, call: Call) -> Any | Later[Any]:
+def init_producer_id(context: Context, call: Call) -> Any | Promise[Any]:
     """InitProducerId 0 to 5: who a producer is. An idempotent one gets a new id, with epoch 0; a transactional one
     the id that its transactional id has, with the next epoch.
 
@@ -103,24 +103,24 @@ def init_producer_id(context: Context, call: Call) -> Any | Later[Any]:
     if call.message.transactional_id is not None:
         return _init_transactional(context, call)
     taken = context.producer_ids.take()
-    if taken.is_answered:
+    if taken.is_settled:
         return _given(call, taken.value)
-    reply: Later[Any] = Later()
+    reply: Promise[Any] = Promise()
     timer = context.world.call_later(
         default_wait_ms(context),
-        lambda: reply.answer(_response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)),
+        lambda: reply.resolve(_response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)),
     )
 
     def given(answer: ProducerId | KafkaError) -> None:
-        if not reply.is_answered:
+        if not reply.is_settled:
             timer.cancel()
-            reply.answer(_given(call, answer))
+            reply.resolve(_given(call, answer))
 
     taken.then(given)
     return reply
 
 
-def _init_transactional(context: Context, call: Call) -> Any | Later[Any]:
+def _init_transactional(context: Context, call: Call) -> Any | Promise[Any]:
     message = call.message
     former = ProducerEpoch(
         getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_PRODUCER_EPOCH)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
@@ -70,7 +70,7 @@ are no larger."""
 # -- elections ------------------------------------------------------------------------------------------
 
 
-def vote(context: Context, call: Call) -> Any | Later[Any]:
+def vote(context: Context, call: Call) -> Any | Promise[Any]:
     """Vote 0 to 2: a candidate asks for a vote, or from 2 on, with `pre_vote`, whether it would get one (KIP-996).
 
     Version 1 names directories: the candidate's, and that of the voter that is meant.
@@ -89,7 +89,7 @@ def vote(context: Context, call: Call) -> Any | Later[Any]:
     return _between_voters(context, call, "VoteResponse", request, call.message.cluster_id)
 
 
-def begin_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
+def begin_quorum_epoch(context: Context, call: Call) -> Any | Promise[Any]:
     """BeginQuorumEpoch 0 and 1: a leader says that it leads; from 1 on also where it listens, and whom it means."""
 
     def request(asked: Any) -> Request:
@@ -101,7 +101,7 @@ def begin_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
     return _between_voters(context, call, "BeginQuorumEpochResponse", request, named)
 
 
-def end_quorum_epoch(context: Context, call: Call) -> Any | Later[Any]:
+def end_quorum_epoch(context: Context, call: Call) -> Any | Promise[Any]:
     """EndQuorumEpoch 0 and 1: a leader resigns, and names successors; from 1 on with their directories."""
 
     def request(asked: Any) -> Request:
@@ -124,7 +124,7 @@ def _between_voters(
     response_name: str,
     request_of: Callable[[Any], Request],
     cluster_id: str | None,
-) -> Any | Later[Any]:
+) -> Any | Promise[Any]:
     make = call.make
     make_response = getattr(make, response_name)
     asked = None
@@ -190,7 +190,7 @@ def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
 
 def fetch_metadata(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
-) -> list[Piece] | Later[list[Piece]]:
+) -> list[Piece] | Promise[list[Piece]]:
     """Fetch 4 to 18, of the metadata log: batches from an offset on, at once, or when there are some to fetch.
 
     Who fetches says of which epoch its last batch was. Where its log and the leader's part it is told where; where the
@@ -262,7 +262,7 @@ def _result(reply: FetchReply) -> FetchResult:
     )
 
 
-def fetch_snapshot(context: Context, call: Call) -> Any | Later[Any]:
+def fetch_snapshot(context: Context, call: Call) -> Any | Promise[Any]:
     """FetchSnapshot 0 and 1: a piece of a snapshot, which a Fetch named.
 
     One that is not there (any more) gets SNAPSHOT_NOT_FOUND, a position beyond its end POSITION_OUT_OF_RANGE.

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import Result
 from penstock.raft.messages import (
     NOT_SENT,
@@ -38,7 +38,7 @@ from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 from .support.waiting import after
 
 
-def add_raft_voter_here(context: Context, call: Call) -> Any | Later[Any]:
+def add_raft_voter_here(context: Context, call: Call) -> Any | Promise[Any]:
     """AddRaftVoter 0 and 1: a controller that follows the log becomes a voter. From 1 on the caller may be content
     with the change being in the leader's log (KIP-1186)."""
     message = call.message
@@ -54,7 +54,7 @@ def add_raft_voter_here(context: Context, call: Call) -> Any | Later[Any]:
     return _ask(context, call, Api.ADD_RAFT_VOTER, request)
 
 
-def remove_raft_voter_here(context: Context, call: Call) -> Any | Later[Any]:
+def remove_raft_voter_here(context: Context, call: Call) -> Any | Promise[Any]:
     """RemoveRaftVoter 0: a voter votes no more; the leader itself resigns once its removal is committed."""
     key = _key(call.message)
     if key is None:
@@ -64,19 +64,19 @@ def remove_raft_voter_here(context: Context, call: Call) -> Any | Later[Any]:
     return _ask(context, call, Api.REMOVE_RAFT_VOTER, request)
 
 
-def add_raft_voter(context: Context, call: Call) -> Any | Later[Any]:
+def add_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
     """The same at a broker: passed on to the active controller, unless that is here."""
     wait_ms = wait_ms_of(call.message.timeout)
     return _passed_on(context, call, Api.ADD_RAFT_VOTER, wait_ms, add_raft_voter_here)
 
 
-def remove_raft_voter(context: Context, call: Call) -> Any | Later[Any]:
+def remove_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
     """The same at a broker: passed on to the active controller, unless that is here."""
     wait_ms = default_wait_ms(context)
     return _passed_on(context, call, Api.REMOVE_RAFT_VOTER, wait_ms, remove_raft_voter_here)
 
 
-def update_raft_voter(context: Context, call: Call) -> Any | Later[Any]:
+def update_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
     """UpdateRaftVoter 0: where a voter listens now, and which versions of the quorum's records it can live with."""
     make, message = call.make, call.message
 
@@ -111,7 +111,7 @@ def update_raft_voter(context: Context, call: Call) -> Any | Later[Any]:
     return after(context.quorum.receive(request), respond)
 
 
-def _ask(context: Context, call: Call, api: Api, request: Request | Result) -> Any | Later[Any]:
+def _ask(context: Context, call: Call, api: Api, request: Request | Result) -> Any | Promise[Any]:
     """Have the quorum decide, if this is its cluster, the operator may, and the request is none that is refused."""
     cluster_id = call.message.cluster_id
     if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
@@ -134,7 +134,7 @@ def _ask(context: Context, call: Call, api: Api, request: Request | Result) -> A
 
 def _passed_on(
     context: Context, call: Call, api: Api, wait_ms: int, here: Callable[[Context, Call], Any]
-) -> Any | Later[Any]:
+) -> Any | Promise[Any]:
     if context.quorum.is_leader:
         return here(context, call)
     if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):

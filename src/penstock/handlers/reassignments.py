@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
     AlterReassignments,
@@ -27,7 +27,7 @@ from .support.controller_call import ask, default_wait_ms, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
 
-def alter_partition_reassignments(context: Context, call: Call) -> Any | Later[Any]:
+def alter_partition_reassignments(context: Context, call: Call) -> Any | Promise[Any]:
     """AlterPartitionReassignments 0 and 1: where replicas of partitions are to be (KIP-455).
 
     A partition without a list of replicas stops moving: NO_REASSIGNMENT_IN_PROGRESS where it does not. A list that is
@@ -77,7 +77,7 @@ def alter_partition_reassignments(context: Context, call: Call) -> Any | Later[A
     )
 
 
-def list_partition_reassignments(context: Context, call: Call) -> Any | Later[Any]:
+def list_partition_reassignments(context: Context, call: Call) -> Any | Promise[Any]:
     """ListPartitionReassignments 0: which partitions move, of those asked for or of all (KIP-455).
 
     What does not move, or is not there, has no row.
@@ -122,7 +122,7 @@ def _moving(call: Call, moving: Iterable[Reassignment]) -> tuple[Any, ...]:
     )
 
 
-def elect_leaders(context: Context, call: Call) -> Any | Later[Any]:
+def elect_leaders(context: Context, call: Call) -> Any | Promise[Any]:
     """ElectLeaders 0 to 2: the preferred replica leads, or, with the unclean kind, any that is alive.
 
     Without partitions all are looked at, and those that have the leader they should have get no row; asked for by
@@ -159,7 +159,7 @@ def elect_leaders(context: Context, call: Call) -> Any | Later[Any]:
     return ask(context, wanted, wait_ms_of(request.timeout), respond)
 
 
-def unregister_broker(context: Context, call: Call) -> Any | Later[Any]:
+def unregister_broker(context: Context, call: Call) -> Any | Promise[Any]:
     """UnregisterBroker 0: a broker that will not come back is forgotten, and is in no ISR any more.
 
     One that is not registered gets BROKER_ID_NOT_REGISTERED. Its replicas stay assigned to it: they are to be

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata import NO_UUID, Resource, ResourceType, Result, describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
@@ -31,7 +31,7 @@ from .support.controller_call import ask, wait_ms_of
 from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
 
 
-def create_topics(context: Context, call: Call) -> Any | Later[Any]:
+def create_topics(context: Context, call: Call) -> Any | Promise[Any]:
     """CreateTopics 2 to 7: all that can be created is, and each of the others says why not.
 
     A topic that is named twice gets INVALID_REQUEST, once, and so does the topic of the metadata log. `validate_only`
@@ -151,7 +151,7 @@ class Doomed(NamedTuple):
         return (self.name is None) != (self.id == NO_UUID)
 
 
-def delete_topics(context: Context, call: Call) -> Any | Later[Any]:
+def delete_topics(context: Context, call: Call) -> Any | Promise[Any]:
     """DeleteTopics 1 to 6: topics by name or by id.
 
     One that is not there gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that is named twice, there or not,
@@ -266,7 +266,7 @@ def _deleted(call: Call, row: DeletedTopic) -> Any:
     )
 
 
-def create_partitions(context: Context, call: Call) -> Any | Later[Any]:
+def create_partitions(context: Context, call: Call) -> Any | Promise[Any]:
     """CreatePartitions 0 to 3: topics grown to a number of partitions, where the controller or the client places them.
 
     A topic that is named twice gets INVALID_REQUEST, a number that is not larger INVALID_PARTITIONS. `validate_only`

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs, TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.consumer.regex import compile_regex
 from penstock.coordinator.transactions import Described, DescribeTransaction, ListReply, ListTransactions
 from penstock.wire import Api
@@ -19,7 +19,7 @@ from .transactions import by_topic
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def write_txn_markers(context: Context, call: Call) -> Any | Later[Any]:
+def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
     """WriteTxnMarkers 1 and 2: the ends of transactions, written to partitions that are led here.
 
     Coordinators elsewhere ask for it, and people who end a transaction that hangs; they need CLUSTER_ACTION or ALTER
@@ -35,14 +35,14 @@ def write_txn_markers(context: Context, call: Call) -> Any | Later[Any]:
         for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
     )
 
-    def write(marker: Any, name: TopicPartition) -> Later[ErrorCode]:
-        written: Later[ErrorCode] = Later()
+    def write(marker: Any, name: TopicPartition) -> Promise[ErrorCode]:
+        written: Promise[ErrorCode] = Promise()
         if not may:
-            written.answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            written.resolve(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return written
 
         def done(error: KafkaError | None) -> None:
-            written.answer(ErrorCode.NONE if error is None else error.code)
+            written.resolve(ErrorCode.NONE if error is None else error.code)
 
         context.markers.append(
             name,
@@ -137,18 +137,18 @@ def list_transactions(context: Context, call: Call) -> Any:
     return respond(context.transactions.list_transactions(request))
 
 
-def describe_transactions(context: Context, call: Call) -> Any | Later[Any]:
+def describe_transactions(context: Context, call: Call) -> Any | Promise[Any]:
     """DescribeTransactions 0: state, producer, timeout, begin and partitions of transactional ids (KIP-664).
 
     An id that is not known gets TRANSACTIONAL_ID_NOT_FOUND. Topics that the client may not describe are left out.
     """
     names = call.message.transactional_ids
 
-    def ask(transactional_id: str) -> Later[Described]:
+    def ask(transactional_id: str) -> Promise[Described]:
         if context.authorize(call.session, Operation.DESCRIBE, On.TRANSACTIONAL_ID, transactional_id):
             return context.transactions.handle(transactional_id, DescribeTransaction(transactional_id))
-        refused: Later[Described] = Later()
-        refused.answer(Described(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        refused: Promise[Described] = Promise()
+        refused.resolve(Described(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         return refused
 
     return after_all(

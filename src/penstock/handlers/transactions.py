@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import CommittedPartition, PartitionsReply, TxnOffsetCommit
 from penstock.coordinator.transactions import (
     AddPartitions,
@@ -57,7 +57,7 @@ class _Wanted(NamedTuple):
         return [TopicPartition(topic.name, number) for topic in self.topics for number in topic.partitions]
 
 
-def add_partitions_to_txn(context: Context, call: Call) -> Any | Later[Any]:
+def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
     """AddPartitionsToTxn 0 to 5: partitions join a transaction; with `verify_only` it is told whether they have.
 
     Where one of the partitions may not be written to, or is not there, none joins: the others get
@@ -112,11 +112,11 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Later[Any]:
     )
 
 
-def _add(context: Context, call: Call, wanted: _Wanted) -> Later[Codes]:
-    answer: Later[Codes] = Later()
+def _add(context: Context, call: Call, wanted: _Wanted) -> Promise[Codes]:
+    answer: Promise[Codes] = Promise()
     refused = _refused_partitions(context, call, wanted)
     if refused:
-        answer.answer(refused)
+        answer.resolve(refused)
         return answer
     transactional_id, producer, names = wanted.transactional_id, wanted.producer, frozenset(wanted.names)
     request: AddPartitions | VerifyPartitions
@@ -129,7 +129,7 @@ def _add(context: Context, call: Call, wanted: _Wanted) -> Later[Codes]:
     def answered(reply: Reply | VerifyReply) -> None:
         codes = reply.codes if isinstance(reply, VerifyReply) else dict.fromkeys(names, reply.code)
         api, version = Api.ADD_PARTITIONS_TO_TXN, call.version
-        answer.answer({name: for_client(code, api, version) for name, code in codes.items()})
+        answer.resolve({name: for_client(code, api, version) for name, code in codes.items()})
 
     context.transactions.handle(transactional_id, request).then(answered)
     return answer
@@ -175,7 +175,7 @@ def _topic_results(call: Call, wanted: _Wanted, codes: Codes) -> tuple[Any, ...]
     )
 
 
-def add_offsets_to_txn(context: Context, call: Call) -> Any | Later[Any]:
+def add_offsets_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
     """AddOffsetsToTxn 0 to 4: the partition that keeps a group's offsets joins a transaction.
 
     The topic of offsets need not be there yet: the client looks for the group's coordinator next, which creates it.
@@ -202,7 +202,7 @@ def add_offsets_to_txn(context: Context, call: Call) -> Any | Later[Any]:
     return after(context.transactions.handle(transactional_id, request), respond)
 
 
-def end_txn(context: Context, call: Call) -> Any | Later[Any]:
+def end_txn(context: Context, call: Call) -> Any | Promise[Any]:
     """EndTxn 0 to 5: commit or abort. The answer leaves when the decision is committed; markers follow by themselves.
 
     Version 2 knows PRODUCER_FENCED, 3 is flexible, 4 knows TRANSACTION_ABORTABLE. From 5 on (`transaction.version` 2)
@@ -231,7 +231,7 @@ def end_txn(context: Context, call: Call) -> Any | Later[Any]:
     return after(context.transactions.handle(transactional_id, request), respond)
 
 
-def txn_offset_commit(context: Context, call: Call) -> Any | Later[Any]:
+def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
     """TxnOffsetCommit 0 to 5: offsets that count when the transaction commits, and never if it aborts.
 
     The group's partition of `__consumer_offsets` takes part in the transaction as any other does: before version 5
@@ -282,14 +282,14 @@ def txn_offset_commit(context: Context, call: Call) -> Any | Later[Any]:
         generation=getattr(message, "generation_id", -1),
         instance_id=getattr(message, "group_instance_id", None),
     )
-    decided: Later[PartitionsReply] = Later()
+    decided: Promise[PartitionsReply] = Promise()
 
     def asked(fates: Fates) -> None:
         fate = fates.get(kept_by.name)
         if fate is not None:
-            decided.answer(PartitionsReply(fate.code))
+            decided.resolve(PartitionsReply(fate.code))
         else:
-            context.groups.handle(group, request).then(decided.answer)
+            context.groups.handle(group, request).then(decided.resolve)
 
     may_write(context, claim, [kept_by]).then(asked)
 

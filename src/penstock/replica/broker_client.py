@@ -6,7 +6,7 @@ One to which a connection was lost a moment ago is in doubt: it may be dead, and
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.metadata import ClusterImage
 from penstock.wire.peers import Address, PeerFailed, Peers
@@ -72,11 +72,11 @@ class Neighbours:
 
     def ask(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
+    ) -> Promise[T | PeerFailed]:
         """As `Peers.ask`."""
         to = self.address(broker_id)
         if to is not None:
             return self._peers.ask(to, request, timeout_ms=timeout_ms, purpose=purpose)
-        answer: Later[T | PeerFailed] = Later()
-        answer.answer(PeerFailed(f"broker {broker_id} is not known here"))
+        answer: Promise[T | PeerFailed] = Promise()
+        answer.resolve(PeerFailed(f"broker {broker_id} is not known here"))
         return answer

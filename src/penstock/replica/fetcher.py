@@ -263,7 +263,7 @@ class Fetcher:
             timeout_ms=self._home.timeout_ms,
             purpose=purpose,
         )
-        if answer.is_answered:
+        if answer.is_settled:
             # Without the loop in between, a leader that always answers at once would never let go.
             self._world.call_soon(lambda: self._answered(question, answer.value))
         else:

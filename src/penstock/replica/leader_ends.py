@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.replica.broker_client import Neighbours
 from penstock.replica.following import Ends, Following, error_code
 from penstock.wire import Api
@@ -26,23 +26,23 @@ PURPOSE: Final = "replica-ends"
 
 def find_ends(
     neighbours: Neighbours, leader_id: int, node_id: int, following: Following, timeout_ms: float
-) -> Later[Ends | KafkaError]:
-    found: Later[Ends | KafkaError] = Later()
+) -> Promise[Ends | KafkaError]:
+    found: Promise[Ends | KafkaError] = Promise()
 
-    def ask(timestamp: int) -> Later[Any]:
+    def ask(timestamp: int) -> Promise[Any]:
         request = _request(node_id, following, timestamp, timeout_ms)
         return neighbours.ask(leader_id, request, timeout_ms=timeout_ms, purpose=PURPOSE)
 
     def told_start(answer: Any) -> None:
         start = _offset_in(answer, following)
         if isinstance(start, KafkaError):
-            found.answer(start)
+            found.resolve(start)
             return
         ask(LATEST).then(lambda answer: told_end(start, answer))
 
     def told_end(start: int, answer: Any) -> None:
         end = _offset_in(answer, following)
-        found.answer(end if isinstance(end, KafkaError) else Ends(start, end))
+        found.resolve(end if isinstance(end, KafkaError) else Ends(start, end))
 
     ask(EARLIEST).then(told_start)
     return found

@@ -2,13 +2,13 @@
 
     receive --> [ frame | frame | fra     the rest of a frame is received into a buffer of its own
                     |       |
-                 dispatch dispatch        each gives a reply, nothing, or `Later`
+                 dispatch dispatch        each gives a reply, nothing, or `Promise`
                     v       v
     send    <-- [ reply | (waits) | ...   a reply that is ready waits for those before it
 
 There is no task and no future for a request. An idle connection holds no buffer.
 
-Memory is bounded by holding back: after a request whose answer is large or long in coming (`Later.holds`), and while
+Memory is bounded by holding back: after a request whose answer is large or long in coming (`Promise.holds`), and while
 many bytes of replies wait to be sent, what the client sent next is kept, and no more of it is received. A client that
 does not read its replies is not read from, and neither is one that has too many requests open. Records that a reply
 promises (`wire.Unread`) are read from the disk in steps, each when the client has taken the one before. What is kept
@@ -22,7 +22,7 @@ from typing import Final, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.loop_tick import Turn
@@ -135,11 +135,11 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._wanted = 0
         """How long the partial frame is to become, its length field included."""
-        self._open: deque[Later[list[Piece]]] | None = None
+        self._open: deque[Promise[list[Piece]]] | None = None
         """Requests that wait for their reply, and replies that wait for those before them; None for none."""
         self._queued_bytes = 0
         """Of replies that are ready and wait for those before them."""
-        self._holder: Later[list[Piece]] | None = None
+        self._holder: Promise[list[Piece]] | None = None
         """The request that must be answered before the next is looked at."""
         self._held: bytearray | None = None
         """What was received behind it."""
@@ -372,17 +372,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, reply: Reply) -> None:
         waiting = self._open
-        if isinstance(reply, Later):
-            if reply.is_answered and not waiting:
+        if isinstance(reply, Promise):
+            if reply.is_settled and not waiting:
                 self._send(reply.value)
                 return
             if waiting is None:
                 waiting = self._open = deque()
             waiting.append(reply)
-            if reply.is_answered:
+            if reply.is_settled:
                 self._queue(reply.value)
             else:
-                if reply.holds and isinstance(reply, HoldingLater) and not reply.is_let_go:
+                if reply.holds and isinstance(reply, HoldingPromise) and not reply.is_let_go:
                     self._holder = reply
                     self._look_again()
                     reply.when_let_go(self._free)
@@ -391,8 +391,8 @@ class Connection(asyncio.BufferedProtocol):
                 reply.then(self._settle)
         elif reply is not NO_REPLY:
             if waiting:
-                done: Later[list[Piece]] = Later()
-                done.answer(reply)
+                done: Promise[list[Piece]] = Promise()
+                done.resolve(reply)
                 waiting.append(done)
                 self._queue(reply)
             else:
@@ -411,9 +411,9 @@ class Connection(asyncio.BufferedProtocol):
         if waiting is None:
             return
         queued_bytes = self._queued_bytes
-        if not waiting[0].is_answered:
+        if not waiting[0].is_settled:
             self._queue(reply)
-        while waiting and waiting[0].is_answered:
+        while waiting and waiting[0].is_settled:
             first = waiting.popleft()
             if first.asked is not None:
                 meter, since_ns = first.asked
@@ -426,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report()
         if self._pause & Pause.TOO_MANY_OPEN and len(waiting) <= OPEN_REQUESTS_MAX // 2:
             self.go_on_reading(Pause.TOO_MANY_OPEN)
-        if self._holder is not None and self._holder.is_answered:
+        if self._holder is not None and self._holder.is_settled:
             self._holder = None
             self._look_again()
 

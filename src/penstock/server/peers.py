@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.client.connection import Conversation
 from penstock.wire.peers import Address, PeerFailed
@@ -32,7 +32,7 @@ ANSWER_BYTES_MAX: Final = 256 << 20
 
 class _Question(NamedTuple):
     request: Request[Any]
-    answer: Later[Any]
+    answer: Promise[Any]
     timer: Timer
 
 
@@ -49,10 +49,10 @@ class PeerConnections:
 
     def ask(
         self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
-        answer: Later[T | PeerFailed] = Later()
+    ) -> Promise[T | PeerFailed]:
+        answer: Promise[T | PeerFailed] = Promise()
         if self._is_closed:
-            answer.answer(PeerFailed("this node stops"))
+            answer.resolve(PeerFailed("this node stops"))
             return answer
         key = (to, purpose)
         connection = self._open.get(key)
@@ -104,7 +104,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def dial(self) -> None:
         self._world.dial(self._to.host, self._to.port, self, self._not_connected)
 
-    def ask(self, request: Request[Any], answer: Later[Any], timeout_ms: float) -> None:
+    def ask(self, request: Request[Any], answer: Promise[Any], timeout_ms: float) -> None:
         timer = self._world.call_later(timeout_ms, partial(self._overdue, request, timeout_ms))
         question = _Question(request, answer, timer)
         if self._conversation.is_ready:
@@ -118,7 +118,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._conversation.send(question.request)
         except KafkaError as error:  # the peer does not serve it, or it cannot be said
             question.timer.cancel()
-            question.answer.answer(PeerFailed(str(error)))
+            question.answer.resolve(PeerFailed(str(error)))
         else:
             self._sent.append(question)
 
@@ -157,7 +157,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             question = self._sent.popleft()
             question.timer.cancel()
             try:
-                question.answer.answer(call.reply)
+                question.answer.resolve(call.reply)
             except Exception:  # the other answers are not to wait for its cause
                 logger.exception("an answer of node %s could not be dealt with", self._to)
 
@@ -188,7 +188,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         waiting = [*self._sent, *self._unsent]
         self.abandon()
         for question in waiting:
-            question.answer.answer(why)
+            question.answer.resolve(why)
 
     def abandon(self) -> None:
         self._is_over = True

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
@@ -206,10 +206,10 @@ class _Asked:
 
     def hold(self, seconds: float) -> Reply:
         """Handle the request now, and send its reply later; those behind it wait, as on any connection."""
-        later: Later[list[Piece]] = Later()
+        later: Promise[list[Piece]] = Promise()
 
         def send(reply: list[Piece]) -> list[Piece]:
-            self._at.world.call_later(seconds * 1000, lambda: later.answer(reply))
+            self._at.world.call_later(seconds * 1000, lambda: later.resolve(reply))
             return reply
 
         return NO_REPLY if _then(self._handle(), send) is NO_REPLY else later
@@ -228,10 +228,10 @@ def _then(reply: Reply, change: Callable[[list[Piece]], list[Piece]]) -> Reply:
     """The reply with something done to it, now or when it is there."""
     if isinstance(reply, list):
         return change(reply)
-    if not isinstance(reply, Later):
+    if not isinstance(reply, Promise):
         return reply
-    changed: Later[list[Piece]] = Later()
-    reply.then(lambda frames: changed.answer(change(frames)))
+    changed: Promise[list[Piece]] = Promise()
+    reply.then(lambda frames: changed.resolve(change(frames)))
     return changed
 
 

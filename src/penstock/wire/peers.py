@@ -7,7 +7,7 @@ order of the requests: a fetch that waits for records holds up nobody who asks f
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 
 from .request import Request
 
@@ -36,5 +36,5 @@ class PeerFailed(KafkaError):
 class Peers(Protocol):
     def ask(
         self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[T | PeerFailed]:
+    ) -> Promise[T | PeerFailed]:
         """Answered with what the request's own reader makes of the response, or with a `PeerFailed`."""

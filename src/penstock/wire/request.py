@@ -27,7 +27,7 @@ class Request(Generic[T]):
     """From a version to the body."""
     read: Callable[[memoryview, int], T]
     """From the body of a response and its version to what it says; raises MalformedResponse."""
-    is_answered: bool = True
+    is_settled: bool = True
     """False for Produce with acks=0 alone, to which a broker says nothing."""
 
 

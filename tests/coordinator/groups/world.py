@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
 from penstock.coordinator.groups.consumer_protocol import (
     Assignment,
@@ -87,12 +87,12 @@ class Desk:
         self.coordinator.loaded(self.now_ms)
 
     def ask(self, request: Request) -> Any:
-        """The reply, or the Later that will have it. With commits held back, every reply is a Later."""
+        """The reply, or the Promise that will have it. With commits held back, every reply is a Promise."""
         outcome = self.coordinator.handle(request, self.now_ms)
         if not self._append(outcome):
             return refusal(request, write_error(self.refuses or ErrorCode.NONE))
         self.tick()
-        if isinstance(outcome.reply, Later) and outcome.reply.is_answered:
+        if isinstance(outcome.reply, Promise) and outcome.reply.is_settled:
             return outcome.reply.value
         return outcome.reply
 
@@ -232,13 +232,13 @@ def assignment(**partitions: Iterable[int]) -> bytes:
 
 
 def value(reply: Any) -> Any:
-    """What a Later was answered with."""
-    if isinstance(reply, Later):
-        if not reply.is_answered:
+    """What a Promise was answered with."""
+    if isinstance(reply, Promise):
+        if not reply.is_settled:
             raise Refused("it still waits")
         return reply.value
     return reply
 
 
 def waits(reply: Any) -> bool:
-    return isinstance(reply, Later) and not reply.is_answered
+    return isinstance(reply, Promise) and not reply.is_settled

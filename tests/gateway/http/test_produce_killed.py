@@ -49,7 +49,7 @@ def wait_until_written(data: Path, key: str) -> None:
         time.sleep(0.001)
 
 
-def is_answered(connection: http.client.HTTPConnection) -> bool:
+def is_settled(connection: http.client.HTTPConnection) -> bool:
     return is_readable(connection.sock, 0)
 
 
@@ -92,7 +92,7 @@ def test_killed_between_write_and_reply_a_retry_finds_its_record(tmp_path: Path,
             hold.touch()
             connection = begin(penstock, key)
             wait_until_written(data, key)
-            assert not is_answered(connection), "nothing is answered before it is synced"
+            assert not is_settled(connection), "nothing is answered before it is synced"
             penstock.kill()
             connection.close()
             hold.unlink()
@@ -114,7 +114,7 @@ def test_killed_at_any_moment_a_retry_makes_one_record(tmp_path: Path) -> None:
             keys = [f"payment {number:04d} {each}" for each in range(8)]
             connections = [begin(penstock, key) for key in keys]
             time.sleep(rng.random() * 0.01)
-            answered.update(map(is_answered, connections))
+            answered.update(map(is_settled, connections))
             penstock.kill()
             for connection in connections:
                 connection.close()

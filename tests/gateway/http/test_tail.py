@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 from tests.nodes import StillNode
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running
 from penstock.gateway.http.protocol.messages import Request, Stream
 from penstock.gateway.http.tail import ALL_SENT, KEEP_ALIVE_MS, NOTHING_CAME, ROUTES
@@ -267,8 +267,8 @@ class Kept:
         self.data += data
 
     def ready(self) -> Any:
-        later: Later[None] = Later()
-        later.answer(None)
+        later: Promise[None] = Promise()
+        later.resolve(None)
         return later
 
 

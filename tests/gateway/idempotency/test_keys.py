@@ -59,7 +59,7 @@ def test_whoever_comes_while_the_first_is_being_written_waits_for_it() -> None:
     desk.produce(idempotency_key="warm")
     first = desk.begin(idempotency_key="i")
     second = desk.begin(idempotency_key="i")
-    assert not second.is_answered
+    assert not second.is_settled
     assert desk.outcome(first) == desk.outcome(second)
     assert len(desk.records_with("i")) == 1
 
@@ -158,7 +158,7 @@ def test_one_that_a_killed_node_left_unsynced_is_answered_when_it_is_synced() ->
     desk.produce(idempotency_key="warm", partition=0)
     later = desk.begin(idempotency_key="i", partition=0)
     desk.world.run_until(lambda: desk.partition().log.log_end == 2)
-    assert not later.is_answered
+    assert not later.is_settled
     desk.kill()
     assert desk.partition().log.flushed < 2
     assert desk.produce(idempotency_key="i", partition=0) == (0, 1)

@@ -87,7 +87,7 @@ class Run:
             [key] = step.keys
             later = desk.producing.produce_all(desk.session, [self.record(key)])
             desk.world.advance(step.number)
-            if later.is_answered:
+            if later.is_settled:
                 self.take(key, later.value[0])
         else:
             act[step.what]()

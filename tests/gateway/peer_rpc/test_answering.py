@@ -7,7 +7,7 @@ import pytest
 from tests.nodes import StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running, Steps
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.peer_rpc.calls import Elsewhere
@@ -34,20 +34,20 @@ class Carrier:
 
     def ask(
         self, broker_id: int, request: Request[Any], *, timeout_ms: float, purpose: str = ""
-    ) -> Later[Any]:
+    ) -> Promise[Any]:
         self.purposes.append(purpose)
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
         if self.failure is not None:
-            answer.answer(self.failure)
+            answer.resolve(self.failure)
             return answer
         message = read_request(Api.ENVELOPE, 0, memoryview(request.write(0)))
         session = Session("127.0.0.1", 9092, "10.0.0.1:1", "PLAINTEXT")
         call = Call(session, 0, message, shapes(Api.ENVELOPE, 0), None)
         told = envelope(self._there.node.context, call)
-        if isinstance(told, Later):
-            told.then(answer.answer)
+        if isinstance(told, Promise):
+            told.then(answer.resolve)
         else:
-            answer.answer(told)
+            answer.resolve(told)
         return answer
 
 
@@ -68,7 +68,7 @@ class Pair:
     def ask(self, asked: Any, **more: Any) -> Any:
         answer = self.elsewhere.send(2, asked, session=SESSION, **more)
         for _ in range(100):
-            if answer.is_answered:
+            if answer.is_settled:
                 return answer.value
             self.there.world.advance(10)
         raise AssertionError("no answer came")
@@ -160,11 +160,11 @@ def test_what_waits_has_a_connection_to_itself(pair: Pair) -> None:
     pair.topic()
     held = pair.elsewhere.send(2, Consume("g", None, "orders", 0, 10, 500), session=SESSION, wait_ms=500)
     pair.elsewhere.send(2, Consume("g", None, "orders", 1, 10, 500), session=SESSION, wait_ms=500)
-    assert not held.is_answered
+    assert not held.is_settled
     pair.ask(Look(()), about=3)
     waiting, another, quick = pair.carrier.purposes
     assert len({waiting, another, quick}) == 3
     pair.there.world.advance(1000)
-    assert held.is_answered
+    assert held.is_settled
     pair.ask(Consume("g", None, "orders", 0, 10, 1), wait_ms=1)
     assert pair.carrier.purposes[-1] in (waiting, another)

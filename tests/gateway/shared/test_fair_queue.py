@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.worlds import StillWorld
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running, Steps
 from penstock.gateway.shared.fair_queue import TURNS_NS, Turns
 
@@ -28,8 +28,8 @@ class Reader:
         self._scene = scene
         self._name = name
         self._portion_ns = portion_ns
-        self._room: Later[None] = Later()
-        self._room.answer(None)
+        self._room: Promise[None] = Promise()
+        self._room.resolve(None)
         self.running = Running(self._work(), print, print)
 
     def ready(self) -> Any:
@@ -44,10 +44,10 @@ class Reader:
             self._scene.world.worked_ns += self._portion_ns
 
     def stop_reading(self) -> None:
-        self._room = Later()
+        self._room = Promise()
 
     def go_on_reading(self) -> None:
-        self._room.answer(None)
+        self._room.resolve(None)
 
 
 class Scene:

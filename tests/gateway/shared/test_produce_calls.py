@@ -29,7 +29,7 @@ class Desk:
         )
 
     def outcomes(self) -> list[Any]:
-        assert self.call.is_answered
+        assert self.call.is_settled
         return [
             each.outcome.code if isinstance(each.outcome, KafkaError) else each.outcome
             for each in self.call.value
@@ -69,7 +69,7 @@ def test_what_would_be_refused_again_is_told(code: ErrorCode) -> None:
 
 def test_nothing_is_tried_for_ever() -> None:
     desk = Desk(KEYED)
-    while not desk.call.is_answered:
+    while not desk.call.is_settled:
         desk.call.settled(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         desk.world.advance(RETRY_MS)
         assert len(desk.tried) <= PATIENCE_MS // RETRY_MS

@@ -81,10 +81,10 @@ def test_the_answer_comes_when_the_record_is_on_disk() -> None:
     desk = Desk()
     desk.produce(partition=0)
     later = desk.begin(partition=0)
-    assert not later.is_answered
+    assert not later.is_settled
     desk.world.run_until(lambda: desk.partition().log.log_end == 2)
-    assert not later.is_answered, "written is not durable"
-    desk.world.run_until(lambda: later.is_answered)
+    assert not later.is_settled, "written is not durable"
+    desk.world.run_until(lambda: later.is_settled)
     assert desk.partition().log.flushed == 2
 
 

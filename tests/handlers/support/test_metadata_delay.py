@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.handlers.cluster import Cluster
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.client_view import VANISHES_MS
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.metadata_delay import AGAIN_MS
@@ -34,12 +34,12 @@ def move(cluster: Cluster, dead: int) -> None:
         watcher()
 
 
-def ask(cluster: Cluster, *topics: str) -> Later[Any]:
+def ask(cluster: Cluster, *topics: str) -> Promise[Any]:
     named = [{"name": each} for each in topics]
     return cluster.ask(Api.METADATA, 9, topics=named, allow_auto_topic_creation=False)
 
 
-def leader(answer: Later[Any]) -> int:
+def leader(answer: Promise[Any]) -> int:
     return int(answer.value.topics[0].partitions[0].leader_id)
 
 
@@ -55,7 +55,7 @@ def test_nobody_waits_while_all_is_well(doubted: Cluster) -> None:
 def test_who_asks_about_a_leader_that_was_just_lost_is_told_of_the_next_one(doubted: Cluster) -> None:
     lose(doubted, 2)
     answer = ask(doubted, "t")
-    assert not answer.is_answered
+    assert not answer.is_settled
     doubted.world.advance(30)
     move(doubted, 2)
     assert leader(answer) == 3
@@ -68,18 +68,18 @@ def test_news_of_other_leaders_are_no_answer(doubted: Cluster) -> None:
     doubted.create("new", (1,))
     for watcher in list(doubted.context.image_watchers):
         watcher()
-    assert not answer.is_answered
+    assert not answer.is_settled
 
 
 def test_a_broken_connection_alone_costs_half_a_second_at_most(doubted: Cluster) -> None:
     lose(doubted, 2)
     answer = ask(doubted, "t")
     doubted.world.advance(DOUBT_MS - 1)
-    assert not answer.is_answered
+    assert not answer.is_settled
     doubted.world.advance(1)
     assert leader(answer) == 2
     anew(doubted)
-    assert ask(doubted, "t").is_answered, "the doubt is over"
+    assert ask(doubted, "t").is_settled, "the doubt is over"
 
 
 def test_topics_of_other_leaders_are_told_at_once(doubted: Cluster) -> None:
@@ -88,10 +88,10 @@ def test_topics_of_other_leaders_are_told_at_once(doubted: Cluster) -> None:
 
 
 def test_who_asks_again_at_once_may_know_more_than_we_do(doubted: Cluster) -> None:
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
     doubted.world.advance(10)
     answer = ask(doubted, "t")
-    assert not answer.is_answered
+    assert not answer.is_settled
     move(doubted, 2)
     assert leader(answer) == 3
 
@@ -102,47 +102,47 @@ def test_a_doubt_that_comes_up_while_a_client_waits_is_waited_for(doubted: Clust
     answer = ask(doubted, "t")
     lose(doubted, 2)
     doubted.world.advance(AGAIN_MS + 120)
-    assert not answer.is_answered
+    assert not answer.is_settled
     move(doubted, 2)
     assert leader(answer) == 3
 
 
 def test_such_a_doubt_costs_half_a_second_at_most_as_well(doubted: Cluster) -> None:
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
     answer = ask(doubted, "t")
     doubted.world.advance(50)
     lose(doubted, 2)
     doubted.world.advance(DOUBT_MS - 51)
-    assert not answer.is_answered
+    assert not answer.is_settled
     doubted.world.advance(1)
     assert leader(answer) == 2
 
 
 def test_a_client_in_a_hurry_is_held_back_for_a_moment(doubted: Cluster) -> None:
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
     answer = ask(doubted, "t")
     doubted.world.advance(AGAIN_MS)
     assert leader(answer) == 2
     doubted.world.advance(AGAIN_MS)
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
 
 
 def test_who_asks_about_no_partition_has_nothing_to_wait_for(doubted: Cluster) -> None:
     lose(doubted, 2)
-    assert ask(doubted).is_answered
-    assert ask(doubted).is_answered
+    assert ask(doubted).is_settled
+    assert ask(doubted).is_settled
 
 
 def test_another_client_in_the_same_moment_is_not(doubted: Cluster) -> None:
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
     anew(doubted)
-    assert ask(doubted, "t").is_answered
+    assert ask(doubted, "t").is_settled
 
 
 def test_a_node_alone_has_nobody_to_doubt(cluster: Cluster) -> None:
     cluster.create("t", (1,))
-    assert ask(cluster, "t").is_answered
-    assert ask(cluster, "t").is_answered
+    assert ask(cluster, "t").is_settled
+    assert ask(cluster, "t").is_settled
 
 
 # -- whom clients are told of --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.transactions import AddPartitions, VerifyPartitions, VerifyReply
 from penstock.coordinator.transactions.requests import ProducerEpoch
 from penstock.handlers.support.internal_topics import TRANSACTIONS_TOPIC
@@ -28,7 +28,7 @@ class Coordinators:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.answer: Later[Any] = Later()
+        self.answer: Promise[Any] = Promise()
         self.refusal: KafkaError | None = None
         self.shards = SimpleNamespace(number_of=self._number_of)
 
@@ -37,7 +37,7 @@ class Coordinators:
             raise self.refusal
         return 0
 
-    def handle(self, transactional_id: str, question: Any) -> Later[Any]:
+    def handle(self, transactional_id: str, question: Any) -> Promise[Any]:
         self.asked.append(question)
         return self.answer
 
@@ -50,7 +50,7 @@ class Asking:
         self.cluster.context.transactions = cast(Any, self.here)
         self.cluster.context.neighbours = cast(Any, self.others)
 
-    def ask(self, question: AddPartitions | VerifyPartitions) -> Later[dict[TopicPartition, ErrorCode]]:
+    def ask(self, question: AddPartitions | VerifyPartitions) -> Promise[dict[TopicPartition, ErrorCode]]:
         return ask_coordinator(self.cluster.context, question)
 
 
@@ -84,14 +84,14 @@ def test_a_coordinator_that_is_here_is_asked_directly(question: AddPartitions | 
     assert asking.here.asked == [question]
     assert not asking.others.asked
     codes = dict.fromkeys(PLACES, ErrorCode.NONE)
-    asking.here.answer.answer(VerifyReply(codes))
+    asking.here.answer.resolve(VerifyReply(codes))
     assert answer.value == codes
 
 
 def test_what_refuses_all_refuses_each() -> None:
     asking = Asking(leader=1)
     answer = asking.ask(ADDING)
-    asking.here.answer.answer(SimpleNamespace(code=ErrorCode.INVALID_PRODUCER_EPOCH))
+    asking.here.answer.resolve(SimpleNamespace(code=ErrorCode.INVALID_PRODUCER_EPOCH))
     assert answer.value == dict.fromkeys(PLACES, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 

@@ -8,7 +8,7 @@ It decides and writes nothing. Whoever drives it appends what it wants written a
         coordinator.written(outcome, base_offset)       # before anything else is asked of the coordinator
     ... once everything up to here is committed ...
     coordinator.settled(outcome, ErrorCode.NONE, now_ms)
-    send(outcome.reply)                                 # if it is a Later, when it is answered
+    send(outcome.reply)                                 # if it is a Promise, when it is answered
 
 An outcome without records waits for what was written before it, too: it was decided on that. So nobody is told
 what could still be lost, and reads need no state of their own. Who is not to wait so long is told to come again, and

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 
 from .schemas import Records
 
@@ -39,10 +39,10 @@ NOTHING = Change()
 class Outcome(NamedTuple, Generic[R]):
     """The reply goes out when the records are committed, and so is everything that was written before it.
 
-    A reply that comes later is a `Later`, which other requests, time or the commit itself will answer.
+    A reply that comes later is a `Promise`, which other requests, time or the commit itself will answer.
     """
 
-    reply: R | Later[R]
+    reply: R | Promise[R]
     change: Change = NOTHING
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.groups import GroupCoordinator, Outcome, refusal, write_error, write_refusal
 from penstock.coordinator.groups.offsets import CommittedOffset, OffsetRecord
@@ -67,10 +67,10 @@ _new = tuple.__new__
 class _HeldCommit(NamedTuple):
     request: OffsetCommit
     came_ms: TimestampMs
-    later: Later[Any]
+    later: Promise[Any]
 
 
-_DecidedCommit: TypeAlias = tuple[Outcome[Any], Later[Any], OffsetCommit]
+_DecidedCommit: TypeAlias = tuple[Outcome[Any], Promise[Any], OffsetCommit]
 
 
 class GroupShard(Shard):
@@ -111,10 +111,10 @@ class GroupShard(Shard):
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def handle(self, request: Request) -> Later[Any]:
-        later: Later[Any] = Later()
+    def handle(self, request: Request) -> Promise[Any]:
+        later: Promise[Any] = Promise()
         if not self._is_loaded:
-            later.answer(refusal(request, self.trouble or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            later.resolve(refusal(request, self.trouble or ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return later
         now_ms = self._world.now_ms()
         if type(request) is OffsetCommit and self.log.begin_gathering(now_ms):
@@ -134,7 +134,7 @@ class GroupShard(Shard):
     def _as_coordinator(self, request: Request, outcome: Outcome[Any]) -> Outcome[Any]:
         """What was decided, unless it is a refusal that only the coordinator may give, and that may be another now."""
         reply = outcome.reply
-        if outcome.records or isinstance(reply, Later) or not is_hearsay(self.log.partition, reply.code):
+        if outcome.records or isinstance(reply, Promise) or not is_hearsay(self.log.partition, reply.code):
             return outcome
         return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
 
@@ -178,7 +178,7 @@ class GroupShard(Shard):
         def settled(error: KafkaError | None) -> None:
             if error is None:
                 for outcome, later, _ in decided:
-                    later.answer(outcome.reply)
+                    later.resolve(outcome.reply)
                 return
             refuse(error.code)
             if records:
@@ -186,7 +186,7 @@ class GroupShard(Shard):
 
         def refuse(code: ErrorCode) -> None:
             for _, later, request in decided:
-                later.answer(write_refusal(request, code))
+                later.resolve(write_refusal(request, code))
             decided.clear()
 
         def overdue() -> None:
@@ -203,7 +203,7 @@ class GroupShard(Shard):
     def _refuse_held(self, code: ErrorCode) -> None:
         held, self._held, self._held_partitions = self._held, [], 0
         for request, _, later in held:
-            later.answer(refusal(request, code))
+            later.resolve(refusal(request, code))
 
     def forget_partitions(self, partitions: tuple[tuple[str, int], ...]) -> None:
         """They are deleted: what groups committed for them goes, once it is known."""
@@ -212,7 +212,7 @@ class GroupShard(Shard):
         elif not self.is_damaged:
             self._gone += partitions
 
-    def _carry_out(self, outcome: Outcome[Any], later: Later[Any] | None, request: Request | None) -> None:
+    def _carry_out(self, outcome: Outcome[Any], later: Promise[Any] | None, request: Request | None) -> None:
         """Write what was decided, and have it told once it is committed."""
 
         def settled(error: KafkaError | None) -> None:
@@ -228,8 +228,8 @@ class GroupShard(Shard):
                 self.lost(error)
 
         def refuse(code: ErrorCode) -> None:
-            if later is not None and request is not None and not later.is_answered:
-                later.answer(write_refusal(request, code))
+            if later is not None and request is not None and not later.is_settled:
+                later.resolve(write_refusal(request, code))
 
         def overdue() -> None:
             code = ErrorCode.REQUEST_TIMED_OUT
@@ -309,13 +309,13 @@ class GroupShard(Shard):
             self._carry_out(outcome, None, None)
 
 
-def _pass_on(reply: Any, later: Later[Any] | None) -> None:
-    if later is None or later.is_answered:
+def _pass_on(reply: Any, later: Promise[Any] | None) -> None:
+    if later is None or later.is_settled:
         return
-    if isinstance(reply, Later):
-        reply.then(later.answer)
+    if isinstance(reply, Promise):
+        reply.then(later.resolve)
     else:
-        later.answer(reply)
+        later.resolve(reply)
 
 
 class Groups:
@@ -354,17 +354,17 @@ class Groups:
             if gone:
                 shard.forget_partitions(gone)
 
-    def handle(self, group_id: str, request: Request) -> Later[Any]:
+    def handle(self, group_id: str, request: Request) -> Promise[Any]:
         """Ask the coordinator of a group; refused in the reply's own way where it is not here."""
         try:
             shard = self.shards.of(group_id)
         except KafkaError as error:
-            later: Later[Any] = Later()
-            later.answer(refusal(request, error.code))
+            later: Promise[Any] = Promise()
+            later.resolve(refusal(request, error.code))
             return later
         return shard.handle(request)
 
-    def list_groups(self, request: ListGroups) -> Later[ListReply]:
+    def list_groups(self, request: ListGroups) -> Promise[ListReply]:
         """Of all coordinators here, but those whose partition cannot be read."""
         return _gathered([each.handle(request) for each in self.shards if not each.is_damaged])
 
@@ -389,9 +389,9 @@ class Groups:
         return self.shards.of(group_id).coordinator.committed(group_id, topic, partition)
 
 
-def _gathered(replies: Iterable[Later[ListReply]]) -> Later[ListReply]:
+def _gathered(replies: Iterable[Promise[ListReply]]) -> Promise[ListReply]:
     waiting = list(replies)
-    whole: Later[ListReply] = Later()
+    whole: Promise[ListReply] = Promise()
     groups: list[Any] = []
     codes: list[ErrorCode] = []
 
@@ -400,10 +400,10 @@ def _gathered(replies: Iterable[Later[ListReply]]) -> Later[ListReply]:
         codes.append(reply.code)
         if len(codes) == len(waiting):
             wrong = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
-            whole.answer(ListReply(wrong, tuple(groups)))
+            whole.resolve(ListReply(wrong, tuple(groups)))
 
     if not waiting:
-        whole.answer(ListReply())
+        whole.resolve(ListReply())
     for each in waiting:
         each.then(gather)
     return whole

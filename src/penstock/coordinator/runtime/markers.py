@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.runtime.groups import OFFSETS_TOPIC, Groups
 from penstock.coordinator.transactions import Markers
@@ -88,7 +88,7 @@ class MarkerWriter:
     def is_here(self, leader: int) -> bool:
         return leader == self._node_id
 
-    def ask(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Later[Any]:
+    def ask(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Promise[Any]:
         """Have another broker write them."""
         return self._neighbours.ask(
             leader, _request(markers, names), timeout_ms=WRITE_MS_MAX, purpose="markers"

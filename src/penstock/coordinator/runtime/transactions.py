@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.runtime.markers import MarkerWriter
 from penstock.coordinator.runtime.shard import Shard
@@ -50,7 +50,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class IdSource(Protocol):
-    def take(self) -> Later[ProducerId | KafkaError]: ...
+    def take(self) -> Promise[ProducerId | KafkaError]: ...
 
 
 def refusal(request: Request, code: ErrorCode) -> Any:
@@ -100,18 +100,18 @@ class TransactionShard(Shard):
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def handle(self, request: Request) -> Later[Any]:
-        later: Later[Any] = Later()
+    def handle(self, request: Request) -> Promise[Any]:
+        later: Promise[Any] = Promise()
         trouble = self.trouble
         if trouble is not None:
-            later.answer(refusal(request, trouble))
+            later.resolve(refusal(request, trouble))
         else:
             self._decide(request, later, None)
         return later
 
-    def _decide(self, request: Request, later: Later[Any], producer_id: ProducerId | None) -> None:
+    def _decide(self, request: Request, later: Promise[Any], producer_id: ProducerId | None) -> None:
         if not self.is_loaded:
-            later.answer(refusal(request, ErrorCode.NOT_COORDINATOR))
+            later.resolve(refusal(request, ErrorCode.NOT_COORDINATOR))
             return
         now_ms = self._world.now_ms()
         outcome = self.coordinator.handle(request, now_ms, producer_id)
@@ -119,13 +119,13 @@ class TransactionShard(Shard):
             self._producer_ids.take().then(lambda taken: self._decide_with(request, later, taken))
             return
         if not outcome.records:
-            later.answer(self._as_coordinator(request, outcome.reply))
+            later.resolve(self._as_coordinator(request, outcome.reply))
             self._follow_up()
             return
 
         def answer(reply: Any) -> None:
-            if not later.is_answered:
-                later.answer(reply)
+            if not later.is_settled:
+                later.resolve(reply)
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
@@ -144,7 +144,7 @@ class TransactionShard(Shard):
             self.log.append(outcome.records, settled, overdue)
         except KafkaError as error:
             self.coordinator.failed(outcome.token, now_ms)
-            later.answer(refusal(request, for_failed_write(error.code)))
+            later.resolve(refusal(request, for_failed_write(error.code)))
             self._follow_up()
 
     def _as_coordinator(self, request: Request, reply: Any) -> Any:
@@ -161,9 +161,9 @@ class TransactionShard(Shard):
             return refusal(request, ErrorCode.NOT_COORDINATOR)
         return reply
 
-    def _decide_with(self, request: Request, later: Later[Any], taken: ProducerId | KafkaError) -> None:
+    def _decide_with(self, request: Request, later: Promise[Any], taken: ProducerId | KafkaError) -> None:
         if isinstance(taken, KafkaError):
-            later.answer(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            later.resolve(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             self._decide(request, later, taken)
 
@@ -227,13 +227,13 @@ class Transactions:
         for shard in self.shards:
             shard.coordinator.settings = settings
 
-    def handle(self, transactional_id: str, request: Request) -> Later[Any]:
+    def handle(self, transactional_id: str, request: Request) -> Promise[Any]:
         """Ask the coordinator of an id; refused in the reply's own way where it is not here."""
         try:
             shard = self.shards.of(transactional_id)
         except KafkaError as error:
-            later: Later[Any] = Later()
-            later.answer(refusal(request, error.code))
+            later: Promise[Any] = Promise()
+            later.resolve(refusal(request, error.code))
             return later
         return shard.handle(request)
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.gateway.exports.job import Span
 from penstock.gateway.peer_rpc.remote_partition import Place
@@ -151,14 +151,14 @@ def remove_copies(vfs: Vfs, spans: Iterable[Span], directory: str) -> None:
             remove_tree(vfs, span.directory)
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Later[T | KafkaError | None]:
-    later: Later[T | KafkaError | None] = Later()
+def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError | None]:
+    later: Promise[T | KafkaError | None] = Promise()
 
     def done(result: T | None, error: Exception | None) -> None:
         if error is None:
-            later.answer(result)
+            later.resolve(result)
         else:
-            later.answer(
+            later.resolve(
                 error if isinstance(error, KafkaError) else StorageError(f"batches cannot be kept: {error}")
             )
 

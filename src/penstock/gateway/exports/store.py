@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.exports.copies import find_span, remove_copies
@@ -60,7 +60,7 @@ class _Kept:
         self.tag = tag
         self.made: Made | None = None
         self.used_ms: TimestampMs = 0
-        self.waiting: list[Later[Made | KafkaError]] = []
+        self.waiting: list[Promise[Made | KafkaError]] = []
 
 
 class Exports:
@@ -153,7 +153,7 @@ class Exports:
         return read.wanted == wanted
 
     def _wait(self, wanted: Wanted, kept: _Kept) -> Steps[None]:
-        later: Later[Made | KafkaError] = Later()
+        later: Promise[Made | KafkaError] = Promise()
         kept.waiting.append(later)
         try:
             yield later
@@ -224,7 +224,7 @@ class Exports:
                 self._drop(wanted)
             waiting, kept.waiting = kept.waiting, []
             for later in waiting:
-                later.answer(answer)
+                later.resolve(answer)
         self._go_on()
 
     def _remove_copies(self, wanted: Wanted) -> None:

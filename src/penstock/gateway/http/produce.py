@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Encoder
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.gateway.http.protocol.errors import ErrorInfo, about_topic
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Request, Response, Route
 from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
@@ -116,17 +116,17 @@ class ProduceResult(Struct):
 Body: TypeAlias = ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
 
 
-def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | KafkaError]:
+def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError | KafkaError]:
     body: ProduceRecord | list[ProduceRecord] = request.body
-    answer: Later[Answer | HttpError | KafkaError] = Later()
+    answer: Promise[Answer | HttpError | KafkaError] = Promise()
     if not isinstance(body, list):
         topic = body.topic
 
         def placed(outcome: Outcome) -> None:
             if isinstance(outcome, KafkaError):
-                answer.answer(about_topic(outcome, topic))
+                answer.resolve(about_topic(outcome, topic))
             else:
-                answer.answer(Response(200, _encode(Produced(topic, outcome.partition, outcome.offset))))
+                answer.resolve(Response(200, _encode(Produced(topic, outcome.partition, outcome.offset))))
 
         gateway.producing.produce(
             request.session,
@@ -143,10 +143,10 @@ def produce(gateway: "Gateway", request: Request) -> Later[Answer | HttpError | 
         if all(isinstance(each, KafkaError) for each in outcomes):
             [first, *_] = outcomes
             assert isinstance(first, KafkaError)
-            answer.answer(about_topic(first, body[0].topic))
+            answer.resolve(about_topic(first, body[0].topic))
             return
         results = [_result(each.topic, outcome) for each, outcome in zip(body, outcomes, strict=True)]
-        answer.answer(Response(200, _encode(results)))
+        answer.resolve(Response(200, _encode(results)))
 
     records = [
         NewRecord(each.topic, each.key, each.value, _headers(each), each.partition, each.idempotency_key)

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.gateway.idempotency.entries import KeyPlace
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
@@ -32,11 +32,11 @@ class Claim:
         self._partition: Partition | None = None
         self._offset: Offset = -1
         self._timestamp: TimestampMs = -1
-        self._waiting: list[Later[Where | KafkaError]] = []
+        self._waiting: list[Promise[Where | KafkaError]] = []
 
-    def join(self) -> Later[Where | KafkaError]:
+    def join(self) -> Promise[Where | KafkaError]:
         """Wait for the same outcome."""
-        later: Later[Where | KafkaError] = Later()
+        later: Promise[Where | KafkaError] = Promise()
         self._waiting.append(later)
         return later
 
@@ -56,10 +56,10 @@ class Claim:
         place = KeyPlace(number, self._offset, self._timestamp) if is_written else None
         self._topic_keys.let_go(self._digest, place)
         for later in self._waiting:
-            later.answer((number, self._offset) if error is None else error)
+            later.resolve((number, self._offset) if error is None else error)
 
 
-class Known(Later["Where | KafkaError"]):
+class Known(Promise["Where | KafkaError"]):
     """A `Writer` for a record that is in the log, and perhaps not on disk."""
 
     __slots__ = ("_number", "acks", "appended", "deadline_ms")
@@ -72,10 +72,10 @@ class Known(Later["Where | KafkaError"]):
         self.deadline_ms = deadline_ms
 
     def settle(self, error: KafkaError | None) -> None:
-        self.answer((self._number, self.appended.base_offset) if error is None else error)
+        self.resolve((self._number, self.appended.base_offset) if error is None else error)
 
 
-def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Later[Where | KafkaError]:
+def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[Where | KafkaError]:
     if offset < min(partition.log.flushed, partition.high_watermark):
         return answered(KeyPlace(partition.number, offset, now_ms))
     known = Known(partition.number, offset, now_ms + WAIT_MS_MAX)
@@ -83,7 +83,7 @@ def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Later[Whe
     return known
 
 
-def answered(place: KeyPlace) -> Later[Where | KafkaError]:
-    later: Later[Where | KafkaError] = Later()
-    later.answer((place.partition, place.offset))
+def answered(place: KeyPlace) -> Promise[Where | KafkaError]:
+    later: Promise[Where | KafkaError] = Promise()
+    later.resolve((place.partition, place.offset))
     return later

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.gateway.idempotency import saving
 from penstock.gateway.idempotency.keyfile import Filters
@@ -94,29 +94,29 @@ class IdempotencyKeys:
     def _is_marked(self, topic: Topic) -> bool:
         return self._context.image.config(Resource(ResourceType.TOPIC, topic.name)).get(MARK) == "true"
 
-    def open(self, topic: Topic) -> Later[KafkaError | None]:
+    def open(self, topic: Topic) -> Promise[KafkaError | None]:
         """Have the topic's keys read; from here on it has some, and other brokers are told so first."""
         keys = self._topics.get(topic.id)
         if keys is None:
             keys = self._topics[topic.id] = self._new(topic)
         if self._is_marked(topic) or self._is_alone:
             return keys.logs.open(topic)
-        opened: Later[KafkaError | None] = Later()
+        opened: Promise[KafkaError | None] = Promise()
 
         def marked(answer: Any) -> None:
             result = answer if isinstance(answer, KafkaError) else next(iter(answer.values()))
             if result.code is not ErrorCode.NONE:
                 why = str(result) if isinstance(result, KafkaError) else result.message
-                opened.answer(
+                opened.resolve(
                     KafkaError(f"{topic.name} cannot be given idempotency keys: {why}", result.code)
                 )
             else:
-                keys.logs.open(topic).then(opened.answer)
+                keys.logs.open(topic).then(opened.resolve)
 
         self._mark(topic).then(marked)
         return opened
 
-    def _mark(self, topic: Topic) -> Later[Any]:
+    def _mark(self, topic: Topic) -> Promise[Any]:
         mark = {Resource(ResourceType.TOPIC, topic.name): (ConfigChange(MARK, ConfigOp.SET, "true"),)}
         return self._context.controller.submit(IncrementalAlterConfigs(mark))
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.gateway.idempotency.manifest import Manifest, sound_end
 from penstock.gateway.idempotency.recent import RecentKeys
@@ -58,7 +58,7 @@ class LogReading:
         """Partitions that were read to their end, and are led since: all keys that come are noted."""
         self._reached: dict[int, Offset] = {}
         """Partitions that are being read, and how far."""
-        self._waiting: list[tuple[Later[KafkaError | None], Timer]] = []
+        self._waiting: list[tuple[Promise[KafkaError | None], Timer]] = []
         """Who waits until everything is read, and until when."""
         self.is_opening = False
         """Logs of partitions that are led here are being read."""
@@ -119,9 +119,9 @@ class LogReading:
 
     # -- partitions that are led here ------------------------------------------------------------------
 
-    def open(self, topic: Topic) -> Later[KafkaError | None]:
+    def open(self, topic: Topic) -> Promise[KafkaError | None]:
         """Have the keys read that no file has; answered when they are known."""
-        later: Later[KafkaError | None] = Later()
+        later: Promise[KafkaError | None] = Promise()
         timer = self._shared.world.call_later(WAIT_MS_MAX, lambda: self._give_up(later))
         self._waiting.append((later, timer))
         if not self.is_opening:
@@ -129,9 +129,9 @@ class LogReading:
             self._begin(topic)
         return later
 
-    def _give_up(self, later: Later[KafkaError | None]) -> None:
+    def _give_up(self, later: Promise[KafkaError | None]) -> None:
         self._waiting = [each for each in self._waiting if each[0] is not later]
-        later.answer(
+        later.resolve(
             KafkaError(
                 f"idempotency keys of {self._name} are still being read from its log",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -193,7 +193,7 @@ class LogReading:
             )
         for later, timer in waiting:
             timer.cancel()
-            later.answer(answer)
+            later.resolve(answer)
 
     # -- partitions that are led elsewhere -------------------------------------------------------------
 

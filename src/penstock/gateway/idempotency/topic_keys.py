@@ -17,7 +17,7 @@ from functools import partial
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.gateway.idempotency.claims import Claim, Where, answered, told
 from penstock.gateway.idempotency.entries import KeyPlace
 from penstock.gateway.idempotency.log_reading import LogReading
@@ -59,7 +59,7 @@ class TopicKeys:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def find(self, digest: bytes, now_ms: TimestampMs) -> Later[Where | KafkaError] | None:
+    def find(self, digest: bytes, now_ms: TimestampMs) -> Promise[Where | KafkaError] | None:
         """Where the record with a key is, once it is durable, or what became of it; None for a key that is new."""
         claim = self._claims.get(digest)
         if claim is not None:

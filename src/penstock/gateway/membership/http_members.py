@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps, passed
 from penstock.base.world import Timer
 from penstock.coordinator.groups import GroupCoordinator
@@ -48,7 +48,7 @@ LOADING_MS_MAX: Final = 10_000
 MOVES_MAX: Final = 100
 """How many members are moved before others of the node get their turn: each takes a tenth of a millisecond."""
 
-Reply = Later[ConsumerHeartbeatReply]
+Reply = Promise[ConsumerHeartbeatReply]
 
 
 class Seat:
@@ -95,7 +95,7 @@ class Seats:
         self.count = 0
         self._moved: dict[str, None] = {}
         """Groups to look at when everything that happens now has happened."""
-        self._loading: list[Later[None]] = []
+        self._loading: list[Promise[None]] = []
         """Calls that wait for a coordinator."""
         self._watches: dict[str, dict[Callable[[], None], None]] = {}
         """By group, what is called when it has moved."""
@@ -153,7 +153,7 @@ class Seats:
         timer = self._context.world.call_later(LOADING_MS_MAX, late)
         try:
             while not is_there() and not is_late:
-                later: Later[None] = Later()
+                later: Promise[None] = Promise()
                 self._loading.append(later)
                 yield later
         finally:
@@ -162,7 +162,7 @@ class Seats:
     def _wake(self) -> None:
         waiting, self._loading = self._loading, []
         for later in waiting:
-            later.answer(None)
+            later.resolve(None)
 
     def loaded(self, coordinator: GroupCoordinator) -> None:
         for group in coordinator.groups:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running, Steps
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages as letters
@@ -43,23 +43,23 @@ class Answering:
             groups.ConsumerGroupDescribe: self._of_groups,
         }
 
-    def answer(self, session: Session, data: bytes) -> Later[bytes | KafkaError]:
-        answer: Later[bytes | KafkaError] = Later()
+    def answer(self, session: Session, data: bytes) -> Promise[bytes | KafkaError]:
+        answer: Promise[bytes | KafkaError] = Promise()
         try:
             asked = letters.read(data)
         except KafkaError as error:
-            answer.answer(error)
+            answer.resolve(error)
             return answer
 
         def failed(error: Exception) -> None:
             if not isinstance(error, KafkaError | Conflict):
                 logger.error("what another node asked could not be done", exc_info=error)
                 error = KafkaError(f"{type(error).__name__}: {error}")
-            answer.answer(letters.write_reply(error))
+            answer.resolve(letters.write_reply(error))
 
         Running(
             self._answers[type(asked)](session, asked),
-            lambda reply: answer.answer(letters.write_reply(reply)),
+            lambda reply: answer.resolve(letters.write_reply(reply)),
             failed,
         )
         return answer

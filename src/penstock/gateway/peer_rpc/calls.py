@@ -7,7 +7,7 @@ because it waits for something to happen, has a connection to itself meanwhile (
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.peer_rpc.answering import Answering
 from penstock.gateway.peer_rpc.connections import Lanes
@@ -36,7 +36,7 @@ class Elsewhere:
     def stop(self) -> None:
         self.watching.stop()
 
-    def answer(self, session: Session, asked: bytes) -> Later[bytes | KafkaError]:
+    def answer(self, session: Session, asked: bytes) -> Promise[bytes | KafkaError]:
         return self._answering.answer(session, asked)
 
     # -- one letter ------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Elsewhere:
         about: int = 0,
         wait_ms: int = 0,
         timeout_ms: int = ANSWER_MS_MAX,
-    ) -> Later[Any]:
+    ) -> Promise[Any]:
         """Answered with the answer, or with a KafkaError or a Conflict; a `PeerFailed` where none came.
 
         What is `about` the same number is answered in its order. With `wait_ms` the other may wait so long for
@@ -65,18 +65,18 @@ class Elsewhere:
                 client_host_address=(session.peer if session else "").encode(),
             ),
         )
-        answer: Later[Any] = Later()
+        answer: Promise[Any] = Promise()
 
         def answered(response: Any) -> None:
             if lane is not None:
                 self.lanes.free(lane)
             if isinstance(response, PeerFailed):
-                answer.answer(response)
+                answer.resolve(response)
             elif response.error_code:
                 code = ErrorCode(int(response.error_code))
-                answer.answer(KafkaError(f"broker {broker_id} does not answer: {code.name}", code))
+                answer.resolve(KafkaError(f"broker {broker_id} does not answer: {code.name}", code))
             else:
-                answer.answer(letters.read_reply(asked, response.response_data or b""))
+                answer.resolve(letters.read_reply(asked, response.response_data or b""))
 
         self._context.neighbours.ask(
             broker_id,

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps, passed
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.calls import elsewhere_of
@@ -60,18 +60,18 @@ def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
         yield passed(context.world, RETRY_MS)
 
 
-def _ask_once(context: Context, group: str, request: Request) -> Later[Any]:
-    reply: Later[Any] = Later()
+def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:
+    reply: Promise[Any] = Promise()
     try:
         broker_id = coordinator_of(context, group)
     except KafkaError as error:
-        reply.answer(refusal(request, error.code))
+        reply.resolve(refusal(request, error.code))
         return reply
     if broker_id is None:
         return context.groups.handle(group, request)
 
     def answered(answer: Any) -> None:
-        reply.answer(refusal(request, answer.code) if isinstance(answer, KafkaError) else answer)
+        reply.resolve(refusal(request, answer.code) if isinstance(answer, KafkaError) else answer)
 
     elsewhere_of(context).send(broker_id, request, about=_number(group)).then(answered)
     return reply

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.client.decoding import decode, shown_batches
 from penstock.gateway.peer_rpc.answering import bounds_of
@@ -345,7 +345,7 @@ class PlaceWalk:
             records.close()
 
 
-class PlaceGrowth(Later[bool]):
+class PlaceGrowth(Promise[bool]):
     """A `Watcher`: as `Growth`, of a place. What it is answered does not matter: who waits looks again."""
 
     __slots__ = ("_place", "_timer")
@@ -373,6 +373,6 @@ class PlaceGrowth(Later[bool]):
         self._place.unwatch(self)
 
     def _finish(self) -> None:
-        if not self.is_answered:
+        if not self.is_settled:
             self.cancel()
-            self.answer(True)
+            self.resolve(True)

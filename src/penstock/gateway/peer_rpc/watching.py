@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.replica import Watcher
 from penstock.wire import AbortedTransaction, Api
@@ -167,7 +167,7 @@ class Watching:
             if self._watched:
                 self._soon(0 if is_well else RETRY_MS)
 
-        asked: Later[FetchResponse | PeerFailed] = self._context.neighbours.ask(
+        asked: Promise[FetchResponse | PeerFailed] = self._context.neighbours.ask(
             leader, request, timeout_ms=TIMEOUT_MS, purpose=_PURPOSE
         )
         asked.then(answered)

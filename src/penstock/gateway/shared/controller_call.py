@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import World
 from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
@@ -27,7 +27,7 @@ def allow(context: Context, session: Session, operation: Operation, on: On, name
 def decide(context: Context, request: Any) -> Steps[Any]:
     """The controller's answer to a request; what refuses all of it is raised, as is that nothing is decided."""
     answer = ask(context, request, default_wait_ms(context), lambda told: told)
-    if isinstance(answer, Later):
+    if isinstance(answer, Promise):
         answer = yield answer
     if isinstance(answer, KafkaError):
         raise answer
@@ -40,8 +40,8 @@ def check(result: Result, otherwise: str) -> None:
         raise KafkaError(result.message or otherwise, result.code)
 
 
-def others_first(world: World) -> Later[None]:
+def others_first(world: World) -> Promise[None]:
     """Answered when everybody else has had a turn: for long work, between its parts."""
-    later: Later[None] = Later()
-    world.call_soon(lambda: later.answer(None))
+    later: Promise[None] = Promise()
+    world.call_soon(lambda: later.resolve(None))
     return later

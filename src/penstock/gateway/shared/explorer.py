@@ -13,7 +13,7 @@ from msgspec import Struct
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import Line, Write, Written
@@ -96,7 +96,7 @@ class Explorer:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._is_setting_up = False
-        self._waiting: list[Later[None]] = []
+        self._waiting: list[Promise[None]] = []
         """Others who want it set up: they find it done."""
 
     def setup(self, session: Session) -> Steps[SetUp]:
@@ -104,7 +104,7 @@ class Explorer:
         allow(self._context, session, Operation.CREATE, On.CLUSTER)
         allow(self._context, session, Operation.WRITE, On.TOPIC, DEMO)
         while self._is_setting_up:
-            turn: Later[None] = Later()
+            turn: Promise[None] = Promise()
             self._waiting.append(turn)
             yield turn
         self._is_setting_up = True
@@ -114,7 +114,7 @@ class Explorer:
             self._is_setting_up = False
             waiting, self._waiting = self._waiting, []
             for each in waiting:
-                each.answer(None)
+                each.resolve(None)
 
     def _set_up(self) -> Steps[SetUp]:
         is_new = DEMO not in self._context.image.topics
@@ -204,26 +204,26 @@ class Explorer:
             for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
         ]
 
-    def _append(self, place: Place, readings: list[Reading]) -> Later[Appended | KafkaError]:
+    def _append(self, place: Place, readings: list[Reading]) -> Promise[Appended | KafkaError]:
         """Write a batch, here or where the partition is led."""
         here = place.here
         if here is not None:
             now_ms = self._context.world.now_ms()
             return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
-        answer: Later[Appended | KafkaError] = Later()
+        answer: Promise[Appended | KafkaError] = Promise()
 
         def told(written: list[Written] | KafkaError) -> None:
             error = written if isinstance(written, KafkaError) else written[0].error
             if error is not None or isinstance(written, KafkaError):
-                answer.answer(error or KafkaError("nothing was written"))
+                answer.resolve(error or KafkaError("nothing was written"))
             else:
-                answer.answer(Appended(written[0].offset, written[-1].offset))
+                answer.resolve(Appended(written[0].offset, written[-1].offset))
 
         lines = tuple(Line(place.number, *each) for each in readings)
         try:
             leader = place.leader
         except KafkaError as error:
-            answer.answer(error)
+            answer.resolve(error)
             return answer
         elsewhere_of(self._context).send(
             leader, Write(place.topic, place.topic_id, lines), about=place.number

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import World
 from penstock.gateway.http.protocol.messages import Out
@@ -29,23 +29,23 @@ PORTIONS_MAX: Final = 32
 class Turns:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._waiting: deque[Later[None]] = deque()
+        self._waiting: deque[Promise[None]] = deque()
         self._is_coming = False
         self.reading_count = 0
         """Streams that may keep something."""
-        self.to_read: dict[Reading, Later[None]] = {}
+        self.to_read: dict[Reading, Promise[None]] = {}
         """Streams that wait for one of them to make place."""
 
-    def next(self) -> Later[None]:
+    def next(self) -> Promise[None]:
         """Answered when it is the caller's turn, never at once."""
-        later: Later[None] = Later()
+        later: Promise[None] = Promise()
         self.soon(later)
         return later
 
     def to_write(self, out: Out) -> Steps[None]:
         """Wait for a turn at a time when the client has room: who does not read has nothing read for it."""
         yield self.next()
-        while not (ready := out.ready()).is_answered:
+        while not (ready := out.ready()).is_settled:
             yield ready
             yield self.next()
 
@@ -53,7 +53,7 @@ class Turns:
         """Turns for a stream that decodes what it sends; `rest` lets go of what is not sent yet. `close` it."""
         return Reading(self, out, rest)
 
-    def soon(self, later: Later[None]) -> None:
+    def soon(self, later: Promise[None]) -> None:
         """Answer it when it is its turn."""
         self._waiting.append(later)
         if not self._is_coming:
@@ -64,7 +64,7 @@ class Turns:
         world = self._world
         end_ns = world.clock_ns() + TURNS_NS
         for _ in range(len(self._waiting)):  # who has had its turn comes again when everybody else has
-            self._waiting.popleft().answer(None)
+            self._waiting.popleft().resolve(None)
             if world.clock_ns() >= end_ns:
                 break
         self._is_coming = bool(self._waiting)
@@ -92,13 +92,13 @@ class Reading:
         if self._left <= 0 and turns.to_read:
             self.pause()
         yield turns.next()
-        while not (ready := self._out.ready()).is_answered:
+        while not (ready := self._out.ready()).is_settled:
             self.pause()
             yield ready
             yield turns.next()
         if not self._has_place:
             if turns.reading_count >= READING_MAX:
-                turns.to_read[self] = Later()
+                turns.to_read[self] = Promise()
                 yield turns.to_read[self]
             else:
                 self._take_place()

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition, uuid_text
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
@@ -349,16 +349,16 @@ def _glimpse_partition(number: int, placed: Placement, here: Partition | None, w
 # -- beside the loop --------------------------------------------------------------------------------------
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Later[T | KafkaError]:
-    later: Later[T | KafkaError] = Later()
+def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError]:
+    later: Promise[T | KafkaError] = Promise()
 
     def done(result: T | None, error: Exception | None) -> None:
         if error is None:
-            later.answer(result)  # type: ignore[arg-type]  # None only if the work gives that
+            later.resolve(result)  # type: ignore[arg-type]  # None only if the work gives that
         elif isinstance(error, OSError):
-            later.answer(StorageError(f"an index cannot be read: {error.strerror or error}"))
+            later.resolve(StorageError(f"an index cannot be read: {error.strerror or error}"))
         else:
-            later.answer(
+            later.resolve(
                 error
                 if isinstance(error, KafkaError)
                 else KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)

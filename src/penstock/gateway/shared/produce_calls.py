@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.gateway.idempotency import Claim
 from penstock.gateway.peer_rpc.retry import MOVING, RETRY_MS
@@ -28,7 +28,7 @@ from penstock.storage import Appended
 _NOWHERE = Fate(Placed(-1, -1))
 
 
-class Call(Later[list[Fate]]):
+class Call(Promise[list[Fate]]):
     """Answered when every record has its fate."""
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Call(Later[list[Fate]]):
         self._fates[at] = Fate(outcome, is_in_doubt)
         self._left -= 1
         if not self._left:
-            self.answer(self._fates)
+            self.resolve(self._fates)
 
     def _may_try_again(self, at: int, error: KafkaError, is_in_doubt: bool) -> bool:
         return (

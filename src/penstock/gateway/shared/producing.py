@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TimestampMs, Uuid
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running, Steps
 from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
 from penstock.gateway.peer_rpc.calls import elsewhere_of
@@ -102,7 +102,7 @@ class Producing:
         headers: Headers = (),
         partition: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Later[Outcome]:
+    ) -> Promise[Outcome]:
         """Write a record, to a topic that is made if need be. Answered with where it is once it is durable, or with
         what is wrong; in steps, `yield` it."""
         context = self._context
@@ -121,29 +121,29 @@ class Producing:
                         builder.append(key, value, now_ms, headers)
                         return _write_one(context, led, builder)
                 except KafkaError as error:
-                    refused: Later[Outcome] = Later()
-                    refused.answer(error)
+                    refused: Promise[Outcome] = Promise()
+                    refused.resolve(error)
                     return refused
-        one: Later[Outcome] = Later()
+        one: Promise[Outcome] = Promise()
         record = NewRecord(topic, key, value, headers, partition, idempotency_key)
-        self.produce_all(session, [record]).then(lambda outcomes: one.answer(outcomes[0]))
+        self.produce_all(session, [record]).then(lambda outcomes: one.resolve(outcomes[0]))
         return one
 
-    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Outcome]]:
+    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[Outcome]]:
         """Write records, those for one partition in one batch if it may be so large, in their order. Each has its own
         outcome; what is wrong with one does not keep another from being written."""
-        outcomes: Later[list[Outcome]] = Later()
+        outcomes: Promise[list[Outcome]] = Promise()
         if not records:
-            outcomes.answer([])
+            outcomes.resolve([])
             return outcomes
         world = self._context.world
         until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
         call = Call(world, session, records, self._go, until_ms=until_ms)
         self._go(call, list(range(len(records))))
-        call.then(lambda fates: outcomes.answer([each.outcome for each in fates]))
+        call.then(lambda fates: outcomes.resolve([each.outcome for each in fates]))
         return outcomes
 
-    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Later[list[Fate]]:
+    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[Fate]]:
         """Write records that another node was given, to partitions which that has chosen, and which are led here."""
         call = Call(self._context.world, session, records, self._go, passes_on=False)
         self._go(call, list(range(len(records))))
@@ -411,12 +411,12 @@ def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
     return found if isinstance(found, KafkaError) else Placed(*found)
 
 
-def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Later[Outcome]:
+def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[Outcome]:
     """Write a batch of one record."""
-    one: Later[Outcome] = Later()
+    one: Promise[Outcome] = Promise()
 
     def written(outcome: Appended | KafkaError) -> None:
-        one.answer(
+        one.resolve(
             outcome if isinstance(outcome, KafkaError) else Placed(partition.number, outcome.base_offset)
         )
 

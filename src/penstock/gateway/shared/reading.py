@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.base.ids import Offset
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.client.decoding import decode
 from penstock.gateway.shared.walking import size_of
@@ -66,7 +66,7 @@ def within(records: Sequence[Record], bytes_max: int) -> int:
     return len(records)
 
 
-class Growth(Later[bool]):
+class Growth(Promise[bool]):
     """A `Watcher`: answered True when a partition has something to read at an offset, False when the time is up, or
     the partition is not led here any more."""
 
@@ -78,7 +78,7 @@ class Growth(Later[bool]):
         self._offset = offset
         self._timer: Timer | None = None
         if partition.last_stable > offset:
-            self.answer(True)
+            self.resolve(True)
             return
         self._timer = context.world.call_later(wait_ms, self.changed)
         partition.watch(self)
@@ -104,6 +104,6 @@ class Growth(Later[bool]):
         self._partition.unwatch(self)
 
     def _finish(self, *, is_more: bool) -> None:
-        if not self.is_answered:
+        if not self.is_settled:
             self.cancel()
-            self.answer(is_more)
+            self.resolve(is_more)

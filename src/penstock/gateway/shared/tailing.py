@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.peer_rpc.remote_partition import Place, PlaceWalk
@@ -41,7 +41,7 @@ class Following:
         self._watches: dict[int, _Watch] = {}
         self._unwatched: dict[int, None] = {}
         """Partitions that moved, and are to be watched where they are now."""
-        self._waiting: Later[bool] | None = None
+        self._waiting: Promise[bool] | None = None
         self._timer: Timer | None = None
         self._is_closed = False
         for each in places:
@@ -106,11 +106,11 @@ class Following:
             self._walks[number] = walk
         return records
 
-    def more(self, wait_ms: float) -> Later[bool]:
+    def more(self, wait_ms: float) -> Promise[bool]:
         """Answered True when there may be more, or it is over; False when the time is up."""
-        later: Later[bool] = Later()
+        later: Promise[bool] = Promise()
         if self._ready or self.is_over:
-            later.answer(True)
+            later.resolve(True)
             return later
         self._waiting = later
         self._timer = self._context.world.call_later(wait_ms, lambda: self._answer(is_more=False))
@@ -151,7 +151,7 @@ class Following:
                 self._timer.cancel()
                 self._timer = None
             # Not at once: whoever tells of more is in the middle of writing it.
-            self._context.world.call_soon(lambda: later.answer(is_more))
+            self._context.world.call_soon(lambda: later.resolve(is_more))
 
 
 class _Watch:

@@ -2,7 +2,7 @@
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
@@ -11,7 +11,7 @@ WAIT_MS_MAX = 30_000
 """Kafka's clients wait so long for a batch (`request.timeout.ms`)."""
 
 
-class Write(Later["Appended | KafkaError"]):
+class Write(Promise["Appended | KafkaError"]):
     """A `Writer`, and its answer."""
 
     __slots__ = ("acks", "appended", "deadline_ms")
@@ -25,10 +25,10 @@ class Write(Later["Appended | KafkaError"]):
         self.deadline_ms = deadline_ms
 
     def settle(self, error: KafkaError | None) -> None:
-        self.answer(self.appended if error is None else error)
+        self.resolve(self.appended if error is None else error)
 
 
-def append(context: Context, partition: Partition, batch: bytearray) -> Later["Appended | KafkaError"]:
+def append(context: Context, partition: Partition, batch: bytearray) -> Promise["Appended | KafkaError"]:
     """Write a batch, as `build_batch` makes it. Until the answer is there, nobody may be told that it is written, and
     after an error it may still be."""
     now_ms = context.world.now_ms()
@@ -36,7 +36,7 @@ def append(context: Context, partition: Partition, batch: bytearray) -> Later["A
 
     def staged(outcome: Appended | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
-            write.answer(outcome)
+            write.resolve(outcome)
         else:
             write.appended = outcome
             partition.wait(write)

@@ -39,7 +39,7 @@ from penstock.wire import CONTROLLER_APIS, KAFKA_RANGES, Api, VersionRange
 from .context import Call, Context
 
 Handler: TypeAlias = Callable[[Context, Call], Any]
-"""Answers with the response, or with a `Later` of it."""
+"""Answers with the response, or with a `Promise` of it."""
 
 _MODULES = (
     metadata,

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.metrics import Asked, Meter
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit, PartitionsReply
 from penstock.coordinator.runtime.groups import GroupShard
 from penstock.metadata import ClusterImage
@@ -107,13 +107,13 @@ class CommitRoute:
         self._misses = 0
         reply = CommitReply(pattern, self._meter, numbers[1], partitions, context.metrics.turn_began_ns)
         self._shard.handle(_new(OffsetCommit, (self._group, tuple(partitions), *self._rest))).then(reply.told)
-        if reply.is_answered:
+        if reply.is_settled:
             reply.asked = None
             context.metrics.answered(self._meter)
         return reply
 
 
-class CommitReply(Later[list[Piece]]):
+class CommitReply(Promise[list[Piece]]):
     """The answer to a commit that came this way."""
 
     __slots__ = ("_correlation_id", "_meter", "_partitions", "_pattern")
@@ -126,8 +126,8 @@ class CommitReply(Later[list[Piece]]):
         partitions: list[CommittedPartition],
         since_ns: int,
     ) -> None:
-        self.is_answered = False
-        self._then = None
+        self.is_settled = False
+        self._on_value = self._on_error = self.error = None
         self.asked = _new(Asked, (meter, since_ns))
         self._pattern = pattern
         self._meter = meter
@@ -150,4 +150,4 @@ class CommitReply(Later[list[Piece]]):
             for _, number in results:
                 if number:
                     self._meter.fail(number)
-        self.answer([self._pattern.reply(self._correlation_id, results)])
+        self.resolve([self._pattern.reply(self._correlation_id, results)])

@@ -1,6 +1,6 @@
 """What a handler is given: the call it answers, who called, and the node it acts on.
 
-A handler is a plain function of a `Context` and a `Call`. It returns the response, or a `Later` where something
+A handler is a plain function of a `Context` and a `Call`. It returns the response, or a `Promise` where something
 must happen first: records committed, a disk synced, bytes arrived. What it raises as a `KafkaError` is for the
 response's own error field where it has one; see `dispatch`.
 """
@@ -14,7 +14,7 @@ from penstock.base.client_memory import ClientMemory
 from penstock.base.errors import KafkaError
 from penstock.base.metrics import Metrics
 from penstock.base.ordered_set import OrderedSet
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.handlers.support.response_builder import Shapes
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
@@ -126,7 +126,7 @@ class Call(NamedTuple):
 
 
 class DoorsPort(Protocol):
-    def answer(self, session: Session, asked: bytes) -> Later["bytes | KafkaError"]:
+    def answer(self, session: Session, asked: bytes) -> Promise["bytes | KafkaError"]:
         """What another node's gateway asks for a client of its own: the answer, or why this was no question."""
 
 
@@ -138,7 +138,7 @@ class VigilPort(Protocol):
 class QuorumPort(Protocol):
     def describe(self) -> "QuorumDescription": ...
 
-    def receive(self, request: "Request") -> Later["Reply"]:
+    def receive(self, request: "Request") -> Promise["Reply"]:
         """A request of another replica or of an operator, which names this cluster and the metadata log."""
 
     @property

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.metadata.configs import broker_setting
 
 from .context import Context
@@ -18,22 +18,24 @@ from .context import Context
 T = TypeVar("T")
 
 
-def ask(context: Context, request: Any, wait_ms: int, respond: Callable[[Any], T]) -> T | Later[T]:
+def ask(context: Context, request: Any, wait_ms: int, respond: Callable[[Any], T]) -> T | Promise[T]:
     """The response to what the controller answers: its reply, or the KafkaError that refuses all of the request."""
     decision = context.controller.submit(request)
-    if decision.is_answered:
+    if decision.is_settled:
         return respond(decision.value)
-    reply: Later[T] = Later()
+    reply: Promise[T] = Promise()
 
     def time_out() -> None:
-        reply.answer(respond(KafkaError(f"nothing was decided in {wait_ms} ms", ErrorCode.REQUEST_TIMED_OUT)))
+        reply.resolve(
+            respond(KafkaError(f"nothing was decided in {wait_ms} ms", ErrorCode.REQUEST_TIMED_OUT))
+        )
 
     timer = context.world.call_later(max(wait_ms, 0), time_out)
 
     def decided(answer: Any) -> None:
-        if not reply.is_answered:
+        if not reply.is_settled:
             timer.cancel()
-            reply.answer(respond(answer))
+            reply.resolve(respond(answer))
 
     decision.then(decided)
     return reply

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode
 from penstock.base.metrics import Asked, Meter
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.raft import fetch_metadata
@@ -155,7 +155,7 @@ class Dispatcher:
         return self._counted(meter, reply)
 
     def _counted(self, meter: Meter, reply: Reply) -> Reply:
-        if isinstance(reply, Later) and not reply.is_answered:
+        if isinstance(reply, Promise) and not reply.is_settled:
             reply.asked = Asked(meter, self._metrics.turn_began_ns)
         else:
             self._metrics.answered(meter)
@@ -190,7 +190,7 @@ class Dispatcher:
             self._refusals.look_at(api, call, response)
             return [response_frame(api, version, correlation_id, write(api, version, response))]
 
-        def framed(response: Any) -> list[Piece] | Later[list[Piece]]:
+        def framed(response: Any) -> list[Piece] | Promise[list[Piece]]:
             if (api in _FREQUENT and slices is None) or not sliced().is_large(response):
                 return frame_of(response)
             return in_turns(self.context.world, slices_of_frame(response))
@@ -201,16 +201,16 @@ class Dispatcher:
             body = yield from sliced().write_response_in_slices(api, version, response)
             return [response_frame(api, version, correlation_id, body)]
 
-        if not isinstance(answer, Later):
+        if not isinstance(answer, Promise):
             return self._counted(meter, framed(answer))
-        later: Later[list[Piece]] = HoldingLater() if answer.holds else Later()
+        later: Promise[list[Piece]] = HoldingPromise() if answer.holds else Promise()
 
         def finish(response: Any) -> None:
             reply = framed(response)
-            if isinstance(reply, Later):
-                reply.then(later.answer)
+            if isinstance(reply, Promise):
+                reply.then(later.resolve)
             else:
-                later.answer(reply)
+                later.resolve(reply)
 
         answer.then(finish)
         return self._counted(meter, later)

@@ -20,7 +20,7 @@ from math import ceil
 from typing import cast
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import HoldingLater
+from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
 from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
 from penstock.handlers.support.diverging_epoch import parted
@@ -48,7 +48,7 @@ Read = list[tuple[Followed, FetchResult]]
 
 def fetch_as_follower(
     context: Context, session: Session, header: RequestHeader, request: FetchRequest
-) -> Reply | HoldingLater[Reply]:
+) -> Reply | HoldingPromise[Reply]:
     version = header.api_version
     try:
         kept = _session_of(context, request, header.api_version)
@@ -283,7 +283,7 @@ class WaitingFollower:
         self._is_waking = False
         """An answer is made when everything that is happening now has happened."""
         self._timer: Timer | None = None
-        self.later: HoldingLater[Reply] = HoldingLater()
+        self.later: HoldingPromise[Reply] = HoldingPromise()
 
     def begin(self) -> None:
         one = self._fetch
@@ -309,7 +309,7 @@ class WaitingFollower:
     def superseded(self) -> None:
         """The follower asks on another connection, or its session is over: it will not look at this answer."""
         self.cancel()
-        self.later.answer(self._fetch.reply([]))
+        self.later.resolve(self._fetch.reply([]))
 
     def _wake(self) -> None:
         if not self._is_waking:
@@ -317,10 +317,10 @@ class WaitingFollower:
             self._fetch.context.world.call_soon(self._answer)
 
     def _answer(self) -> None:
-        if self.later.is_answered or self._timer is None:
+        if self.later.is_settled or self._timer is None:
             return
         self.cancel()
-        self.later.answer(self._fetch.reply(self._fetch.read()))
+        self.later.resolve(self._fetch.reply(self._fetch.read()))
 
     def cancel(self) -> None:
         """Wait no more; nobody is answered."""

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.wire import Api, read_response, write_request
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
@@ -13,13 +13,15 @@ from .context import Call, Context
 PURPOSE: Final = "forwarded"
 
 
-def forward(context: Context, api: Api, call: Call, timeout_ms: float) -> Later[Any | KafkaError]:
+def forward(context: Context, api: Api, call: Call, timeout_ms: float) -> Promise[Any | KafkaError]:
     """The active controller's response, in the call's version, or why there is none: NOT_LEADER_OR_FOLLOWER where it
     was not asked, REQUEST_TIMED_OUT where it may have been."""
-    answer: Later[Any | KafkaError] = Later()
+    answer: Promise[Any | KafkaError] = Promise()
     to = context.quorum.leader_address
     if to is None or context.peers is None:
-        answer.answer(KafkaError("this node knows of no active controller", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        answer.resolve(
+            KafkaError("this node knows of no active controller", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        )
         return answer
     request: Request[Any] = Request(
         api,
@@ -32,9 +34,9 @@ def forward(context: Context, api: Api, call: Call, timeout_ms: float) -> Later[
     def answered(told: Any | PeerFailed) -> None:
         if isinstance(told, PeerFailed):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if told.refused else ErrorCode.REQUEST_TIMED_OUT
-            answer.answer(KafkaError(str(told), code))
+            answer.resolve(KafkaError(str(told), code))
         else:
-            answer.answer(told)
+            answer.resolve(told)
 
     context.peers.ask(to, request, timeout_ms=timeout_ms, purpose=PURPOSE).then(answered)
     return answer

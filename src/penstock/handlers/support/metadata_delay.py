@@ -13,7 +13,7 @@ If no news come in time, it was the connection alone, or a client in a hurry.
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.replica.broker_client import DOUBT_MS
 
@@ -27,7 +27,7 @@ AGAIN_MS: Final = 100
 
 def once_sure(
     context: Context, session: Session, leaders: Callable[[], Iterable[int]], respond: Callable[[], T]
-) -> T | Later[T]:
+) -> T | Promise[T]:
     """The response, at once unless one of the leaders that it tells of may be gone."""
     now_ns = context.world.clock_ns()
     is_again = now_ns - session.metadata_ns < AGAIN_MS * 1_000_000
@@ -43,7 +43,7 @@ def once_sure(
     is_doubtful = has_doubts()
     if not known or not (is_again or is_doubtful):
         return respond()
-    later: Later[T] = Later()
+    later: Promise[T] = Promise()
     timer: Timer
 
     def look() -> None:
@@ -63,7 +63,7 @@ def once_sure(
         timer.cancel()
         context.image_watchers.discard(look)
         session.metadata_ns = context.world.clock_ns()
-        later.answer(respond())
+        later.resolve(respond())
 
     timer = context.world.call_later(DOUBT_MS if is_doubtful else AGAIN_MS, overdue)
     context.image_watchers.add(look)

@@ -14,7 +14,7 @@ from struct import Struct
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.produce_writers import Foretold, Reply, refusal
 from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
@@ -218,7 +218,7 @@ class Route:
         return refusal(self._meter, self._version, correlation_id, self._topic, self._number, error)
 
 
-class RoutedWrite(Later[Reply]):
+class RoutedWrite(Promise[Reply]):
     """A batch that came this way, and waits for all replicas in sync; a `Writer`, and its answer."""
 
     __slots__ = ("_correlation_id", "_route", "appended", "deadline_ms")
@@ -233,8 +233,8 @@ class RoutedWrite(Later[Reply]):
         last_offset: Offset,
         deadline_ms: TimestampMs,
     ) -> None:
-        self.is_answered = False
-        self._then = None
+        self.is_settled = False
+        self._on_value = self._on_error = self.error = None
         self.asked = None
         self._route = route
         self._correlation_id = correlation_id
@@ -244,6 +244,6 @@ class RoutedWrite(Later[Reply]):
     def settle(self, error: KafkaError | None) -> None:
         route, correlation_id = self._route, self._correlation_id
         if error is None:
-            self.answer([route.reply(correlation_id, self.appended.base_offset)])
+            self.resolve([route.reply(correlation_id, self.appended.base_offset)])
         else:
-            self.answer([route.refusal(correlation_id, error)])
+            self.resolve([route.refusal(correlation_id, error)])

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.late_batches import LateBatch, check_fate
 from penstock.handlers.support.produce_admission import admit, no_records, told
@@ -55,7 +55,7 @@ class _Admitted(NamedTuple):
 
 def produce_many(
     context: Context, session: Session, header: RequestHeader, request: ProduceRequest
-) -> Later[Reply] | None:
+) -> Promise[Reply] | None:
     """Answer a request for several partitions; None where nothing is to be answered, or waited for."""
     return _ManyBatches(context, session, header, request).write()
 
@@ -68,7 +68,7 @@ class _ManyBatches:
         self._whole = ManyWrites(context.metrics.produce, header, request)
         self._open = 0
         """Batches that are not staged yet, and slices that are not begun."""
-        self._holding: HoldingLater[Reply] | None = None
+        self._holding: HoldingPromise[Reply] | None = None
 
     # -- what the client sends next --------------------------------------------------------------------
 
@@ -76,22 +76,22 @@ class _ManyBatches:
         """So many batches more are staged in a later turn: the reply holds back what the client sends next."""
         self._open += count
         if count and self._holding is None:
-            self._holding = self._whole.later = HoldingLater()
+            self._holding = self._whole.later = HoldingPromise()
 
     def _let_go(self, count: int) -> None:
         """So many of them are staged, or refused."""
         self._open -= count
         if not self._open and self._holding is not None:
             if self._request.acks == 0:
-                self._holding.answer([])
+                self._holding.resolve([])
             self._holding.let_go()
 
     # -- slices ----------------------------------------------------------------------------------------
 
-    def write(self) -> Later[Reply] | None:
+    def write(self) -> Promise[Reply] | None:
         whole = self._whole
         if not whole.count:
-            whole.later.answer([produce_reply(self._header.api_version, self._header.correlation_id, [])])
+            whole.later.resolve([produce_reply(self._header.api_version, self._header.correlation_id, [])])
             return whole.later
         batches = iter(
             [
@@ -212,7 +212,7 @@ class _ManyBatches:
                 self._settle(each, error)
             return
         asked = may_write(self._context, claim, [each.partition for each in batches])
-        if not asked.is_answered:
+        if not asked.is_settled:
             batches = [each._replace(records=memoryview(bytearray(each.records))) for each in batches]
         self._hold(len(batches))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.base.metrics import Meter
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Session
 from penstock.records import InvalidBatch
 from penstock.replica import Partition
@@ -27,7 +27,7 @@ _NEVER_MS: TimestampMs = 2**63 - 1
 Reply = list[Piece]
 
 
-class OneWrite(Later[Reply]):
+class OneWrite(Promise[Reply]):
     """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
 
     __slots__ = (
@@ -52,8 +52,8 @@ class OneWrite(Later[Reply]):
         acks: int,
         deadline_ms: TimestampMs,
     ) -> None:
-        self.is_answered = False
-        self._then = None
+        self.is_settled = False
+        self._on_value = self._on_error = self.error = None
         self.asked = None
         self.meter = meter
         self.version = version
@@ -81,7 +81,7 @@ class OneWrite(Later[Reply]):
                 partition.log.log_start,
                 appended.append_time,
             )
-        self.answer([reply])
+        self.resolve([reply])
 
 
 class Foretold(NamedTuple):
@@ -123,7 +123,7 @@ class ManyWrites:
     """A request for several partitions: answered when the last of them is settled."""
 
     def __init__(self, meter: Meter, header: RequestHeader, request: ProduceRequest) -> None:
-        self.later: Later[Reply] = Later()
+        self.later: Promise[Reply] = Promise()
         self.meter = meter
         self._version = header.api_version
         self._correlation_id = header.correlation_id
@@ -137,7 +137,7 @@ class ManyWrites:
         self._results[place[0]][1][place[1]] = result
         self._open -= 1
         if not self._open:
-            self.later.answer([produce_reply(self._version, self._correlation_id, self._results)])
+            self.later.resolve([produce_reply(self._version, self._correlation_id, self._results)])
 
 
 class OneOfMany:

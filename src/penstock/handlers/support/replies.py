@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.wire import Piece
 
 
@@ -14,4 +14,4 @@ class NoReply(Enum):
 
 NO_REPLY = NoReply.NO_REPLY
 
-Reply = list[Piece] | NoReply | Later[list[Piece]]
+Reply = list[Piece] | NoReply | Promise[list[Piece]]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import HoldingLater, Later
+from penstock.base.promise import HoldingPromise, Promise
 from penstock.wire import Api
 
 from .context import Call, Context
@@ -145,9 +145,9 @@ def _cut(items: tuple[Any, ...], nested: str) -> Iterator[tuple[Any, ...]]:
 
 def answer_in_slices(
     context: Context, call: Call, handler: Handler, slices: list[Any], api: Api
-) -> Later[Any]:
+) -> Promise[Any]:
     """One response to all slices. What the client sends next waits for it."""
-    answer: HoldingLater[Any] = HoldingLater()
+    answer: HoldingPromise[Any] = HoldingPromise()
     found: list[Any] = [None] * len(slices)
     left = len(slices)
     split = SPLITS[api]
@@ -157,13 +157,13 @@ def answer_in_slices(
         found[at] = response
         left -= 1
         if not left:
-            answer.answer(_joined(found, split.response))
+            answer.resolve(_joined(found, split.response))
         elif split.in_order:
             context.world.call_soon(lambda: go_on(at + 1))
 
     def ask(at: int) -> None:
         response = handler(context, call._replace(message=slices[at]))
-        if isinstance(response, Later):
+        if isinstance(response, Promise):
             response.then(lambda value: settle(at, value))
         else:
             settle(at, response)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.transactions import AddPartitions, VerifyPartitions, VerifyReply
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
@@ -29,28 +29,28 @@ Question = AddPartitions | VerifyPartitions
 Codes = dict[TopicPartition, ErrorCode]
 
 
-def ask_coordinator(context: Context, question: Question) -> Later[Codes]:
+def ask_coordinator(context: Context, question: Question) -> Promise[Codes]:
     """Whether partitions may be written to as part of a transaction; a code for each of them."""
-    answer: Later[Codes] = Later()
+    answer: Promise[Codes] = Promise()
     names = question.partitions
     transactions = context.transactions
     try:
         number = transactions.shards.number_of(question.transactional_id)
     except KafkaError as error:
-        answer.answer(dict.fromkeys(names, error.code))
+        answer.resolve(dict.fromkeys(names, error.code))
         return answer
     partition = context.image.partition(TRANSACTIONS_TOPIC, number)
     leader = -1 if partition is None else partition.leader
     if leader == context.node_id or leader < 0:
         transactions.handle(question.transactional_id, question).then(
-            lambda reply: answer.answer(
+            lambda reply: answer.resolve(
                 reply.codes if isinstance(reply, VerifyReply) else dict.fromkeys(names, reply.code)
             )
         )
     else:
         context.neighbours.ask(
             leader, _request(question), timeout_ms=ASK_MS_MAX, purpose="transactions"
-        ).then(lambda reply: answer.answer(_codes(names, reply)))
+        ).then(lambda reply: answer.resolve(_codes(names, reply)))
     return answer
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.transactions import AddPartitions, ProducerEpoch, VerifyPartitions
 from penstock.coordinator.transactions.codes import adds_partitions, for_write
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
@@ -111,7 +111,7 @@ def check_first_sequence(claim: Claim, partition: Partition, records: memoryview
         )
 
 
-def may_write(context: Context, claim: Claim, partitions: Sequence[Partition]) -> Later[Fates]:
+def may_write(context: Context, claim: Claim, partitions: Sequence[Partition]) -> Promise[Fates]:
     """Ask for all of them at once. The answer holds until whoever gets it lets go."""
     question = _Question(context, claim)
     question.ask(partitions)
@@ -120,7 +120,7 @@ def may_write(context: Context, claim: Claim, partitions: Sequence[Partition]) -
 
 class _Question:
     def __init__(self, context: Context, claim: Claim) -> None:
-        self.later: Later[Fates] = Later()
+        self.later: Promise[Fates] = Promise()
         self._context = context
         self._claim = claim
         self._until_ms = context.world.now_ms() + ASK_MS_MAX
@@ -134,7 +134,7 @@ class _Question:
             "transaction.partition.verification.enable", context.image, context.settings
         )
         if not unknown or not is_asked:
-            self.later.answer(self._fates)
+            self.later.resolve(self._fates)
             return
         known = {each: _entry(each, claim.producer) for each in left}
         transactional_id, producer = claim.transactional_id, claim.producer
@@ -176,7 +176,7 @@ class _Question:
                 )
         left = [each for each in known if each.name not in self._fates]
         if all(each.is_leader and _entry(each, claim.producer) is known[each] for each in left):
-            self.later.answer(self._fates)
+            self.later.resolve(self._fates)
         else:
             self.ask(left)
 

@@ -3,52 +3,52 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def after(answer: Later[T], respond: Callable[[T], R]) -> R | Later[R]:
+def after(answer: Promise[T], respond: Callable[[T], R]) -> R | Promise[R]:
     """The response to an answer: at once, where that is there."""
-    if answer.is_answered:
+    if answer.is_settled:
         return respond(answer.value)
-    reply: Later[R] = Later()
-    answer.then(lambda value: reply.answer(respond(value)))
+    reply: Promise[R] = Promise()
+    answer.then(lambda value: reply.resolve(respond(value)))
     return reply
 
 
-def chained(answer: T | Later[T], respond: Callable[[T], R | Later[R]]) -> R | Later[R]:
+def chained(answer: T | Promise[T], respond: Callable[[T], R | Promise[R]]) -> R | Promise[R]:
     """The response to an answer, where either may come later."""
-    if not isinstance(answer, Later):
+    if not isinstance(answer, Promise):
         return respond(answer)
-    reply: Later[R] = Later()
+    reply: Promise[R] = Promise()
 
     def came(value: T) -> None:
         response = respond(value)
-        if isinstance(response, Later):
-            response.then(reply.answer)
+        if isinstance(response, Promise):
+            response.then(reply.resolve)
         else:
-            reply.answer(response)
+            reply.resolve(response)
 
     answer.then(came)
     return reply
 
 
-def after_all(answers: Sequence[Later[T]], respond: Callable[[list[T]], R]) -> R | Later[R]:
+def after_all(answers: Sequence[Promise[T]], respond: Callable[[list[T]], R]) -> R | Promise[R]:
     """The response to answers that come in any order; it gets them in the order of the questions."""
-    left = sum(not each.is_answered for each in answers)
+    left = sum(not each.is_settled for each in answers)
     if not left:
         return respond([each.value for each in answers])
-    reply: Later[R] = Later()
+    reply: Promise[R] = Promise()
 
     def came(_: T) -> None:
         nonlocal left
         left -= 1
         if not left:
-            reply.answer(respond([each.value for each in answers]))
+            reply.resolve(respond([each.value for each in answers]))
 
     for each in answers:
-        if not each.is_answered:
+        if not each.is_settled:
             each.then(came)
     return reply

@@ -2,10 +2,10 @@
 
 from typing import Any, Protocol
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 
 
 class ControllerPort(Protocol):
-    def submit(self, request: Any) -> Later[Any]:
+    def submit(self, request: Any) -> Promise[Any]:
         """Have the active controller decide. Answered when the decision is committed, and this node's image has it:
         with the reply, or with the KafkaError that refuses it."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.gateway.http.talking import Talk, request
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.gateway.http.door import BATCHES_MAX
 from penstock.gateway.http.protocol.conversation import LINGER_MS
@@ -37,7 +37,7 @@ class Routes:
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
-        self.waiting: list[Later[Any]] = []
+        self.waiting: list[Promise[Any]] = []
         self.cancelled = 0
         self.outs: list[Out] = []
 
@@ -55,7 +55,7 @@ class Routes:
 
     def steps(self, _gateway: object, request: Request) -> Steps[Response]:
         self.asked.append(request)
-        later: Later[Any] = Later()
+        later: Promise[Any] = Promise()
         self.waiting.append(later)
         try:
             value = yield later
@@ -64,9 +64,9 @@ class Routes:
             raise
         return json(value)
 
-    def later(self, _gateway: object, request: Request) -> Later[Any]:
+    def later(self, _gateway: object, request: Request) -> Promise[Any]:
         self.asked.append(request)
-        self.waiting.append(Later())
+        self.waiting.append(Promise())
         return self.waiting[-1]
 
     def stream(self, _gateway: object, request: Request) -> Stream:
@@ -78,7 +78,7 @@ class Routes:
         try:
             while True:
                 yield out.ready()
-                later: Later[Any] = Later()
+                later: Promise[Any] = Promise()
                 self.waiting.append(later)
                 data = yield later
                 if data is None:
@@ -270,8 +270,8 @@ def test_an_old_client_closes_unless_it_says_otherwise(
 
 def test_a_stream_for_an_old_client_ends_with_the_connection(talk: Talk, routes: Routes) -> None:
     talk.send(b"GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-    routes.waiting.pop().answer(b"abc")
-    routes.waiting.pop().answer(None)
+    routes.waiting.pop().resolve(b"abc")
+    routes.waiting.pop().resolve(None)
     got = talk.response()
     assert (got.body, got.headers["connection"]) == (b"abc", "close")
     assert "transfer-encoding" not in got.headers
@@ -309,7 +309,7 @@ def test_what_comes_behind_a_request_waits_for_it(talk: Talk, routes: Routes, pa
     assert not talk.conversation.is_idle
     talk.send(get(3))
     assert not talk.wire.is_reading
-    routes.waiting.pop().answer({"waited": True} if path == "/steps" else json({"waited": True}))
+    routes.waiting.pop().resolve({"waited": True} if path == "/steps" else json({"waited": True}))
     assert [each.json for each in talk.responses(4)] == [{"waited": True}, {"now": 1}, {"now": 2}, {"now": 3}]
     assert talk.wire.is_reading
     assert talk.conversation.is_idle
@@ -321,7 +321,7 @@ def test_many_small_requests_at_once_are_not_all_begun_at_once(talk: Talk, route
     talk.send(request("GET", "/steps"))
     talk.send(get(1) * count)
     talk.wire.is_full = True
-    routes.waiting.pop().answer({})
+    routes.waiting.pop().resolve({})
     assert len(routes.asked) == 1
     talk.wire.is_full = False
     talk.conversation.drained()
@@ -348,7 +348,7 @@ def test_who_is_gone_is_worked_for_no_more(talk: Talk, routes: Routes) -> None:
 def test_an_answer_for_who_is_gone_is_dropped(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/later"))
     talk.conversation.ended()
-    routes.waiting.pop().answer(json({}))
+    routes.waiting.pop().resolve(json({}))
     assert bytes(talk.wire.sent) == b""
 
 
@@ -356,7 +356,7 @@ def test_a_client_that_sends_no_more_gets_its_write_answered_and_its_reading_giv
     writing, reading = Talk(*routes.table), Talk(*routes.table)
     writing.send(request("POST", "/steps"))
     writing.conversation.finished()
-    routes.waiting.pop().answer({"done": 1})
+    routes.waiting.pop().resolve({"done": 1})
     assert writing.response().json == {"done": 1}
     reading.send(request("GET", "/steps"))
     reading.conversation.finished()
@@ -370,9 +370,9 @@ def test_a_client_that_sends_no_more_gets_its_write_answered_and_its_reading_giv
 def test_a_stream_is_sent_in_chunks_as_it_is_written(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/stream") + get(1))
     for data in (b"abc", b"", b"x" * 100):
-        routes.waiting.pop().answer(data)
+        routes.waiting.pop().resolve(data)
     assert bytes(talk.wire.sent).endswith(b"\r\n\r\n3\r\nabc\r\n64\r\n" + b"x" * 100 + b"\r\n")
-    routes.waiting.pop().answer(None)
+    routes.waiting.pop().resolve(None)
     got, behind = talk.responses(2)
     assert got.headers["transfer-encoding"] == "chunked"
     assert (got.body, got.is_whole) == (b"abc" + b"x" * 100, True)
@@ -382,7 +382,7 @@ def test_a_stream_is_sent_in_chunks_as_it_is_written(talk: Talk, routes: Routes)
 def test_a_stream_waits_for_a_client_that_does_not_read(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/stream"))
     talk.wire.is_full = True
-    routes.waiting.pop().answer(b"abc")
+    routes.waiting.pop().resolve(b"abc")
     assert routes.waiting == []
     talk.wire.is_full = False
     talk.conversation.drained()
@@ -398,8 +398,8 @@ def test_a_stream_for_who_is_gone_ends(talk: Talk, routes: Routes) -> None:
 
 def test_a_stream_that_fails_has_no_end(talk: Talk, routes: Routes, caplog: pytest.LogCaptureFixture) -> None:
     talk.send(request("GET", "/stream"))
-    routes.waiting.pop().answer(b"abc")
-    routes.waiting.pop().answer(ZeroDivisionError("a bug"))
+    routes.waiting.pop().resolve(b"abc")
+    routes.waiting.pop().resolve(ZeroDivisionError("a bug"))
     got = talk.response()
     assert (got.body, got.is_whole) == (b"abc", False)
     assert talk.wire.is_closed
@@ -430,7 +430,7 @@ def test_what_nobody_foresaw_is_500_and_a_log_line(
 
 def test_what_a_later_is_answered_with_may_be_an_error(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/later"))
-    routes.waiting.pop().answer(KafkaError("too few", ErrorCode.NOT_ENOUGH_REPLICAS))
+    routes.waiting.pop().resolve(KafkaError("too few", ErrorCode.NOT_ENOUGH_REPLICAS))
     assert (got := talk.response()).status == 503
     assert got.code == "not_enough_replicas"
 

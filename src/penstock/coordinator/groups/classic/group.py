@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import JoinedMember, JoinReply, Protocols, SyncReply
 from penstock.coordinator.groups.schemas import (
@@ -51,9 +51,9 @@ class ClassicMember:
     protocols: Protocols
     assignment: bytes = b""
     """What the leader gave it in this generation."""
-    awaits_join: Later[JoinReply] | None = None
+    awaits_join: Promise[JoinReply] | None = None
     """The join of this round, not answered yet."""
-    awaits_sync: Later[SyncReply] | None = None
+    awaits_sync: Promise[SyncReply] | None = None
     is_new: bool = False
     """Its first join is not answered: it does not know its id yet, and cannot send heartbeats."""
 
@@ -132,7 +132,7 @@ class ClassicGroup:
 
     # Members.
 
-    def add(self, member: ClassicMember, joins: Later[JoinReply] | None = None) -> None:
+    def add(self, member: ClassicMember, joins: Promise[JoinReply] | None = None) -> None:
         if member.instance_id is not None:
             self.statics[member.instance_id] = member.member_id
         if self.leader is None:
@@ -200,7 +200,7 @@ class ClassicGroup:
 
     # Those who wait.
 
-    def await_join(self, member: ClassicMember, joins: Later[JoinReply] | None) -> None:
+    def await_join(self, member: ClassicMember, joins: Promise[JoinReply] | None) -> None:
         """One join of a member waits at a time; a client that asks again has given up on the first."""
         if joins is not None:
             self.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
@@ -211,13 +211,13 @@ class ClassicGroup:
         waiting, member.awaits_join = member.awaits_join, None
         if waiting is not None:
             self.joins_awaited -= 1
-            waiting.answer(reply)
+            waiting.resolve(reply)
 
     def answer_sync(self, member: ClassicMember, reply: SyncReply) -> bool:
         waiting, member.awaits_sync = member.awaits_sync, None
         if waiting is None:
             return False
-        waiting.answer(reply)
+        waiting.resolve(reply)
         return True
 
     # Protocols.

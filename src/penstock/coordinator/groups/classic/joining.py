@@ -5,7 +5,7 @@ its instance id: coming back, it takes the place of its predecessor, without a r
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.outcome import Change, Outcome
 from penstock.coordinator.groups.requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
 from penstock.coordinator.groups.schemas import Records
@@ -106,7 +106,7 @@ class Joining:
             group.had_newcomer = True
         if not group.members:
             group.protocol_type = request.protocol_type
-        waits: Later[JoinReply] = Later()
+        waits: Promise[JoinReply] = Promise()
         group.add(member, waits)
         # It cannot send heartbeats before it knows its id, so it is given longer; and not for ever, because a
         # client that went away meanwhile is not seen to.
@@ -114,7 +114,7 @@ class Joining:
         return Outcome(waits, self._rounds.prepare_or_complete(group))
 
     def _update(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember) -> Joined:
-        waits: Later[JoinReply] = Later()
+        waits: Promise[JoinReply] = Promise()
         group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         group.await_join(member, waits)
         return Outcome(waits, self._rounds.prepare_or_complete(group))
@@ -147,7 +147,7 @@ class Joining:
         group.replace_static(member, member_id)
         rounds.renew(group, member)
         group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
-        waits: Later[JoinReply] = Later()
+        waits: Promise[JoinReply] = Promise()
         group.await_join(member, waits)
         if group.state is State.COMPLETING:
             # The leader may be assigning to the old id at this moment.

@@ -1,7 +1,7 @@
 """SyncGroup, Heartbeat and LeaveGroup in a classic group, and what it asks of those who commit offsets."""
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.coordinator.groups.outcome import NOTHING, Outcome
 from penstock.coordinator.groups.requests import (
     NO_MEMBER_ID,
@@ -43,7 +43,7 @@ class Membership:
             return Outcome(
                 SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment), NOTHING
             )
-        waits: Later[SyncReply] = Later()
+        waits: Promise[SyncReply] = Promise()
         group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))  # it has given up on the first
         member.awaits_sync = waits
         if member.member_id != group.leader:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Running
 from penstock.base.world import Timer
 from penstock.gateway.http.protocol import browsers, targets
@@ -50,8 +50,8 @@ JOINED_BYTES_MAX = 64 * 1024
 
 WITHOUT_BODY: Final = frozenset({204, 304})
 
-_READY: Later[None] = Later()
-_READY.answer(None)
+_READY: Promise[None] = Promise()
+_READY.resolve(None)
 
 
 class HttpConversation:
@@ -103,7 +103,7 @@ class HttpConversation:
         self._is_old = False
         self._is_kept_alive = True
         self._running: Running[Any] | None = None
-        self._room: Later[None] | None = None
+        self._room: Promise[None] | None = None
         """Answered when a stream may write more."""
 
     # -- what the wire calls ---------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class HttpConversation:
     def drained(self) -> None:
         room, self._room = self._room, None
         if room is not None:
-            room.answer(None)
+            room.resolve(None)
         self._go_on()
 
     def finished(self) -> None:
@@ -223,7 +223,7 @@ class HttpConversation:
             return
         if isinstance(answer, Response | Stream):
             self._answered(answer)
-        elif isinstance(answer, Later):
+        elif isinstance(answer, Promise):
             answer.then(self._answered_later)
         else:
             running: Running[Any] = Running(answer, self._answered, self._fail)
@@ -340,12 +340,12 @@ class HttpConversation:
         if not self._is_over:
             self._wire.send(data)
 
-    def room(self) -> Later[None]:
+    def room(self) -> Promise[None]:
         """Answered when a stream may send more."""
         if not self._wire.is_full:
             return _READY
         if self._room is None:
-            self._room = Later()
+            self._room = Promise()
         return self._room
 
     def _give_up(self) -> None:
@@ -377,7 +377,7 @@ class _Plain:
     def write(self, data: bytes) -> None:
         self._conversation.send(data)
 
-    def ready(self) -> Later[None]:
+    def ready(self) -> Promise[None]:
         return self._conversation.room()
 
 

@@ -1,8 +1,8 @@
 """Requests and responses, as routes see them.
 
-A route is a plain function: it returns the response, or is written as `steps` where something must happen first; one
-that is asked for very often may return a `Later` instead, which costs less. What it raises as an `HttpError`, or as a
-`KafkaError` (or has the `Later` answered with), is answered as JSON with a code and a sentence.
+A route is a plain function: it returns the response, or is written as `steps` where something must happen first. A
+route that is called very often may return a `Promise` instead, which costs less. An `HttpError` or a `KafkaError` that
+it raises, or with which its `Promise` fails, becomes JSON with a code and a sentence.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.base.promise import Later
+from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.handlers.support.context import Session
 
@@ -48,7 +48,7 @@ class Out(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def ready(self) -> Any:
-        """A `Later` that is answered when the client has room for more: yield it between writes."""
+        """A `Promise` that is answered when the client has room for more: yield it between writes."""
 
 
 class Stream(NamedTuple):
@@ -73,8 +73,8 @@ class HttpError(Exception):
 
 
 Answer: TypeAlias = Response | Stream
-Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer] | Later[Any]]
-"""Called with the `Gateway` and the request. A `Later` is answered with an `Answer`, or with what is wrong."""
+Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer] | Promise[Any]]
+"""Called with the `Gateway` and the request. A `Promise` is answered with an `Answer`, or with what is wrong."""
 
 
 class Query(NamedTuple):
