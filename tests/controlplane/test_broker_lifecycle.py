@@ -100,7 +100,7 @@ def test_a_heartbeat_that_is_not_answered_does_not_keep_the_next_one() -> None:
     scene.world.advance(3 * INTERVAL_MS)
     assert len(scene.controller.waiting) == 3
     for late in scene.controller.waiting[::-1]:
-        late.answer(UNFENCED)
+        late.resolve(UNFENCED)
     assert scene.unfenced == 1
 
 
@@ -108,9 +108,9 @@ def test_an_old_answer_does_not_undo_a_newer_one() -> None:
     scene = Scene(7, UNFENCED)
     scene.world.advance(2 * INTERVAL_MS)
     first, second = scene.controller.waiting
-    second.answer(UNFENCED)
+    second.resolve(UNFENCED)
     asked = len(scene.controller.asked)
-    first.answer(refusal(ErrorCode.STALE_BROKER_EPOCH))
+    first.resolve(refusal(ErrorCode.STALE_BROKER_EPOCH))
     scene.world.advance(RETRY_MS)
     assert len(scene.controller.asked) == asked, "nothing is asked because of it"
 
@@ -243,7 +243,7 @@ def test_a_broker_goes_without_leave_after_a_while() -> None:
     scene.world.advance(1)
     assert scene.gone == 1
     for late in scene.controller.waiting:
-        late.answer(LET_GO)
+        late.resolve(LET_GO)
     assert scene.gone == 1
 
 
@@ -285,7 +285,7 @@ def test_a_lease_begins_when_the_heartbeat_was_sent_and_not_when_it_was_answered
     scene.world.advance(INTERVAL_MS)
     [late] = scene.controller.waiting
     scene.world.advance(INTERVAL_MS - 1)
-    late.answer(UNFENCED)
+    late.resolve(UNFENCED)
     scene.world.advance(LEASE_MS - INTERVAL_MS)
     assert scene.lifecycle.is_in_touch
     scene.world.advance(1)
@@ -309,7 +309,7 @@ def test_after_a_silence_the_second_answer_counts() -> None:
     assert not scene.controller.answers
     assert not scene.lifecycle.is_in_touch
     for old in scene.controller.waiting[::-1]:
-        old.answer(UNFENCED)
+        old.resolve(UNFENCED)
     assert not scene.lifecycle.is_in_touch, "those were sent in the silence"
     scene.controller.answers = [UNFENCED]
     scene.world.advance(INTERVAL_MS)

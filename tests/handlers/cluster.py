@@ -278,7 +278,7 @@ class Cluster:
         read: Promise[Any] = Promise()
 
         def reply(entity: Any) -> None:
-            read.answer(read_response(api, version, memoryview(write_response(api, version, entity))))
+            read.resolve(read_response(api, version, memoryview(write_response(api, version, entity))))
 
         if isinstance(answer, Promise):
             answer.then(reply)

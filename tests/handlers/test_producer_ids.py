@@ -34,7 +34,7 @@ class Blocks:
         later.resolve(ProducerIdBlock(self._next - self.size, self.size))
 
     def refuse(self) -> None:
-        self._waiting.pop(0).answer(KafkaError("no", Code.NOT_CONTROLLER))
+        self._waiting.pop(0).resolve(KafkaError("no", Code.NOT_CONTROLLER))
 
 
 def values(laters: list[Promise[Any]]) -> list[Any]:
