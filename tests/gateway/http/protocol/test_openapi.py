@@ -18,7 +18,7 @@ from penstock.gateway.http.protocol.openapi import PATH_PARAMETERS, describe, op
 from penstock.gateway.http.routes import all_routes
 from penstock.testing import Broker
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 class Item(msgspec.Struct):
