@@ -5,7 +5,7 @@
 
 A request names the cluster that it is for: another's gets INCONSISTENT_CLUSTER_ID at the top of the answer; one that
 names none is taken, since its sender has a new directory. A node with a new directory does not know its cluster yet
-(`server.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests that
+(`controlplane.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests that
 name one. So only a majority of voters with new directories begins a cluster, and only a majority of voters with the
 cluster's id carries it on.
 

@@ -27,6 +27,7 @@ from penstock.base.metrics import Metrics
 from penstock.base.world import World
 from penstock.controlplane.adoption import adopt
 from penstock.controlplane.broker_lifecycle import Lifecycle
+from penstock.controlplane.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.controlplane.election_counts import count_elections
 from penstock.controlplane.quorum import MetadataQuorum
 from penstock.controlplane.unsupported_features import refusal_to_serve, tell_what_is_not_acted_on
@@ -51,7 +52,6 @@ from penstock.replica import Durability, Replicas
 from penstock.replica.broker_client import Neighbours
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
-from penstock.server.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher

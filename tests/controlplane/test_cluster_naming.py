@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from penstock.base.ids import uuid_from_text
+from penstock.controlplane.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.metadata import EMPTY
 from penstock.metadata.schema import FeatureLevelRecord, NoOpRecord
-from penstock.server.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.storage import DirectoryRefused
 from penstock.storage.checkpoints import MetaProperties
 from penstock.storage.directory import LogDirectory, open_directory
