@@ -5,9 +5,9 @@
 
 A request names the cluster that it is for: another's gets INCONSISTENT_CLUSTER_ID at the top of the answer; one that
 names none is taken, since its sender has a new directory. A node with a new directory does not know its cluster yet
-(`controlplane.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests that
-name one. So only a majority of voters with new directories begins a cluster, and only a majority of voters with the
-cluster's id carries it on.
+(`controlplane.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests
+that name one. So only a majority of voters with new directories begins a cluster, and only a majority of voters with
+the cluster's id carries it on.
 
 There is one partition to speak of, __cluster_metadata-0: a request about anything else gets
 INVALID_REQUEST at the top, and FetchSnapshot UNKNOWN_TOPIC_OR_PARTITION in place. The rest is for the quorum to judge:
