@@ -16,7 +16,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=50,
+    max_examples=25,
     stateful_step_count=30,
     suppress_health_check=_SLOW,
 )

@@ -35,7 +35,7 @@ def block(language: str, words: str) -> str:
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -63,7 +63,7 @@ def test_the_commands_for_a_broker_run(broker: Broker) -> None:
         env={**os.environ, "PENSTOCK_SERVER": broker.bootstrap},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -81,7 +81,7 @@ def test_the_commands_without_a_kafka_client_run() -> None:
             ["sh", "-e", "-c", commands.replace("curl ", "curl -sf ") + "\n" + commands.splitlines()[0]],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 

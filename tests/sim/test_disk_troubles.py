@@ -31,10 +31,10 @@ def troubled(trouble: Trouble, seed: int = 0) -> Scenario:
     ("trouble", "told"),
     [
         (Trouble.FULL, "full after"),
-        (Trouble.READ_ONLY, "Read-only file system"),
-        (Trouble.WRITES_FAIL, "Input/output error"),
-        (Trouble.SYNCS_FAIL, "fails syncs"),
-        (Trouble.READS_FAIL, "Input/output error"),
+        pytest.param(Trouble.READ_ONLY, "Read-only file system", marks=pytest.mark.long),
+        pytest.param(Trouble.WRITES_FAIL, "Input/output error", marks=pytest.mark.long),
+        pytest.param(Trouble.SYNCS_FAIL, "fails syncs", marks=pytest.mark.long),
+        pytest.param(Trouble.READS_FAIL, "Input/output error", marks=pytest.mark.long),
         (Trouble.SLOW, "is slow"),
     ],
 )
@@ -61,6 +61,7 @@ def failing(trouble: Trouble, seed: int) -> Scenario:
     return replace(PATIENT, seed=seed, cluster=plan)
 
 
+@pytest.mark.long
 def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before replicas left the ISR by themselves."""
     Simulation(failing(Trouble.WRITES_FAIL, 0)).run()

@@ -33,6 +33,7 @@ def test_controllers_lead_the_quorum_and_brokers_the_partitions_while_both_go_do
     assert "leads orders-0 in epoch 1" in told
 
 
+@pytest.mark.long
 def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached_by_one(_: Quorum, __: object, local_flushed: Offset) -> Offset:
         return local_flushed

@@ -138,6 +138,7 @@ def test_an_acknowledgement_before_the_isr_has_it_is_caught(monkeypatch: pytest.
     assert complaint() in PARTED
 
 
+@pytest.mark.long
 def test_an_acknowledgement_with_too_few_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """`min.insync.replicas` is not looked at."""
     lead = Partition.lead
@@ -193,6 +194,7 @@ def _fence_and_keep(_: object, broker: Any) -> Iterable[Any]:
     )
 
 
+@pytest.mark.long
 def test_a_leader_that_was_never_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any replica that is alive may lead."""
     monkeypatch.setattr(PartitionEdit, "_may_lead", lambda edit, replica: edit.acceptable(replica))
@@ -212,12 +214,14 @@ def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.M
 # -- where logs part ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader does not look at the epoch of what a follower has."""
     monkeypatch.setattr(follower_fetch, "parted", lambda *_: None)
     assert complaint() in PARTED
 
 
+@pytest.mark.long
 def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower hears where the logs part, and keeps what it has."""
     monkeypatch.setattr(Following, "part", lambda *_: None)

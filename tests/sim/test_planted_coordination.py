@@ -312,6 +312,7 @@ def test_a_worker_that_is_late_and_not_refused_is_caught(monkeypatch: pytest.Mon
     assert complaint(WORKERS) in ("ExactlyOnce", "OffsetsNotLostOrRewound")
 
 
+@pytest.mark.long
 def test_offsets_that_are_read_while_a_transaction_is_open_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,6 +40,7 @@ def told_by(scenario: Scenario) -> str:
     return "\n".join(Simulation(scenario).run().trace)
 
 
+@pytest.mark.long
 def test_nodes_bear_flipped_bits_and_say_what_they_found() -> None:
     told = "".join(told_by(replace(FLIPPED, seed=seed)) for seed in range(6))
     assert ".log flip at" in told
@@ -51,17 +52,20 @@ def test_nodes_bear_empty_disks() -> None:
     assert "gets an empty disk" in told_by(WIPED)
 
 
+@pytest.mark.long
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was on disk is given out as it is."""
     monkeypatch.setattr(Segment, "check", lambda _, __, data, *___: len(data))
     assert complaint(FLIPPED) in ("CorruptBatch", *PARTED)
 
 
+@pytest.mark.long
 def test_a_damaged_leader_that_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "hand_over", lambda _: None)
     assert complaint(FLIPPED) == "Progress"
 
 
+@pytest.mark.long
 def test_a_damaged_replica_that_is_cut_off_while_others_count_on_it_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -37,6 +37,7 @@ FIRST = 5
 """From here the search is short."""
 
 
+@pytest.mark.long
 def test_as_many_batches_as_are_in_flight_are_too_few_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Kafka keeps. The oldest one without an answer may lie further back."""
     monkeypatch.setattr(producers, "BATCHES_KEPT", IN_FLIGHT_MAX)

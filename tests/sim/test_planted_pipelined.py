@@ -75,6 +75,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *rules: type) -> None:
         monkeypatch.setattr(bench, name, left)
 
 
+@pytest.mark.long
 def test_producers_keep_their_epochs_whatever_they_are_refused_for() -> None:
     told = "".join("\n".join(Simulation(replace(PIPELINED, seed=seed)).run().trace) for seed in range(3))
     for what in (
@@ -106,6 +107,7 @@ def test_records_that_a_needless_new_epoch_puts_behind_later_ones_are_caught(
     assert complaint(PIPELINED) == "InOrderOverEpochs"
 
 
+@pytest.mark.long
 def test_a_batch_that_is_taken_in_place_of_the_refused_one_before_it_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

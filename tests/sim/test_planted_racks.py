@@ -28,6 +28,7 @@ DYING = replace(
 """Leaders die with what they alone have, and somebody always reads elsewhere."""
 
 
+@pytest.mark.long
 def test_consumers_read_near_them_and_at_the_leader_where_that_fails() -> None:
     told = "".join("\n".join(Simulation(replace(NEAR, seed=seed)).run().trace) for seed in range(3))
     for node in (1, 2, 3):

@@ -22,6 +22,7 @@ ROLLED_BACK = replace(
 KEPT = ("RecordsAreKept",)
 
 
+@pytest.mark.long
 def test_nodes_bear_it_and_keep_every_record_when_all_lose_their_metadata() -> None:
     told = "\n".join(Simulation(ROLLED_BACK).run().trace)
     assert f"{METADATA} is " in told

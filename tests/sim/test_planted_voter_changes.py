@@ -34,6 +34,7 @@ def test_voters_come_and_go_and_the_quorum_goes_on() -> None:
     assert any(f"node-{number} leads the quorum" in told for number in (2, 3))
 
 
+@pytest.mark.long
 def test_controllers_that_are_nodes_of_their_own_change_too() -> None:
     apart = replace(CHANGING.cluster, controllers=3, clocks=(TRUE,) * 6)
     told = "\n".join(Simulation(replace(CHANGING, cluster=apart)).run().trace)

@@ -270,7 +270,22 @@ class Crowd:
         ]
 
     def double_owners(self) -> list[tuple[Owned, Owned]]:
-        return overlaps(self.intervals())
+        """Pairs of owners of one partition at one time, of which the earlier one still committed.
+
+        A member that is late to hear of its group's next generation, on a busy machine, believes for a moment longer
+        that it owns a partition. Its commits are refused, so this does no harm.
+        """
+        commits = [commit for each in self.members for commit in each.committed]
+        return [
+            (earlier, later)
+            for earlier, later in overlaps(self.intervals())
+            if any(
+                commit.member == earlier.member
+                and commit.partition == earlier.partition
+                and later.start < commit.since <= earlier.end
+                for commit in commits
+            )
+        ]
 
     def strangers(self) -> list[Committed]:
         """Commits that were taken from members that did not own the partition."""

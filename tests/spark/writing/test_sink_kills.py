@@ -32,6 +32,7 @@ def expect_each_once(broker: Broker, topic: str, batches: int) -> None:
     assert sorted(map(int, values(committed(broker, topic)))) == list(range(batches * ROWS))
 
 
+@pytest.mark.long
 def test_a_driver_killed_within_a_commit_leaves_each_row_once(
     spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
