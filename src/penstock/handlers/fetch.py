@@ -37,6 +37,7 @@ from penstock.handlers.support.diverging_epoch import parted
 from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
+from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
 from penstock.records.counting import records_in
 from penstock.replica import Partition
 from penstock.replica.deposed_leader import as_leader
@@ -63,8 +64,6 @@ _ANY_REPLICA = 11
 _NO_OFFSET = -1
 
 _OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
-_LENGTH_AT, _LENGTH_BYTES, _DELTA_AT = 8, 12, 23
-"""Where a batch has its length and its last offset's distance from the first, and what its length does not count."""
 
 _COUNTED_BYTES = 64 * 1024
 """How much of records that are not read yet is looked at to count them."""
@@ -120,9 +119,13 @@ def _end_of(records: bytes | UnreadRecords, offset: Offset, visible: Offset) -> 
     if isinstance(records, UnreadRecords):
         return records.end_offset(visible)
     end, at, size = offset, 0, len(records)
-    while size - at >= _DELTA_AT + _DELTA.size:
-        end = _OFFSET.unpack_from(records, at)[0] + _DELTA.unpack_from(records, at + _DELTA_AT)[0] + 1
-        at += _LENGTH_BYTES + _LENGTH.unpack_from(records, at + _LENGTH_AT)[0]
+    while size - at >= LAST_OFFSET_DELTA_AT + _DELTA.size:
+        end = (
+            _OFFSET.unpack_from(records, at)[0]
+            + _DELTA.unpack_from(records, at + LAST_OFFSET_DELTA_AT)[0]
+            + 1
+        )
+        at += LOG_OVERHEAD + _LENGTH.unpack_from(records, at + LENGTH_AT)[0]
     return end
 
 

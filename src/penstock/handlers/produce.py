@@ -36,6 +36,7 @@ from penstock.handlers.support.txn_verification import (
     is_transactional,
     may_write,
 )
+from penstock.records.batch import FLAGS_AT, TRANSACTIONAL_MASK
 from penstock.replica import Partition
 from penstock.storage import Appended, NeedsInspection
 from penstock.wire import (
@@ -47,10 +48,6 @@ from penstock.wire import (
     parse_produce,
     produce_reply_one,
 )
-
-_ATTRIBUTES_AT = 22
-"""The low byte of a batch's attributes."""
-_TRANSACTIONAL = 0x10
 
 
 def produce_again(
@@ -154,7 +151,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
         return _refuse(
             context, version, correlation_id, request, topic, partition.number, no_records(partition)
         )
-    if not may and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+    if not may and len(records) > FLAGS_AT and records[FLAGS_AT] & TRANSACTIONAL_MASK:
         return _write_in_transaction(
             context, session, version, correlation_id, request, topic, partition, records
         )

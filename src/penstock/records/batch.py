@@ -33,7 +33,7 @@ from .errors import CorruptBatch, UnsupportedMagic
 from .varint import Readable, decode_varint, decode_varlong
 
 HEADER = Struct(">qiibIhiqqqhii")
-HEADER_BYTES = 61
+HEADER_BYTES = HEADER.size
 LOG_OVERHEAD = 12
 """Base offset and length: what a batch's length field does not count."""
 
@@ -48,6 +48,8 @@ LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
+FLAGS_AT = ATTRIBUTES_AT + 1
+"""Low byte of the attributes, which holds every mask below."""
 LAST_OFFSET_DELTA_AT = 23
 BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
@@ -55,7 +57,7 @@ PRODUCER_ID_AT = 43
 PRODUCER_EPOCH_AT = 51
 BASE_SEQUENCE_AT = 53
 COUNT_AT = 57
-RECORDS_AT = 61
+RECORDS_AT = HEADER_BYTES
 
 MAGIC = 2
 
@@ -70,6 +72,9 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 """Where a reader gives no limit: a hundred times Kafka's default for a whole batch (message.max.bytes)."""
+
+PRODUCER = Struct(">qhi")
+"""Producer id, epoch and base sequence, from `PRODUCER_ID_AT` on."""
 
 _LENGTH = Struct(">i")
 _OFFSET = Struct(">q")

@@ -7,11 +7,11 @@ reading them from the file and sending them.
 from struct import Struct
 from typing import Final
 
+from .batch import CONTROL_MASK, HEADER_BYTES, LENGTH_AT, LOG_OVERHEAD
+
 LOOKS_MAX: Final = 64
 """A portion of 1 MB in batches of a client's default size (16 KB) is counted exactly."""
 
-_LENGTH_AT, _LOG_OVERHEAD, _HEADER_BYTES = 8, 12, 61
-_CONTROL = 0x20
 _unpack = Struct(">i9xh34xi").unpack_from
 """From a batch's length on: length, attributes, count of records."""
 
@@ -25,13 +25,13 @@ def records_in(data: bytes | bytearray | memoryview, size: int | None = None) ->
     count = at = 0
     end = len(data) if size is None else size
     for _ in range(LOOKS_MAX):
-        if len(data) - at < _HEADER_BYTES:
+        if len(data) - at < HEADER_BYTES:
             break
-        length, attributes, records = _unpack(data, at + _LENGTH_AT)
-        beyond = at + _LOG_OVERHEAD + length
+        length, attributes, records = _unpack(data, at + LENGTH_AT)
+        beyond = at + LOG_OVERHEAD + length
         if beyond > end:
             return count
-        if not attributes & _CONTROL:
+        if not attributes & CONTROL_MASK:
             count += records
         at = beyond
     else:

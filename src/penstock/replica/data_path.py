@@ -24,6 +24,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE
+from penstock.records.batch import CONTROL_MASK, FLAGS_AT
 from penstock.replica.group_commit import GroupCommit
 from penstock.replica.in_sync import InSync
 from penstock.replica.inspections import Inspections
@@ -51,8 +52,6 @@ LowWatermarkReached = Callable[[KafkaError | None], None]
 
 _FOREVER = 2**63 - 1
 _CLIENT = Origin.CLIENT
-_ATTRIBUTES_AT, _CONTROL = 22, 0x20
-"""The low byte of a batch's attributes, and its flag for markers."""
 
 
 class DataPath:
@@ -265,7 +264,7 @@ class DataPath:
             raise
         if origin is not _CLIENT:
             self._ends_transaction = True
-            if stable is not None and records[_ATTRIBUTES_AT] & _CONTROL:
+            if stable is not None and records[FLAGS_AT] & CONTROL_MASK:
                 self._uncommitted_ends.append((appended.last_offset, stable))
         self._staged_bytes += len(records)
         if not self._is_staged:

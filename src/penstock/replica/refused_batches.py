@@ -15,12 +15,11 @@ until it is in the log, and for `HELD_BACK_MS_MAX` at most. A producer that give
 epoch, which nothing holds back.
 """
 
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import ProducerId, Uuid
-from penstock.records import HEADER_BYTES
+from penstock.records.batch import HEADER_BYTES, MAGIC, MAGIC_AT, PRODUCER, PRODUCER_ID_AT
 from penstock.storage import Log
 from penstock.storage.producers import SEQUENCE_MAX, NumberedBatch, Producers
 
@@ -56,10 +55,6 @@ PartitionKey: TypeAlias = tuple[Uuid | str, int]
 """A partition by its topic's id, so that a topic that is made anew under its name begins anew; by the topic's name
 where the id is not known."""
 
-_MAGIC_AT, _MAGIC = 16, 2
-_PRODUCER = Struct(">qhi")
-"""Producer id, epoch and base sequence."""
-_PRODUCER_AT = 43
 _HALF = (SEQUENCE_MAX + 1) // 2
 
 
@@ -77,9 +72,9 @@ class _Refused(NamedTuple):
 
 def numbered(records: memoryview | None) -> NumberedBatch | None:
     """Who sent a batch, by its header; None if it has no producer id, or is no batch of format 2."""
-    if records is None or len(records) < HEADER_BYTES or records[_MAGIC_AT] != _MAGIC:
+    if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
         return None
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    producer_id, epoch, sequence = PRODUCER.unpack_from(records, PRODUCER_ID_AT)
     return NumberedBatch(producer_id, epoch, sequence) if producer_id >= 0 else None
 
 

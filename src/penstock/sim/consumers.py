@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
+from penstock.records.batch import LENGTH_AT
 from penstock.sim import speech
 from penstock.sim.client import NOT_THERE, BadReply, Stage, TopicClient, code_name
 from penstock.sim.history import Asked, Audited, Delivered, Moved, Seen, Viewed
@@ -399,7 +400,9 @@ def whole_batches(data: bytes) -> list[RecordBatch]:
     batches = []
     position = 0
     while len(data) - position > LOG_OVERHEAD:
-        size = LOG_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        size = LOG_OVERHEAD + int.from_bytes(
+            data[position + LENGTH_AT : position + LOG_OVERHEAD], "big", signed=True
+        )
         if size > len(data) - position:
             break
         batches.append(RecordBatch.parse(data, position))

@@ -38,7 +38,7 @@ from penstock.records import (
     parse_control,
     seal,
 )
-from penstock.records.batch import COUNT_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
+from penstock.records.batch import CODEC_MASK, COUNT_AT, FLAGS_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
 from penstock.records.varint import decode_varint, decode_varlong
 from penstock.storage import names
 from penstock.storage.aborted import AbortedTxn
@@ -404,7 +404,7 @@ def _records_of(batch: RecordBatch, kept: _Kept) -> Iterator[Record]:
     if kept.pieces is None:
         return batch.records()
     plain = bytearray(batch.view[:HEADER_BYTES])
-    plain[22] &= ~0x07  # the codec: the pieces are not compressed
+    plain[FLAGS_AT] &= ~CODEC_MASK  # the pieces are not compressed
     plain += b"".join(kept.pieces)
     plain[COUNT_AT : COUNT_AT + 4] = kept.records.to_bytes(4, "big")
     seal(plain)

@@ -26,7 +26,7 @@ from penstock.arrow.scan.log_dirs import Located
 from penstock.arrow.scan.log_files import ATTEMPTS_MAX, Knot, gone, list_segments, load_indexes, old_format
 from penstock.base.ids import Offset
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD
-from penstock.records.batch import LENGTH_MIN
+from penstock.records.batch import LENGTH_MIN, MAGIC
 from penstock.storage.errors import CorruptLog
 from penstock.storage.scan import BATCH_BYTES_MAX, next_sound, walk_headers
 from penstock.storage.segment import Segment
@@ -41,8 +41,6 @@ STEP_BYTES_MAX: Final = 8 << 20
 
 _HEADER: Final = Struct(">qi4xb6xi")
 """Of a batch: base offset, length, magic, last offset's delta."""
-
-_MAGIC: Final = 2
 
 
 class ScanRange(NamedTuple):
@@ -291,7 +289,7 @@ def _first_from(file: File, at: int, end: int, offset: Offset) -> int | None:
 def _problem(magic: int, length: int, last_delta: int, left: int) -> str:
     """Why there is no batch where one was to begin; empty where there is one."""
     if (
-        magic != _MAGIC
+        magic != MAGIC
         or not LENGTH_MIN <= length <= min(left, BATCH_BYTES_MAX) - LOG_OVERHEAD
         or last_delta < 0
     ):

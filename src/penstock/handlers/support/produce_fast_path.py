@@ -18,7 +18,7 @@ from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.produce_writers import Foretold, Reply, refusal
 from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
-from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN
+from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, MAGIC
 from penstock.records.checksum import crc32c
 from penstock.records.unpacked import RECORD_BYTES_MIN, surely_fits
 from penstock.replica import ALL_IN_SYNC, Partition
@@ -141,7 +141,7 @@ class Route:
             and (size_low & 127) + (size_high << 7) - 1 == LOG_OVERHEAD + length
             and len(frame) == end + _NO_TAGS_BYTES
             and not (frame[end] or frame[end + 1] or frame[end + 2])
-            and magic == 2
+            and magic == MAGIC
             and not base_offset
             and 0 <= attributes <= _CODEC_MAX
             and producer_id < 0

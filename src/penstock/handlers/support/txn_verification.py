@@ -16,7 +16,6 @@ replaced by whatever is written in its name: where it is not the same when the a
 """
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -26,7 +25,15 @@ from penstock.coordinator.transactions import AddPartitions, ProducerEpoch, Veri
 from penstock.coordinator.transactions.codes import adds_partitions, for_write
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata.configs import broker_flag
-from penstock.records import HEADER_BYTES
+from penstock.records.batch import (
+    FLAGS_AT,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    PRODUCER,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_MASK,
+)
 from penstock.replica import Partition
 from penstock.storage.producers import OutOfOrderSequence, Producer, StaleProducerEpoch
 from penstock.wire import Api
@@ -38,14 +45,6 @@ ASK_AGAIN_MS: Final = 20
 """Kafka's `add.partitions.to.txn.retry.backoff.ms`."""
 ASK_MS_MAX: Final = 100
 """Kafka's `add.partitions.to.txn.retry.backoff.max.ms`."""
-
-_MAGIC_AT, _MAGIC = 16, 2
-_ATTRIBUTES_AT = 22
-"""The low byte of a batch's attributes."""
-_TRANSACTIONAL = 0x10
-_PRODUCER = Struct(">qhi")
-"""Id, epoch and sequence."""
-_PRODUCER_AT = 43
 
 Fates: TypeAlias = dict[TopicPartition, KafkaError]
 """Why partitions may not be written to; the others may, now and not later."""
@@ -69,8 +68,8 @@ def is_transactional(records: memoryview | None) -> bool:
     return (
         records is not None
         and len(records) >= HEADER_BYTES
-        and records[_MAGIC_AT] == _MAGIC
-        and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+        and records[MAGIC_AT] == MAGIC
+        and bool(records[FLAGS_AT] & TRANSACTIONAL_MASK)
     )
 
 
@@ -92,7 +91,7 @@ def claim_of(
             f"{session.principal} may not write transactional records with {named}",
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         )
-    producers = {ProducerEpoch(*_PRODUCER.unpack_from(each, _PRODUCER_AT)[:2]) for each in batches}
+    producers = {ProducerEpoch(*PRODUCER.unpack_from(each, PRODUCER_ID_AT)[:2]) for each in batches}
     if len(producers) > 1:
         raise KafkaError(
             f"one transaction has one producer, the request has {len(producers)}",
@@ -104,7 +103,7 @@ def claim_of(
 def check_first_sequence(claim: Claim, partition: Partition, records: memoryview) -> None:
     """With `transaction.version` 2 every transaction has an epoch of its own, and every epoch begins with 0: the first
     batch of a producer that nothing is known of must, too."""
-    _, _, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    _, _, sequence = PRODUCER.unpack_from(records, PRODUCER_ID_AT)
     if claim.adds and sequence != 0 and claim.producer.producer_id not in partition.log.producers.by_id:
         raise OutOfOrderSequence(
             f"producer {claim.producer.producer_id} begins with sequence {sequence}, expected 0"
