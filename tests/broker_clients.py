@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.base.promise import Promise
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.wire import read_request, write_response
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
@@ -34,7 +34,7 @@ class Question:
 
     def answer(self, build: Callable[[Any], Any]) -> None:
         """`build` is given the classes of the response."""
-        response = build(shapes(self.api, self.version))
+        response = build(response_builder(self.api, self.version))
         body = write_response(self.api, self.version, response)
         self.later.resolve(self._request.read(memoryview(bytearray(body)), self.version))
 

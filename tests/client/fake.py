@@ -19,7 +19,7 @@ from penstock.base.ids import TopicPartition
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import ConnectionLost, Unreachable
 from penstock.client.settings import Address
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.records import RecordBatch, iter_batches
 from penstock.wire import (
     KAFKA_RANGES,
@@ -249,7 +249,9 @@ class FakeBroker:
         if api in (Api.PRODUCE, Api.FETCH):
             reply = handler(frame, header.body_at, version, header.correlation_id, code)
         else:
-            entity = handler(read_request(api, version, frame[header.body_at :]), shapes(api, version), code)
+            entity = handler(
+                read_request(api, version, frame[header.body_at :]), response_builder(api, version), code
+            )
             body = write_response(api, version, entity)
             reply = response_frame(api, version, header.correlation_id, body)
         if fault == "after":

@@ -16,7 +16,7 @@ from penstock.base.promise import Promise
 from penstock.controlplane.quorum_wire import Answer, Refused, to_wire
 from penstock.handlers.raft import PIECE_BYTES_MAX
 from penstock.handlers.support.dispatch import Dispatcher
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
@@ -279,7 +279,7 @@ def test_a_controller_says_which_versions_of_the_quorums_records_it_understands(
 
 def test_a_node_that_knows_of_no_such_versions_says_none() -> None:
     wire: Any = to_wire(AskVersions(REQUEST_ID), CLUSTER, LISTENER)
-    make = shapes(wire.api, wire.version_max)
+    make = response_builder(wire.api, wire.version_max)
     response = make.ApiVersionsResponse(
         error_code=ErrorCode.NONE, api_keys=(), supported_features=(), throttle_time=timedelta(0)
     )
@@ -290,7 +290,7 @@ def test_a_node_that_knows_of_no_such_versions_says_none() -> None:
 @pytest.mark.parametrize("request_", REQUESTS[:3], ids=lambda each: type(each).__name__)
 def test_an_answer_about_something_else_is_none(request_: Request) -> None:
     wire: Any = to_wire(request_, CLUSTER, LISTENER)
-    make = shapes(wire.api, wire.version_max)
+    make = response_builder(wire.api, wire.version_max)
     response = getattr(make, f"{wire.api.label}Response")(error_code=ErrorCode.NONE, topics=())
     body = memoryview(write_response(wire.api, wire.version_max, response))
     with pytest.raises(MalformedResponse, match="__cluster_metadata-0"):

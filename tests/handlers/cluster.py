@@ -23,8 +23,8 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.api_table import SERVED
-from penstock.handlers.support.context import Call, Context, On, Operation, Session
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.context import AclResourceType, Call, Context, Operation, Session
+from penstock.handlers.support.response_builder import response_builder
 from penstock.metadata import (
     ALL_BROKERS,
     EMPTY,
@@ -153,9 +153,9 @@ class Quorum:
 class GuardedContext(Context):
     """A context in which a test says what is denied."""
 
-    denied: set[tuple[Operation, On, str]]
+    denied: set[tuple[Operation, AclResourceType, str]]
 
-    def authorize(self, session: Session, operation: Operation, on: On, name: str) -> bool:
+    def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
         return (operation, on, name) not in self.denied and (operation, on, "*") not in self.denied
 
 
@@ -263,7 +263,7 @@ class Cluster:
     def topic_id(self, name: str) -> UUID:
         return UUID(bytes=self.image.topics[name].id)
 
-    def deny(self, operation: Operation, on: On, name: str = "*") -> None:
+    def deny(self, operation: Operation, on: AclResourceType, name: str = "*") -> None:
         self.context.denied.add((operation, on, name))
 
     # Calls.
@@ -274,7 +274,9 @@ class Cluster:
         message = read_request(api, version, memoryview(write_request(api, version, request)))
         versions, handler = self.served[api]
         assert version in versions
-        answer = handler(self.context, Call(self.session, version, message, shapes(api, version), "tests"))
+        answer = handler(
+            self.context, Call(self.session, version, message, response_builder(api, version), "tests")
+        )
         read: Promise[Any] = Promise()
 
         def reply(entity: Any) -> None:

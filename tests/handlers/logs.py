@@ -13,7 +13,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Call, Context, Session
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.storage.directory import open_directory
@@ -92,7 +92,7 @@ class Logs:
     ) -> Any:
         """The response, as a client reads it; the request too goes over the wire."""
         message = read_request(api, version, memoryview(write_request(api, version, request)))
-        call = Call(Session("a", 9092, "b"), version, message, shapes(api, version), None)
+        call = Call(Session("a", 9092, "b"), version, message, response_builder(api, version), None)
         answer = handler(self.context(kind), call)
         if isinstance(answer, Promise):
             self.world.run_until(lambda: answer.is_settled)

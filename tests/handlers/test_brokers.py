@@ -10,8 +10,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers import brokers
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS
-from penstock.handlers.support.context import Call, On, Operation, Session
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.context import AclResourceType, Call, Operation, Session
+from penstock.handlers.support.response_builder import response_builder
 from penstock.metadata.controller.requests import AlterPartition, IsrMember
 from penstock.metadata.versions import SUPPORTED
 from penstock.wire import KAFKA_RANGES, Api, read_request, read_response, write_request, write_response
@@ -25,7 +25,9 @@ def ask(cluster: Cluster, api: Api, version: int, **values: Any) -> Promise[Any]
     message = read_request(api, version, memoryview(write_request(api, version, request)))
     versions, handler = SERVED_BY_CONTROLLERS[api]
     assert version in versions
-    answer = handler(cluster.context, Call(SESSION, version, message, shapes(api, version), "tests"))
+    answer = handler(
+        cluster.context, Call(SESSION, version, message, response_builder(api, version), "tests")
+    )
     read: Promise[Any] = Promise()
 
     def reply(entity: Any) -> None:
@@ -298,7 +300,7 @@ def test_one_who_is_not_the_controller_says_so(three: Cluster, api: Api) -> None
 
 @pytest.mark.parametrize("api", brokers.HANDLERS)
 def test_only_those_who_may_act_for_the_cluster_are_heard(three: Cluster, api: Api) -> None:
-    three.deny(Operation.CLUSTER_ACTION, On.CLUSTER)
+    three.deny(Operation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     before = three.image
     reply = call(three, api, KAFKA_RANGES[api].max, **everything(three)[api])
     assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -7,8 +7,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import On, Operation
-from penstock.handlers.support.response_fields import NOT_ASKED_FOR
+from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.voters import Endpoint, ReplicaKey
@@ -28,7 +28,7 @@ def test_the_cluster_is_its_living_brokers_and_on_request_the_fenced(three: Clus
         (4, "north", False),
     ]
     assert (reply.cluster_id, reply.controller_id) == (three.context.cluster_id, 1)
-    assert reply.cluster_authorized_operations == NOT_ASKED_FOR
+    assert reply.cluster_authorized_operations == OPERATIONS_NOT_REQUESTED
     reply = three.call(Api.DESCRIBE_CLUSTER, 2, include_fenced_brokers=True)
     assert [(each.broker_id, each.is_fenced) for each in reply.brokers] == [
         (1, False),
@@ -61,9 +61,9 @@ def test_the_clusters_operations_are_told_to_those_who_may_describe_it(cluster: 
         return operations
 
     assert told() == 0b1_1111_1010_0000
-    cluster.deny(Operation.ALTER, On.CLUSTER)
+    cluster.deny(Operation.ALTER, AclResourceType.CLUSTER)
     assert told() == 0b1_1111_0010_0000
-    cluster.deny(Operation.DESCRIBE, On.CLUSTER)
+    cluster.deny(Operation.DESCRIBE, AclResourceType.CLUSTER)
     assert told() == 0
 
 
@@ -125,7 +125,7 @@ def test_only_the_leader_describes_the_quorum(cluster: Cluster) -> None:
 
 
 def test_who_may_not_describe_the_cluster_sees_no_quorum(cluster: Cluster) -> None:
-    cluster.deny(Operation.DESCRIBE, On.CLUSTER)
+    cluster.deny(Operation.DESCRIBE, AclResourceType.CLUSTER)
     reply = quorum(cluster)
     assert (reply.error_code, reply.topics) == (ErrorCode.cluster_authorization_failed, ())
 
@@ -180,6 +180,6 @@ def test_versions_0_and_1_have_a_row_for_each_feature_that_was_changed(cluster: 
 
 
 def test_features_are_changed_by_those_who_may_alter_the_cluster(cluster: Cluster) -> None:
-    cluster.deny(Operation.ALTER, On.CLUSTER)
+    cluster.deny(Operation.ALTER, AclResourceType.CLUSTER)
     assert update(cluster, ("group.version", 0, 2)).error_code is ErrorCode.cluster_authorization_failed
     assert not cluster.port.asked

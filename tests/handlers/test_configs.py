@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import BROKER_SETTINGS, ConfigType
 from penstock.metadata.configs import Source
@@ -139,9 +139,9 @@ def test_a_resource_is_described_once_however_often_it_is_asked_for(cluster: Clu
 
 def test_who_may_not_see_settings_is_told_so_and_no_more(cluster: Cluster) -> None:
     cluster.create("t")
-    cluster.deny(Operation.DESCRIBE_CONFIGS, On.TOPIC)
-    cluster.deny(Operation.DESCRIBE_CONFIGS, On.CLUSTER)
-    cluster.deny(Operation.DESCRIBE_CONFIGS, On.GROUP)
+    cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC)
+    cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
+    cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.GROUP)
     for kind, name, code in (
         (TOPIC, "t", ErrorCode.topic_authorization_failed),
         (TOPIC, "missing", ErrorCode.topic_authorization_failed),
@@ -186,7 +186,7 @@ def test_an_unknown_kind_is_not_listed_and_version_0_knows_client_metrics_alone(
     cluster.create("t")
     cluster.write([ConfigRecord(resource_type=CLIENT_METRICS, resource_name="m", name="x", value="1")])
     assert [each.resource_name for each in listed(cluster, version=0).config_resources] == ["m"]
-    cluster.deny(Operation.DESCRIBE_CONFIGS, On.CLUSTER)
+    cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
     assert listed(cluster).error_code is ErrorCode.cluster_authorization_failed
 
 
@@ -307,8 +307,8 @@ def test_what_is_only_validated_is_not_changed(cluster: Cluster) -> None:
 
 def test_who_may_not_change_settings_changes_none(cluster: Cluster) -> None:
     cluster.create("t")
-    cluster.deny(Operation.ALTER_CONFIGS, On.TOPIC)
-    cluster.deny(Operation.ALTER_CONFIGS, On.CLUSTER)
+    cluster.deny(Operation.ALTER_CONFIGS, AclResourceType.TOPIC)
+    cluster.deny(Operation.ALTER_CONFIGS, AclResourceType.CLUSTER)
     assert (
         changed(cluster, TOPIC, "t", ("flush.ms", 0, "5")).error_code is ErrorCode.topic_authorization_failed
     )

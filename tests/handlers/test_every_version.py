@@ -14,7 +14,7 @@ from penstock.handlers import (
 from penstock.handlers import config_changes, configs, features, metadata, producer_ids, reassignments, topics
 from penstock.handlers import describe_topic_partitions as topic_partitions
 from penstock.handlers.support.api_table import SERVED
-from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.wire import KAFKA_RANGES, Api
 
@@ -210,7 +210,7 @@ def test_who_may_do_nothing_is_told_so_and_changes_nothing(api: Api, version: in
     cluster.create("t", (1,), (1,))
     before = cluster.image
     for operation in Operation:
-        for on in On:
+        for on in AclResourceType:
             cluster.deny(operation, on)
     reply = cluster.call(api, version, **REQUESTS[api])
     open_to_all = (Api.DESCRIBE_CLUSTER,)

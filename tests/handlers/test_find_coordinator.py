@@ -7,7 +7,7 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
-from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.wire import Api
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -42,7 +42,7 @@ def test_a_topic_is_created_even_where_topics_are_not_created_when_asked_for() -
 
 
 def test_many_keys_are_found_at_once_and_each_has_its_own_answer(three: Cluster) -> None:
-    three.deny(Operation.DESCRIBE, On.GROUP, "b")
+    three.deny(Operation.DESCRIBE, AclResourceType.GROUP, "b")
     reply = three.call(Api.FIND_COORDINATOR, 6, coordinator_keys=["a", "b", "c"])
     assert [(each.key, each.error_code.value) for each in reply.coordinators] == [
         ("a", 0),
@@ -55,8 +55,8 @@ def test_many_keys_are_found_at_once_and_each_has_its_own_answer(three: Cluster)
 
 
 def test_who_may_not_describe_does_not_create(cluster: Cluster) -> None:
-    cluster.deny(Operation.DESCRIBE, On.GROUP)
-    cluster.deny(Operation.DESCRIBE, On.TRANSACTIONAL_ID)
+    cluster.deny(Operation.DESCRIBE, AclResourceType.GROUP)
+    cluster.deny(Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
     assert find(cluster).error_code.value == 30
     assert find(cluster, kind=TRANSACTION).error_code.value == 53
     assert not cluster.image.topics

@@ -13,7 +13,7 @@ from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers import list_offsets as offsets
 from penstock.handlers.support.context import Call, Context, Session
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.records import Codec
 from penstock.wire import KAFKA_RANGES, Api
 
@@ -265,7 +265,7 @@ def test_a_request_for_many_partitions_lets_others_have_their_turn() -> None:
     for number in range(count):
         append(logs.make("orders", number), T + number)
     wanted = [("orders", number, T) for number in range(count)]
-    call = Call(Session("a", 1, "b"), 11, request(11, *wanted), shapes(Api.LIST_OFFSETS, 11), None)
+    call = Call(Session("a", 1, "b"), 11, request(11, *wanted), response_builder(Api.LIST_OFFSETS, 11), None)
     answer = offsets.list_offsets(logs.context(), call)
     assert isinstance(answer, Promise)
     turns = 0
@@ -280,7 +280,7 @@ def test_the_ends_of_many_partitions_are_told_at_once() -> None:
     logs = Logs()
     logs.make("orders")
     wanted = [("orders", number, LATEST) for number in range(1000)]
-    call = Call(Session("a", 1, "b"), 11, request(11, *wanted), shapes(Api.LIST_OFFSETS, 11), None)
+    call = Call(Session("a", 1, "b"), 11, request(11, *wanted), response_builder(Api.LIST_OFFSETS, 11), None)
     answer = offsets.list_offsets(logs.context(), call)
     assert len(answer.topics) == 1000
 

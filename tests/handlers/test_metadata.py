@@ -8,8 +8,8 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster, uuid
 
 from penstock.handlers.metadata import CREATION_WAIT_MS
-from penstock.handlers.support.context import CLUSTER_NAME, Endpoint, On, Operation
-from penstock.handlers.support.response_fields import NOT_ASKED_FOR
+from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Endpoint, Operation
+from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
 from penstock.metadata import Resource
 from penstock.metadata.schema import BrokerRegistrationChangeRecord
 from penstock.raft.describe import QuorumDescription
@@ -243,8 +243,8 @@ def test_the_clusters_own_topics_are_created_as_they_should_be(three: Cluster) -
 def test_topics_that_a_client_may_not_describe_are_not_leaked(cluster: Cluster) -> None:
     cluster.create("secret")
     cluster.create("open")
-    cluster.deny(Operation.DESCRIBE, On.TOPIC, "secret")
-    cluster.deny(Operation.DESCRIBE, On.TOPIC, "absent")
+    cluster.deny(Operation.DESCRIBE, AclResourceType.TOPIC, "secret")
+    cluster.deny(Operation.DESCRIBE, AclResourceType.TOPIC, "absent")
     assert names_in(cluster.call(Api.METADATA, 13, topics=None)) == ["open"]
     secret, absent = ask_for(cluster, "secret", "absent", create=True).topics
     assert secret.error_code is absent.error_code is ErrorCode.topic_authorization_failed
@@ -257,8 +257,8 @@ def test_topics_that_a_client_may_not_describe_are_not_leaked(cluster: Cluster) 
 
 
 def test_to_create_one_must_be_allowed_on_the_cluster_or_on_the_topic(cluster: Cluster) -> None:
-    cluster.deny(Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
-    cluster.deny(Operation.CREATE, On.TOPIC, "theirs")
+    cluster.deny(Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    cluster.deny(Operation.CREATE, AclResourceType.TOPIC, "theirs")
     theirs, mine = ask_for(cluster, "theirs", "mine", create=True).topics
     assert theirs.error_code is ErrorCode.topic_authorization_failed
     assert mine.error_code is ErrorCode.none
@@ -267,14 +267,14 @@ def test_to_create_one_must_be_allowed_on_the_cluster_or_on_the_topic(cluster: C
 def test_authorized_operations_are_told_on_request(cluster: Cluster) -> None:
     """KIP-430: a bit for each operation."""
     cluster.create("t")
-    cluster.deny(Operation.DELETE, On.TOPIC, "t")
-    assert ask_for(cluster, "t").topics[0].topic_authorized_operations == NOT_ASKED_FOR
+    cluster.deny(Operation.DELETE, AclResourceType.TOPIC, "t")
+    assert ask_for(cluster, "t").topics[0].topic_authorized_operations == OPERATIONS_NOT_REQUESTED
     told = ask_for(cluster, "t", include_topic_authorized_operations=True).topics[0]
     assert told.topic_authorized_operations == 0b1101_1011_1000
     reply = ask_for(cluster, version=8, include_cluster_authorized_operations=True)
     assert reply.cluster_authorized_operations == 0b1_1111_1010_0000
-    assert ask_for(cluster, version=8).cluster_authorized_operations == NOT_ASKED_FOR
-    cluster.deny(Operation.DESCRIBE, On.CLUSTER)
+    assert ask_for(cluster, version=8).cluster_authorized_operations == OPERATIONS_NOT_REQUESTED
+    cluster.deny(Operation.DESCRIBE, AclResourceType.CLUSTER)
     reply = ask_for(cluster, version=8, include_cluster_authorized_operations=True)
     assert reply.cluster_authorized_operations == 0
 
@@ -380,7 +380,7 @@ def test_a_page_tells_eligible_leaders(three: Cluster) -> None:
 
 def test_a_page_does_not_leak_topics(cluster: Cluster) -> None:
     cluster.create("secret")
-    cluster.deny(Operation.DESCRIBE, On.TOPIC, "secret")
+    cluster.deny(Operation.DESCRIBE, AclResourceType.TOPIC, "secret")
     assert told(page(cluster)) == []
     (denied,) = page(cluster, "secret").topics
     assert (denied.error_code, denied.topic_id) == (ErrorCode.topic_authorization_failed, None)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.handlers.members import Groups, call, commit, gather
 
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.wire import Api
 
 
@@ -142,9 +142,9 @@ class Denying:
     """In place of `Context.authorize`: a topic that the client may not use."""
 
     def __init__(self, operation: Operation, topic: str) -> None:
-        self.denied = (operation, On.TOPIC, topic)
+        self.denied = (operation, AclResourceType.TOPIC, topic)
 
-    def __call__(self, _: Session, operation: Operation, on: On, name: str) -> bool:
+    def __call__(self, _: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
         return (operation, on, name) != self.denied
 
 

@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode as Code
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
-from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 
@@ -135,7 +135,7 @@ def test_a_transactional_producer_needs_a_name_and_may_be_refused(version: int, 
     """Those that have one, and may, are in `test_transactions`."""
     told = cluster.call(Api.INIT_PRODUCER_ID, version, transactional_id="")
     assert told.error_code is ErrorCode.invalid_request
-    cluster.deny(Operation.WRITE, On.TRANSACTIONAL_ID)
+    cluster.deny(Operation.WRITE, AclResourceType.TRANSACTIONAL_ID)
     told = cluster.call(Api.INIT_PRODUCER_ID, version, transactional_id="mine")
     assert told.error_code is ErrorCode.transactional_id_authorization_failed
     assert (told.producer_id, told.producer_epoch) == (-1, -1)
@@ -152,8 +152,8 @@ def test_a_transactional_producer_names_both_too(producer_id: int, epoch: int, c
 def test_writing_to_any_topic_is_enough_to_be_idempotent(cluster: Cluster) -> None:
     """KIP-679: IDEMPOTENT_WRITE on the cluster, or WRITE on some topic."""
     cluster.create("t")
-    cluster.deny(Operation.IDEMPOTENT_WRITE, On.CLUSTER)
+    cluster.deny(Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER)
     assert cluster.call(Api.INIT_PRODUCER_ID, 5, transactional_id=None).error_code is ErrorCode.none
-    cluster.deny(Operation.WRITE, On.TOPIC)
+    cluster.deny(Operation.WRITE, AclResourceType.TOPIC)
     told = cluster.call(Api.INIT_PRODUCER_ID, 5, transactional_id=None)
     assert told.error_code is ErrorCode.cluster_authorization_failed

@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode as Code
 from penstock.base.promise import Promise
 from penstock.handlers.raft import METADATA_TOPIC_ID
 from penstock.handlers.support.api_table import SERVED_BY_CONTROLLERS
-from penstock.handlers.support.context import On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Operation, Session
 from penstock.handlers.support.dispatch import CONTROLLER_RANGES, RANGES, Dispatcher
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.log import OffsetAndEpoch
@@ -146,7 +146,7 @@ def test_what_is_not_for_this_quorum_does_not_reach_it(api: Api, controller: Clu
     for values, code in bad:
         reply = controller.call(api, version, **{"topics": topics(api), **values})
         assert (reply.error_code, reply.topics) == (code, ())
-    controller.deny(Operation.CLUSTER_ACTION, On.CLUSTER)
+    controller.deny(Operation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     reply = controller.call(api, version, topics=topics(api))
     assert reply.error_code is ErrorCode.cluster_authorization_failed
     assert controller.quorum.received == []
@@ -330,8 +330,8 @@ def test_changes_that_make_no_sense_do_not_reach_the_quorum(controller: Cluster)
 
 
 def test_who_may_not_alter_the_cluster_changes_no_voters(controller: Cluster) -> None:
-    controller.deny(Operation.ALTER, On.CLUSTER)
-    controller.deny(Operation.CLUSTER_ACTION, On.CLUSTER)
+    controller.deny(Operation.ALTER, AclResourceType.CLUSTER)
+    controller.deny(Operation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     for call in (add, remove, update):
         assert call(controller).error_code is ErrorCode.cluster_authorization_failed
     assert controller.quorum.received == []

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import CLUSTER_NAME, On, Operation
+from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata import Resource, ResourceType
 from penstock.metadata.configs import Source
 from penstock.wire import Api
@@ -120,9 +120,9 @@ def test_each_topic_is_created_or_says_why_not(cluster: Cluster) -> None:
 
 
 def test_a_creation_needs_the_cluster_or_the_topic_and_its_settings_their_own_right(cluster: Cluster) -> None:
-    cluster.deny(Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
-    cluster.deny(Operation.CREATE, On.TOPIC, "theirs")
-    cluster.deny(Operation.DESCRIBE_CONFIGS, On.TOPIC, "mine")
+    cluster.deny(Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    cluster.deny(Operation.CREATE, AclResourceType.TOPIC, "theirs")
+    cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, "mine")
     theirs, mine = create(cluster, {"name": "theirs"}, {"name": "mine"})
     assert theirs.error_code is ErrorCode.topic_authorization_failed
     assert mine.error_code is ErrorCode.none
@@ -246,9 +246,9 @@ def test_a_deletion_leaks_nothing(cluster: Cluster) -> None:
     for name in ("secret", "seen", "mine"):
         cluster.create(name)
     for name in ("secret", "absent"):
-        cluster.deny(Operation.DESCRIBE, On.TOPIC, name)
+        cluster.deny(Operation.DESCRIBE, AclResourceType.TOPIC, name)
     for name in ("secret", "seen", "gone"):
-        cluster.deny(Operation.DELETE, On.TOPIC, name)
+        cluster.deny(Operation.DELETE, AclResourceType.TOPIC, name)
     told = delete(cluster, "secret", "absent", "seen", "gone", "mine")
     assert codes(told) == [
         *[ErrorCode.topic_authorization_failed] * 3,
@@ -291,6 +291,6 @@ def test_a_topic_does_not_shrink_and_must_be_there(three: Cluster) -> None:
 
 def test_growing_is_altering(cluster: Cluster) -> None:
     cluster.create("t")
-    cluster.deny(Operation.ALTER, On.TOPIC, "t")
+    cluster.deny(Operation.ALTER, AclResourceType.TOPIC, "t")
     assert grow(cluster, "t", 2).error_code is ErrorCode.topic_authorization_failed
     assert len(cluster.image.topics["t"].partitions) == 1

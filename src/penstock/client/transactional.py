@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.wire import Api, write_request
-from penstock.wire.request import Request, shapes, through_kio
+from penstock.wire.request import Request, request_builder, through_kio
 
 from .batches import ProducerIdentity
 from .cluster import Cluster
@@ -184,7 +184,7 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
     version = 0
 
     def request(name: str) -> Request[Any]:
-        message = shapes(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
+        message = request_builder(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
             transactional_ids=(name,)
         )
         body = write_request(Api.DESCRIBE_TRANSACTIONS, version, message)

@@ -20,7 +20,7 @@ from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
 from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
-from penstock.wire.request import Request, shapes, through_kio
+from penstock.wire.request import Request, request_builder, through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_brokers, ask_coordinator, ask_leader
@@ -124,7 +124,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
     body = write_request(
         Api.DESCRIBE_TRANSACTIONS,
         version,
-        shapes(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
+        request_builder(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
             transactional_ids=(transactional_id,)
         ),
     )

@@ -6,7 +6,7 @@
     produce            batches in; produce_writers: batches that wait for their acknowledgement
     fetch              batches out; fetch_sessions remembers what is fetched again and again
     offsets            where a partition begins and ends, what is at a time, where an epoch ended
-    metadata, topic_partitions, cluster        who is there and what is where; sight: as one client may see it
+    metadata, topic_partitions, cluster        who is there and what is where; view: as one client may see it
     topics, configs, config_changes, features  made, deleted, set; asking: the controller is asked
     reassignments      replicas moved, leaders elected, brokers forgotten
     brokers            what nodes ask of the controller: registered, alive, in sync, producer ids

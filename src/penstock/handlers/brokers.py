@@ -27,7 +27,7 @@ from penstock.metadata.controller.requests import (
 from penstock.metadata.schema import RECOVERED, Endpoint, SupportedFeature
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import ask, default_wait_ms
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, uuid_in, uuid_out
 
@@ -227,7 +227,7 @@ def controller_registration(context: Context, call: Call) -> Any | Promise[Any]:
 def _ask(
     context: Context, call: Call, asked: Any, respond: Callable[[Any], T], *, wait_ms: int | None = None
 ) -> T | Promise[T]:
-    if not context.authorize(call.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
     return ask(context, asked, default_wait_ms(context) if wait_ms is None else wait_ms, respond)
 

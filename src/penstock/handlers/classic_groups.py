@@ -24,7 +24,7 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.wire import Api
 
-from .support.context import Call, Context, On, Operation
+from .support.context import AclResourceType, Call, Context, Operation
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host
 from .support.waiting import after
@@ -193,7 +193,7 @@ def _left(call: Call, reply: LeaveReply) -> Any:
 
 def _refused(context: Context, call: Call) -> ErrorCode:
     group = call.message.group_id
-    if not context.authorize(call.session, Operation.READ, On.GROUP, group):
+    if not context.authorize(call.session, Operation.READ, AclResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
 

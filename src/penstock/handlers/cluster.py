@@ -12,11 +12,17 @@ from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.wire import Api
 
 from .raft import endpoint_for
-from .support.client_view import NO_BROKER, Sight
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.client_view import NO_BROKER, ClientView
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import default_wait_ms
 from .support.forwarding import forward
-from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, NOT_ASKED_FOR, cluster_operations, refusal
+from .support.response_fields import (
+    DENIED_CLUSTER,
+    NO_THROTTLE,
+    OPERATIONS_NOT_REQUESTED,
+    cluster_operations,
+    refusal,
+)
 from .support.waiting import after
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -33,9 +39,9 @@ def describe_cluster(context: Context, call: Call) -> Any:
 
     Version 1 has types of endpoints (KIP-919), 2 fenced brokers (KIP-1073).
     """
-    sight = Sight(context, call.session)
+    view = ClientView(context, call.session)
     return _described(
-        context, call, _BROKERS, lambda: sight.controller_id, lambda: _brokers(context, call, sight)
+        context, call, _BROKERS, lambda: view.controller_id, lambda: _brokers(context, call, view)
     )
 
 
@@ -74,7 +80,7 @@ def _described(
         cluster_authorized_operations=(
             cluster_operations(context, call.session)
             if request.include_cluster_authorized_operations and is_told
-            else NOT_ASKED_FOR
+            else OPERATIONS_NOT_REQUESTED
         ),
     )
 
@@ -90,9 +96,9 @@ def _controllers(context: Context, call: Call) -> list[Any]:
     ]
 
 
-def _brokers(context: Context, call: Call, sight: Sight) -> list[Any]:
+def _brokers(context: Context, call: Call, view: ClientView) -> list[Any]:
     make = call.make
-    shown = dict(sight.brokers)
+    shown = dict(view.brokers)
     if getattr(call.message, "include_fenced_brokers", False):
         for broker in context.image.brokers.values():
             endpoint = context.endpoint(broker, call.session)
@@ -112,7 +118,7 @@ def describe_quorum(context: Context, call: Call) -> Any | Promise[Any]:
     quorum = context.quorum
     if quorum.is_leader or quorum.leader_address is None or context.peers is None:
         return describe_quorum_here(context, call)
-    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
 
     def respond(answer: Any) -> Any:
@@ -129,7 +135,7 @@ def describe_quorum_here(context: Context, call: Call) -> Any:
 
     Version 1 has the times of fetches (KIP-836), 2 directories, messages, and where the voters listen (KIP-853).
     """
-    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
     if not _asks_for_metadata(call.message):
         return _quorum_response(call, Result(), _unknown(call))

@@ -14,7 +14,7 @@ from penstock.metadata.configs import Described
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.response_fields import DENIED_CLUSTER, DENIED_TOPIC, NO_THROTTLE, refusal
 
 DENIED_GROUP = Result(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized for this group")
@@ -24,11 +24,11 @@ def denial(context: Context, call: Call, operation: Operation, resource: Resourc
     """Why this client may not do that with a resource's settings; None if it may."""
     match resource.type:
         case ResourceType.TOPIC:
-            on, name, denied = On.TOPIC, resource.name, DENIED_TOPIC
+            on, name, denied = AclResourceType.TOPIC, resource.name, DENIED_TOPIC
         case ResourceType.GROUP:
-            on, name, denied = On.GROUP, resource.name, DENIED_GROUP
+            on, name, denied = AclResourceType.GROUP, resource.name, DENIED_GROUP
         case _:
-            on, name, denied = On.CLUSTER, CLUSTER_NAME, DENIED_CLUSTER
+            on, name, denied = AclResourceType.CLUSTER, CLUSTER_NAME, DENIED_CLUSTER
     return None if context.authorize(call.session, operation, on, name) else denied
 
 
@@ -139,7 +139,7 @@ def list_config_resources(context: Context, call: Call) -> Any:
     code, found = ErrorCode.NONE, list[Resource]()
     known = _LISTED if call.version >= 1 else (ResourceType.CLIENT_METRICS,)
     kinds = getattr(call.message, "resource_types", ()) or known
-    if not context.authorize(call.session, Operation.DESCRIBE_CONFIGS, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif any(kind not in known for kind in kinds):
         code = ErrorCode.UNSUPPORTED_VERSION

@@ -9,7 +9,7 @@ from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.wire import Api
 
-from .support.context import Call, Context, On, Operation
+from .support.context import AclResourceType, Call, Context, Operation
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host, uuid_in, uuid_out
 from .support.waiting import after
@@ -56,10 +56,10 @@ def _refused(context: Context, call: Call) -> ErrorCode:
     request, session = call.message, call.session
     if not is_enabled(context):
         return ErrorCode.UNSUPPORTED_VERSION
-    if not context.authorize(session, Operation.READ, On.GROUP, request.group_id):
+    if not context.authorize(session, Operation.READ, AclResourceType.GROUP, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     for name in request.subscribed_topic_names or ():
-        if not context.authorize(session, Operation.DESCRIBE, On.TOPIC, name):
+        if not context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 

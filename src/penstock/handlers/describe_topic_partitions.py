@@ -9,10 +9,10 @@ from penstock.metadata.configs import broker_setting
 from penstock.wire import Api
 
 from .metadata import is_name
-from .support.client_view import Sight
-from .support.context import Call, Context, On, Operation
+from .support.client_view import ClientView
+from .support.context import AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS
-from .support.response_fields import NO_THROTTLE, NOT_ASKED_FOR, topic_operations, uuid_out
+from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, topic_operations, uuid_out
 
 
 def describe_topic_partitions(context: Context, call: Call) -> Any:
@@ -40,9 +40,9 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
     allowed: list[str] = []
     denied: list[str] = []
     for name in names:
-        may = context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
+        may = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         (allowed if may else denied).append(name)
-    sight = Sight(context, call.session)
+    view = ClientView(context, call.session)
     most = int(broker_setting("max.request.partition.size.limit", context.image, context.settings) or 1)
     left = max(1, min(request.response_partition_limit, most))
     told, next_cursor = [], None
@@ -59,7 +59,7 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
             continue
         first = cursor.partition_index if cursor is not None and name == start else 0
         numbers = [number for number in sorted(topic.partitions) if number >= first]
-        told.append(_found(context, call, sight, topic, numbers[:left]))
+        told.append(_found(context, call, view, topic, numbers[:left]))
         if len(numbers) > left:
             next_cursor = make.Cursor(topic_name=name, partition_index=numbers[left])
             break
@@ -78,16 +78,16 @@ def _missing(call: Call, name: str, code: ErrorCode) -> Any:
         topic_id=uuid_out(NO_UUID),
         is_internal=name in INTERNAL_TOPICS and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         partitions=(),
-        topic_authorized_operations=NOT_ASKED_FOR,
+        topic_authorized_operations=OPERATIONS_NOT_REQUESTED,
     )
 
 
-def _found(context: Context, call: Call, sight: Sight, topic: Topic, numbers: list[int]) -> Any:
+def _found(context: Context, call: Call, view: ClientView, topic: Topic, numbers: list[int]) -> Any:
     make = call.make
     partitions = []
     for number in numbers:
         partition = topic.partitions[number]
-        seen = sight.partition(partition, hide_absent=False, tell_listener=True)
+        seen = view.partition(partition, hide_absent=False, tell_listener=True)
         partitions.append(
             make.DescribeTopicPartitionsResponsePartition(
                 error_code=seen.error,

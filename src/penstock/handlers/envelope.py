@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation, Session
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation, Session
 
 TEXT_BYTES_MAX: Final = 4096
 """Of a principal, and of a client's address."""
@@ -32,7 +32,7 @@ def envelope(context: Context, call: Call) -> Any | Promise[Any]:
             return call.make.EnvelopeResponse(response_data=None, error_code=answer.code)
         return call.make.EnvelopeResponse(response_data=answer, error_code=ErrorCode.NONE)
 
-    if not context.authorize(call.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError("not authorized", ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if context.doors is None:
         return respond(KafkaError("there is no gateway here", ErrorCode.UNSUPPORTED_VERSION))

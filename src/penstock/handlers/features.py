@@ -10,7 +10,7 @@ from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures,
 from penstock.metadata.versions import UNSERVED
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import ask, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
@@ -40,7 +40,7 @@ def update_features(context: Context, call: Call) -> Any | Promise[Any]:
             throttle_time=NO_THROTTLE, error_code=result.code, error_message=result.message, **rows
         )
 
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
     for update in updates.values():
         if update.name in UNSERVED and update.level > context.image.features.get(update.name, 0):

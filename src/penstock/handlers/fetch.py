@@ -32,9 +32,9 @@ from penstock.base.ids import Offset
 from penstock.base.metrics import TURN_NS_MAX
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.handlers.support.diverging_epoch import parted
-from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, FetchSession
+from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, ConsumerSession
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
 from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
@@ -69,7 +69,7 @@ _COUNTED_BYTES = 64 * 1024
 """How much of records that are not read yet is looked at to count them."""
 
 _new = tuple.__new__
-_READ, _TOPIC = Operation.READ, On.TOPIC
+_READ, _TOPIC = Operation.READ, AclResourceType.TOPIC
 
 Reply = list[Piece]
 Read = list[tuple[TopicKey, FetchResult]]
@@ -88,16 +88,16 @@ def fetch(
     except KafkaError as error:
         context.metrics.fetch.fail(error.code)
         return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
-    one = OneFetch(context, session, header, request, kept)
+    one = ConsumerFetch(context, session, header, request, kept)
     read = one.read()
     if one.is_enough(read) or request.max_wait_ms <= 0:
         return one.reply(read)
-    waiting = WaitingFetch(one, one.bytes_of(read))
+    waiting = DelayedFetch(one, one.bytes_of(read))
     waiting.begin()
     return waiting.later
 
 
-def _session_of(context: Context, request: FetchRequest, version: int) -> FetchSession | None:
+def _session_of(context: Context, request: FetchRequest, version: int) -> ConsumerSession | None:
     uses_ids = version >= _TOPIC_IDS
     now_ms = context.world.now_ms()
     sessions = context.fetch_sessions
@@ -108,9 +108,9 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> FetchS
     if request.session_epoch == FIRST_EPOCH:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        return sessions.open(request, lambda number: FetchSession(number, uses_ids, now_ms), now_ms)
+        return sessions.open(request, lambda number: ConsumerSession(number, uses_ids, now_ms), now_ms)
     kept = sessions.resume(request, uses_ids, now_ms)
-    assert isinstance(kept, FetchSession), "a consumer's"
+    assert isinstance(kept, ConsumerSession), "a consumer's"
     return kept
 
 
@@ -139,7 +139,7 @@ def _count_of(records: Buffer | UnreadRecords) -> int:
         return 0  # the client learns of it when it is to take them
 
 
-class OneFetch:
+class ConsumerFetch:
     """A request, and how it is read and answered; both may happen more than once, or later."""
 
     __slots__ = ("_ahead", "_has_unread", "_rack", "_told", "context", "header", "kept", "request", "session")
@@ -150,7 +150,7 @@ class OneFetch:
         session: Session,
         header: RequestHeader,
         request: FetchRequest,
-        kept: FetchSession | None,
+        kept: ConsumerSession | None,
     ) -> None:
         self.context = context
         self.session = session
@@ -332,12 +332,12 @@ class OneFetch:
                 partition.messages_out += _count_of(records)
 
 
-class WaitingFetch:
+class DelayedFetch:
     """A fetch that found too little. It is told by its partitions when they grow, and by the clock."""
 
     __slots__ = ("_available", "_fetch", "_partitions", "_timer", "later")
 
-    def __init__(self, one: OneFetch, available: int) -> None:
+    def __init__(self, one: ConsumerFetch, available: int) -> None:
         self._fetch = one
         self._available = available
         """Bytes there are to read, as far as it was told; what it reads in the end may be less."""

@@ -10,8 +10,8 @@ from penstock.metadata.controller.requests import CreateTopics
 from penstock.wire import Api
 
 from .metadata import CREATION_WAIT_MS
-from .support.client_view import NO_BROKER, Sight
-from .support.context import Call, Context, Endpoint, On, Operation
+from .support.client_view import NO_BROKER, ClientView
+from .support.context import AclResourceType, Call, Context, Endpoint, Operation
 from .support.controller_call import ask
 from .support.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, automatic_topic
 from .support.response_fields import NO_THROTTLE
@@ -20,9 +20,9 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Types of keys."""
 
 _RESOURCES: Final = {
-    GROUP: (On.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+    GROUP: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
     TRANSACTION: (
-        On.TRANSACTIONAL_ID,
+        AclResourceType.TRANSACTIONAL_ID,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         "transactional id",
     ),
@@ -31,7 +31,7 @@ _RESOURCES: Final = {
 NOWHERE: Final = Endpoint("", -1)
 
 
-class Found(NamedTuple):
+class Coordinator(NamedTuple):
     error: KafkaError | None
     broker: int = NO_BROKER
     endpoint: Endpoint = NOWHERE
@@ -58,9 +58,9 @@ def find_coordinator(context: Context, call: Call) -> Any | Promise[Any]:
     topic = TRANSACTIONS_TOPIC if kind == TRANSACTION else OFFSETS_TOPIC
 
     def respond(_: Any = None) -> Any:
-        sight = Sight(context, call.session)
+        view = ClientView(context, call.session)
         found = {
-            key: _find(context, sight, topic, key) if error is None else Found(error)
+            key: _find(context, view, topic, key) if error is None else Coordinator(error)
             for key, error in refused.items()
         }
         return _response(call, [(key, found[key]) for key in keys])
@@ -84,22 +84,22 @@ def _refused(context: Context, call: Call, kind: int, key: str) -> KafkaError | 
     return KafkaError(f"not authorized for this {words}", code)
 
 
-def _find(context: Context, sight: Sight, topic: str, key: str) -> Found:
+def _find(context: Context, view: ClientView, topic: str, key: str) -> Coordinator:
     held = context.image.topics.get(topic)
     if held is None:
-        return Found(_absent(f"there is no topic {topic} yet"))
+        return Coordinator(_absent(f"there is no topic {topic} yet"))
     number = partition_for(key, len(held.partitions))
     leader = held.partitions[number].leader
-    if leader not in sight.brokers:
-        return Found(_absent(f"{topic}-{number} has no leader that can be reached"))
-    return Found(None, leader, sight.brokers[leader][1])
+    if leader not in view.brokers:
+        return Coordinator(_absent(f"{topic}-{number} has no leader that can be reached"))
+    return Coordinator(None, leader, view.brokers[leader][1])
 
 
 def _absent(why: str) -> KafkaError:
     return KafkaError(why, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _response(call: Call, rows: list[tuple[str, Found]]) -> Any:
+def _response(call: Call, rows: list[tuple[str, Coordinator]]) -> Any:
     make = call.make
     if call.version >= 4:
         coordinators = tuple(make.Coordinator(key=key, **_row(found)) for key, found in rows)
@@ -108,7 +108,7 @@ def _response(call: Call, rows: list[tuple[str, Found]]) -> Any:
     return make.FindCoordinatorResponse(throttle_time=NO_THROTTLE, **_row(found))
 
 
-def _row(found: Found) -> dict[str, Any]:
+def _row(found: Coordinator) -> dict[str, Any]:
     error = found.error
     return {
         "error_code": ErrorCode.NONE if error is None else error.code,

@@ -23,8 +23,8 @@ from penstock.coordinator.groups.requests import (
 from penstock.wire import Api
 
 from .consumer_groups import is_enabled
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
-from .support.response_fields import NO_THROTTLE, NOT_ASKED_FOR, group_operations, uuid_out
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, group_operations, uuid_out
 from .support.waiting import after, after_all
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -44,7 +44,7 @@ def list_groups(context: Context, call: Call) -> Any | Promise[Any]:
         frozenset(each.lower() for each in getattr(request, "states_filter", ())),
         frozenset(each.lower() for each in getattr(request, "types_filter", ())),
     )
-    sees_all = context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME)
+    sees_all = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     def respond(reply: ListReply) -> Any:
         groups = () if reply.code is not ErrorCode.NONE else reply.groups
@@ -59,7 +59,8 @@ def list_groups(context: Context, call: Call) -> Any | Promise[Any]:
                     group_type=each.type,
                 )
                 for each in groups
-                if sees_all or context.authorize(call.session, Operation.DESCRIBE, On.GROUP, each.group)
+                if sees_all
+                or context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
             ),
         )
 
@@ -78,7 +79,7 @@ def describe_groups(context: Context, call: Call) -> Any | Promise[Any]:
 
     def ask(group: str) -> Promise[DescribedGroup]:
         later: Promise[DescribedGroup] = Promise()
-        if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, group):
+        if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, group):
             later.resolve(DescribedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return later
 
@@ -125,7 +126,7 @@ def _described(context: Context, call: Call, group: DescribedGroup) -> Any:
 def _operations(context: Context, call: Call, group: str, code: ErrorCode) -> int:
     if code is ErrorCode.NONE and getattr(call.message, "include_authorized_operations", False):
         return group_operations(context, call.session, group)
-    return NOT_ASKED_FOR
+    return OPERATIONS_NOT_REQUESTED
 
 
 def delete_groups(context: Context, call: Call) -> Any | Promise[Any]:
@@ -137,7 +138,7 @@ def delete_groups(context: Context, call: Call) -> Any | Promise[Any]:
 
     def ask(group: str) -> Promise[DeletedGroup]:
         later: Promise[DeletedGroup] = Promise()
-        if not context.authorize(call.session, Operation.DELETE, On.GROUP, group):
+        if not context.authorize(call.session, Operation.DELETE, AclResourceType.GROUP, group):
             later.resolve(DeletedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return later
 
@@ -192,7 +193,7 @@ def consumer_group_describe(context: Context, call: Call) -> Any | Promise[Any]:
 def _undescribable(context: Context, call: Call, group: str) -> ErrorCode:
     if not is_enabled(context):
         return ErrorCode.UNSUPPORTED_VERSION
-    if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, group):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, group):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group else ErrorCode.INVALID_GROUP_ID
 
@@ -201,7 +202,9 @@ def _described_consumers(context: Context, call: Call, group: DescribedConsumerG
     topics = {
         each.topic for member in group.members for each in (*member.assignment, *member.target)
     }  # what it is subscribed to but does not have is no secret: it said so itself
-    if not all(context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name) for name in topics):
+    if not all(
+        context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name) for name in topics
+    ):
         group = DescribedConsumerGroup(
             group.group,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,

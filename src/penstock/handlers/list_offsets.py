@@ -15,7 +15,7 @@ from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 from penstock.base.promise import Promise
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.time_slices import in_turns
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ LOOKUPS_A_TURN = 16
 _NO_THROTTLE = timedelta()
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """The answer for one partition; as it is, nothing was found."""
 
     timestamp: TimestampMs = NO_TIMESTAMP
@@ -63,7 +63,7 @@ class Found(NamedTuple):
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
 
-NOTHING = Found()
+NOTHING = FoundOffset()
 
 
 def list_offsets(context: Context, call: Call) -> Any | Promise[Any]:
@@ -100,7 +100,7 @@ def _list_offsets(context: Context, call: Call) -> Generator[None, None, Any]:
     lookups = 0
     topics = []
     for topic in request.topics:
-        is_allowed = context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, topic.name)
+        is_allowed = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, topic.name)
         partitions = []
         for each in topic.partitions:
             name = TopicPartition(topic.name, each.partition_index)
@@ -142,7 +142,7 @@ def _in_version(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any) -> Found:
+def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any) -> FoundOffset:
     if wanted.timestamp < 0 and call.version < _SINCE_VERSION.get(wanted.timestamp, call.version + 1):
         raise KafkaError(
             f"the special timestamp {wanted.timestamp} is not of ListOffsets {call.version}",
@@ -174,19 +174,19 @@ def _check_end_is_known(partition: "Partition") -> None:
         )
 
 
-def _offset_for(partition: "Partition", timestamp: TimestampMs, visible: Offset) -> Found:
+def _offset_for(partition: "Partition", timestamp: TimestampMs, visible: Offset) -> FoundOffset:
     """What a timestamp, special or not, stands for, below what is visible."""
     log = partition.log
     if timestamp == LATEST:
-        return Found(NO_TIMESTAMP, visible, partition.leader_epoch)
+        return FoundOffset(NO_TIMESTAMP, visible, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(NO_TIMESTAMP, log.log_start, log.epochs.epoch_at(log.log_start))
+        return FoundOffset(NO_TIMESTAMP, log.log_start, log.epochs.epoch_at(log.log_start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     record = log.latest_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if record is None or record.offset >= visible:
         return NOTHING
-    return Found(*record)
+    return FoundOffset(*record)
 
 
 def offset_for_leader_epoch(context: Context, call: Call) -> Any:
@@ -201,10 +201,12 @@ def offset_for_leader_epoch(context: Context, call: Call) -> Any:
     Version 3 brings the replica id, which changes nothing in the answer, 4 is flexible.
     """
     make = call.make
-    is_peer = context.authorize(call.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME)
+    is_peer = context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
     topics = []
     for topic in call.message.topics:
-        is_allowed = is_peer or context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, topic.topic)
+        is_allowed = is_peer or context.authorize(
+            call.session, Operation.DESCRIBE, AclResourceType.TOPIC, topic.topic
+        )
         partitions = []
         for each in topic.partitions:
             epoch, end, code = NO_LEADER_EPOCH, -1, ErrorCode.NONE

@@ -17,7 +17,7 @@ from penstock.storage import Log
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS
 from .support.time_slices import in_turns
 
@@ -47,7 +47,7 @@ def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
     refused: dict[TopicPartition, KafkaError] = {}
     starts: dict[TopicPartition, Offset] = {}
     for topic in request.topics:
-        is_allowed = context.authorize(call.session, Operation.DELETE, On.TOPIC, topic.name)
+        is_allowed = context.authorize(call.session, Operation.DELETE, AclResourceType.TOPIC, topic.name)
         for each in topic.partitions:
             name = TopicPartition(topic.name, each.partition_index)
             try:
@@ -171,7 +171,7 @@ def describe_log_dirs(context: Context, call: Call) -> Any:
     Version 2 is flexible, 3 has an error for the whole (who may not describe the cluster is told nothing before), 4
     the volume's size and room (KIP-827), 5 whether the directory is cordoned (KIP-1066).
     """
-    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return call.make.DescribeLogDirsResponse(
             throttle_time=_NO_THROTTLE, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
         )
@@ -241,7 +241,7 @@ def describe_producers(context: Context, call: Call) -> Any:
     make = call.make
     topics = []
     for topic in call.message.topics:
-        is_allowed = context.authorize(call.session, Operation.READ, On.TOPIC, topic.name)
+        is_allowed = context.authorize(call.session, Operation.READ, AclResourceType.TOPIC, topic.name)
         partitions = []
         for number in topic.partition_indexes:
             producers: tuple[Any, ...] = ()

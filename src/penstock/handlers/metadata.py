@@ -17,14 +17,14 @@ from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
-from .support.client_view import Sight
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.client_view import ClientView
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import ask
 from .support.internal_topics import INTERNAL_TOPICS, automatic_topic
 from .support.metadata_delay import once_sure
 from .support.response_fields import (
     NO_THROTTLE,
-    NOT_ASKED_FOR,
+    OPERATIONS_NOT_REQUESTED,
     cluster_operations,
     topic_operations,
     uuid_in,
@@ -50,7 +50,7 @@ PARTITIONS_A_TURN: Final = 500
 """Partitions, and topics, that are told of before others are served: some 4 ms."""
 
 
-class Wanted(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic by name, or by id."""
 
     name: str | None
@@ -77,7 +77,7 @@ def metadata(context: Context, call: Call) -> Any | Promise[Any]:
     try:
         wanted = _wanted(call)
     except KafkaError as error:
-        return _response(context, call, Sight(context, call.session), _refused(call, error.code))
+        return _response(context, call, ClientView(context, call.session), _refused(call, error.code))
     topics, refusals = _to_create(context, call, wanted or [])
     if not topics:
         return chained(
@@ -99,22 +99,24 @@ def metadata(context: Context, call: Call) -> Any | Promise[Any]:
     )
 
 
-def _wanted(call: Call) -> list[Wanted] | None:
+def _wanted(call: Call) -> list[RequestedTopic] | None:
     """The topics asked for, each once, in the client's order; None for all."""
     topics = call.message.topics
     if topics is None or (call.version == 0 and not topics):
         return None
-    wanted = [Wanted(each.name, uuid_in(getattr(each, "topic_id", None))) for each in topics]
+    wanted = [RequestedTopic(each.name, uuid_in(getattr(each, "topic_id", None))) for each in topics]
     for each in wanted if call.version < 12 else ():
         if each.name is None or each.id != NO_UUID:
             raise KafkaError(
                 f"Metadata {call.version} asks for topics by name alone", ErrorCode.INVALID_REQUEST
             )
-    return list(dict.fromkeys(each if each.id == NO_UUID else Wanted(None, each.id) for each in wanted))
+    return list(
+        dict.fromkeys(each if each.id == NO_UUID else RequestedTopic(None, each.id) for each in wanted)
+    )
 
 
 def _to_create(
-    context: Context, call: Call, wanted: list[Wanted]
+    context: Context, call: Call, wanted: list[RequestedTopic]
 ) -> tuple[list[NewTopic], dict[str, ErrorCode]]:
     """What is to be created first, and what is missing but not this client's to create."""
     if not getattr(call.message, "allow_auto_topic_creation", True):
@@ -128,11 +130,13 @@ def _to_create(
         return [], {}
     topics: list[NewTopic] = []
     refusals: dict[str, ErrorCode] = {}
-    everywhere = context.authorize(call.session, Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
+    everywhere = context.authorize(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
     for name in missing:
-        if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name):
+        if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
-        if not everywhere and not context.authorize(call.session, Operation.CREATE, On.TOPIC, name):
+        if not everywhere and not context.authorize(
+            call.session, Operation.CREATE, AclResourceType.TOPIC, name
+        ):
             refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         topic = automatic_topic(name, context.image, context.settings)
@@ -149,7 +153,7 @@ def is_name(name: str) -> bool:
     return True
 
 
-def _leaders(context: Context, wanted: list[Wanted] | None) -> Iterator[int]:
+def _leaders(context: Context, wanted: list[RequestedTopic] | None) -> Iterator[int]:
     """Who leads the partitions that were asked for."""
     topics = context.image.topics
     if wanted is None:
@@ -163,35 +167,35 @@ def _leaders(context: Context, wanted: list[Wanted] | None) -> Iterator[int]:
 
 
 def _answer(
-    context: Context, call: Call, wanted: list[Wanted] | None, refusals: dict[str, ErrorCode]
+    context: Context, call: Call, wanted: list[RequestedTopic] | None, refusals: dict[str, ErrorCode]
 ) -> Generator[None, None, Any]:
     """The response; others are served after every so many partitions."""
-    image, sight = context.image, Sight(context, call.session)
+    image, view = context.image, ClientView(context, call.session)
     found: list[Any] = []
     told = 0
     if wanted is None:
-        names: Iterable[Wanted] = [
-            Wanted(name)
+        names: Iterable[RequestedTopic] = [
+            RequestedTopic(name)
             for name in sorted(image.topics)
-            if context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name)
+            if context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         ]
     else:
         names = wanted
     for each in names:
-        found.append((yield from _one(context, call, sight, image, each, refusals)))
+        found.append((yield from _one(context, call, view, image, each, refusals)))
         told += 1 + len(found[-1].partitions)
         if told >= PARTITIONS_A_TURN:
             told = 0
             yield
-    return _response(context, call, sight, found)
+    return _response(context, call, view, found)
 
 
 def _one(
     context: Context,
     call: Call,
-    sight: Sight,
+    view: ClientView,
     image: ClusterImage,
-    wanted: Wanted,
+    wanted: RequestedTopic,
     refusals: dict[str, ErrorCode],
 ) -> Generator[None, None, Any]:
     by_id = wanted.name is None
@@ -199,34 +203,34 @@ def _one(
     if by_id and topic is None:
         return _missing(call, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
     name = wanted.name if topic is None else topic.name
-    if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name or ""):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name or ""):
         return _missing(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
     if topic is not None:
-        return (yield from _found(context, call, sight, topic))
+        return (yield from _found(context, call, view, topic))
     unknown = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name or "") else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     return _missing(call, refusals.get(name or "", unknown), wanted)
 
 
-def _missing(call: Call, code: ErrorCode, wanted: Wanted) -> Any:
+def _missing(call: Call, code: ErrorCode, wanted: RequestedTopic) -> Any:
     return call.make.MetadataResponseTopic(
         error_code=code,
         name=wanted.name,
         topic_id=uuid_out(wanted.id),
         is_internal=wanted.name in INTERNAL_TOPICS and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         partitions=(),
-        topic_authorized_operations=NOT_ASKED_FOR,
+        topic_authorized_operations=OPERATIONS_NOT_REQUESTED,
     )
 
 
-def _found(context: Context, call: Call, sight: Sight, topic: Topic) -> Generator[None, None, Any]:
+def _found(context: Context, call: Call, view: ClientView, topic: Topic) -> Generator[None, None, Any]:
     make, version = call.make, call.version
     partitions: list[Any] = []
     for number, partition in sorted(topic.partitions.entries()):
         if len(partitions) % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
             yield
-        seen = sight.partition(partition, hide_absent=version == 0, tell_listener=version >= 6)
+        seen = view.partition(partition, hide_absent=version == 0, tell_listener=version >= 6)
         partitions.append(
             make.MetadataResponsePartition(
                 error_code=seen.error,
@@ -246,32 +250,34 @@ def _found(context: Context, call: Call, sight: Sight, topic: Topic) -> Generato
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(partitions),
         topic_authorized_operations=(
-            topic_operations(context, call.session, topic.name) if wants_operations else NOT_ASKED_FOR
+            topic_operations(context, call.session, topic.name)
+            if wants_operations
+            else OPERATIONS_NOT_REQUESTED
         ),
     )
 
 
 def _refused(call: Call, code: ErrorCode) -> list[Any]:
-    return [_missing(call, code, Wanted(topic.name or "", NO_UUID)) for topic in call.message.topics]
+    return [_missing(call, code, RequestedTopic(topic.name or "", NO_UUID)) for topic in call.message.topics]
 
 
-def _response(context: Context, call: Call, sight: Sight, topics: list[Any]) -> Any:
+def _response(context: Context, call: Call, view: ClientView, topics: list[Any]) -> Any:
     make = call.make
     brokers = [
         make.MetadataResponseBroker(node_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
-        for broker, at in sight.named.values()
+        for broker, at in view.named.values()
     ]
     of_the_cluster = {}
     if 8 <= call.version <= 10:
         asked = call.message.include_cluster_authorized_operations
         of_the_cluster["cluster_authorized_operations"] = (
-            cluster_operations(context, call.session) if asked else NOT_ASKED_FOR
+            cluster_operations(context, call.session) if asked else OPERATIONS_NOT_REQUESTED
         )
     return make.MetadataResponse(
         throttle_time=NO_THROTTLE,
         brokers=tuple(brokers),
         cluster_id=context.cluster_id,
-        controller_id=sight.controller_id,
+        controller_id=view.controller_id,
         topics=tuple(topics),
         error_code=ErrorCode.NONE,
         **of_the_cluster,

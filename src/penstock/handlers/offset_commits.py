@@ -23,14 +23,14 @@ from penstock.wire import Api
 
 from .support.commit_parts import (
     FIRST_WITH_IDS,
-    Named,
+    CommitTopic,
     commit_asked,
     is_there,
     named,
     sift_commit,
     topic_error,
 )
-from .support.context import Call, Context, On, Operation
+from .support.context import AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE, uuid_out
 from .support.time_slices import in_turns
 from .support.waiting import after, after_all, chained
@@ -73,7 +73,7 @@ def offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
 
 
 def _committed(
-    call: Call, topics: list[tuple[Named, Any]], code_of: Callable[[Named, int], ErrorCode]
+    call: Call, topics: list[tuple[CommitTopic, Any]], code_of: Callable[[CommitTopic, int], ErrorCode]
 ) -> Any:
     make = call.make
     return make.OffsetCommitResponse(
@@ -93,28 +93,28 @@ def _committed(
     )
 
 
-def _name_of(call: Call, topic: Named) -> dict[str, Any]:
+def _name_of(call: Call, topic: CommitTopic) -> dict[str, Any]:
     return {"topic_id": uuid_out(topic.id)} if call.version >= FIRST_WITH_IDS else {"name": topic.name}
 
 
 # -- fetched --------------------------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
+class GroupRequest(NamedTuple):
     """One group's part of an OffsetFetch."""
 
     group: str
-    topics: tuple[tuple[Named, tuple[int, ...]], ...] | None
+    topics: tuple[tuple[CommitTopic, tuple[int, ...]], ...] | None
     """None for all that it has committed."""
     member_id: str | None = None
     member_epoch: int = -1
 
 
-class Fetched(NamedTuple):
+class GroupOffsets(NamedTuple):
     """And of its answer."""
 
     code: ErrorCode
-    topics: tuple[tuple[Named, tuple[FetchedOffset, ...]], ...] = ()
+    topics: tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...] = ()
 
 
 OFFSETS_A_TURN: Final = 1000
@@ -141,20 +141,20 @@ def offset_fetch(context: Context, call: Call) -> Any | Promise[Any]:
     )
 
 
-def _wanted(context: Context, call: Call) -> list[Wanted]:
+def _wanted(context: Context, call: Call) -> list[GroupRequest]:
     request = call.message
 
-    def topics(rows: Iterable[Any] | None) -> tuple[tuple[Named, tuple[int, ...]], ...] | None:
+    def topics(rows: Iterable[Any] | None) -> tuple[tuple[CommitTopic, tuple[int, ...]], ...] | None:
         if rows is None:
             return None
         return tuple((named(context, call, each), tuple(each.partition_indexes)) for each in rows)
 
     if call.version < FIRST_WITH_GROUPS:
-        return [Wanted(request.group_id, topics(request.topics))]
+        return [GroupRequest(request.group_id, topics(request.topics))]
     # A group that is named again is told of once: each may have thousands of offsets.
     groups = {each.group_id: each for each in reversed(request.groups)}
     return [
-        Wanted(
+        GroupRequest(
             each.group_id,
             topics(each.topics),
             getattr(each, "member_id", None),
@@ -164,12 +164,12 @@ def _wanted(context: Context, call: Call) -> list[Wanted]:
     ]
 
 
-def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -> Promise[Fetched]:
-    later: Promise[Fetched] = Promise()
-    if not context.authorize(call.session, Operation.DESCRIBE, On.GROUP, wanted.group):
-        later.resolve(Fetched(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+def _fetch(context: Context, call: Call, wanted: GroupRequest, require_stable: bool) -> Promise[GroupOffsets]:
+    later: Promise[GroupOffsets] = Promise()
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, wanted.group):
+        later.resolve(GroupOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return later
-    refused: dict[Named, ErrorCode] = {}
+    refused: dict[CommitTopic, ErrorCode] = {}
     partitions: list[WantedOffset] | None = None
     if wanted.topics is not None:
         partitions = []
@@ -189,11 +189,11 @@ def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -
 
     def told(reply: OffsetFetchReply) -> None:
         if reply.code is not ErrorCode.NONE:
-            later.resolve(Fetched(reply.code))
+            later.resolve(GroupOffsets(reply.code))
         elif wanted.topics is None:
-            later.resolve(Fetched(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
+            later.resolve(GroupOffsets(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
         else:
-            later.resolve(Fetched(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
+            later.resolve(GroupOffsets(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
 
     context.groups.handle(wanted.group, asked).then(told)
     return later
@@ -201,27 +201,27 @@ def _fetch(context: Context, call: Call, wanted: Wanted, require_stable: bool) -
 
 def _all_of(
     context: Context, call: Call, offsets: tuple[FetchedOffset, ...]
-) -> tuple[tuple[Named, tuple[FetchedOffset, ...]], ...]:
+) -> tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...]:
     """What a group has committed, by topic, as far as the client may know and its version can say."""
     by_topic: dict[str, list[FetchedOffset]] = {}
     for each in offsets:
         by_topic.setdefault(each.topic, []).append(each)
     told = []
     for name, rows in by_topic.items():
-        if not context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, name):
+        if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
         topic = context.image.topics.get(name)
         if call.version >= FIRST_WITH_IDS and topic is None:
             continue
-        told.append((Named(name, NO_UUID if topic is None else topic.id), tuple(rows)))
+        told.append((CommitTopic(name, NO_UUID if topic is None else topic.id), tuple(rows)))
     return tuple(told)
 
 
 def _asked_for(
-    topics: tuple[tuple[Named, tuple[int, ...]], ...],
+    topics: tuple[tuple[CommitTopic, tuple[int, ...]], ...],
     offsets: tuple[FetchedOffset, ...],
-    refused: dict[Named, ErrorCode],
-) -> tuple[tuple[Named, tuple[FetchedOffset, ...]], ...]:
+    refused: dict[CommitTopic, ErrorCode],
+) -> tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...]:
     """The coordinator's rows, which are in the order of the question, with those of refused topics in their places."""
     found = iter(offsets)
     return tuple(
@@ -236,7 +236,9 @@ def _asked_for(
     )
 
 
-def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) -> Generator[None, None, Any]:
+def _fetch_response(
+    call: Call, wanted: list[GroupRequest], fetched: list[GroupOffsets]
+) -> Generator[None, None, Any]:
     make, version = call.make, call.version
     if version >= FIRST_WITH_GROUPS:
         groups = []
@@ -252,13 +254,13 @@ def _fetch_response(call: Call, wanted: list[Wanted], fetched: list[Fetched]) ->
             (topic, tuple(FetchedOffset(topic.name, number, code=one.code) for number in numbers))
             for topic, numbers in asked.topics or ()
         )
-        one = Fetched(one.code, rows)
+        one = GroupOffsets(one.code, rows)
     topics = yield from _fetched_topics(call, one, make.OffsetFetchResponseTopic, "Partition")
     return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=topics, error_code=one.code)
 
 
 def _fetched_topics(
-    call: Call, fetched: Fetched, make_topic: Callable[..., Any], suffix: str
+    call: Call, fetched: GroupOffsets, make_topic: Callable[..., Any], suffix: str
 ) -> Generator[None, None, tuple[Any, ...]]:
     make_partition = getattr(call.make, f"OffsetFetchResponse{suffix}")
     topics: list[Any] = []
@@ -292,14 +294,14 @@ def offset_delete(context: Context, call: Call) -> Any | Promise[Any]:
     is not there is GROUP_ID_NOT_FOUND, one whose members are no consumers NON_EMPTY_GROUP, and nothing is looked at.
     """
     make, request = call.make, call.message
-    if not context.authorize(call.session, Operation.DELETE, On.GROUP, request.group_id):
+    if not context.authorize(call.session, Operation.DELETE, AclResourceType.GROUP, request.group_id):
         return make.OffsetDeleteResponse(
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, throttle_time=NO_THROTTLE, topics=()
         )
     refused: dict[tuple[str, int], ErrorCode] = {}
     places: list[tuple[str, int]] = []
     for topic in request.topics:
-        may = context.authorize(call.session, Operation.READ, On.TOPIC, topic.name)
+        may = context.authorize(call.session, Operation.READ, AclResourceType.TOPIC, topic.name)
         for each in topic.partitions:
             place = (topic.name, each.partition_index)
             if not may:

@@ -24,17 +24,17 @@ TRANSACTION_ABORTABLE, 12 adds its partitions to the transaction, 13 names topic
 from penstock.base.errors import KafkaError
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Context, Session
-from penstock.handlers.support.late_batches import LateBatch, check_fate
-from penstock.handlers.support.produce_admission import admit, no_records, told
-from penstock.handlers.support.produce_fast_path import NEVER_FLUSHED, Route
+from penstock.handlers.support.deferred_batches import DeferredBatch, check_verified
+from penstock.handlers.support.produce_admission import admit, batch_error, no_records
+from penstock.handlers.support.produce_fast_path import NEVER_FLUSHED, ProduceFastPath
 from penstock.handlers.support.produce_many import produce_many
-from penstock.handlers.support.produce_writers import Foretold, OneWrite, Reply, Unanswered, refusal
+from penstock.handlers.support.produce_writers import DelayedProduce, Foretold, Reply, Unanswered, refusal
 from penstock.handlers.support.txn_verification import (
     Claim,
     check_first_sequence,
     claim_of,
     is_transactional,
-    may_write,
+    verify_partitions,
 )
 from penstock.records.batch import FLAGS_AT, TRANSACTIONAL_MASK
 from penstock.replica import Partition
@@ -121,12 +121,12 @@ def _produce_one(
     try:
         partition = admit(context, session, client_id, request, topic, number)
     except KafkaError as error:
-        refused = told(context, topic, number, records, error)
+        refused = batch_error(context, topic, number, records, error)
         return _refuse(context, version, correlation_id, request, topic, number, refused)
     if (
         not request.topics and session.prefix is not None
     ):  # it is what the connection remembers, without records
-        session.route = Route(context, session.prefix, partition)
+        session.route = ProduceFastPath(context, session.prefix, partition)
     return _write_one(context, session, version, correlation_id, request, topic, partition, records)
 
 
@@ -166,7 +166,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
         batch.inspect(needs.inspection)
         return later
     except KafkaError as error:
-        refused = told(context, topic, partition.number, records, error)
+        refused = batch_error(context, topic, partition.number, records, error)
         return _refuse(context, version, correlation_id, request, topic, partition.number, refused)
     if acks == 1 and partition.log.settings.flush_messages == NEVER_FLUSHED:
         number = partition.number
@@ -190,7 +190,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
     if acks == 0:
         partition.wait(Unanswered(session, appended))
         return None
-    write = OneWrite(
+    write = DelayedProduce(
         context.metrics.produce,
         version,
         correlation_id,
@@ -224,14 +224,14 @@ def _write_in_transaction(
         claim = claim_of(context, session, request.transactional_id, version, [records])
     except KafkaError as error:
         return _refuse(context, version, correlation_id, request, topic, number, error)
-    asked = may_write(context, claim, [partition])
+    asked = verify_partitions(context, claim, [partition])
     if asked.is_settled:
         try:
             partition.check_refused(records)
-            check_fate(partition, asked.value)
+            check_verified(partition, asked.value)
             check_first_sequence(claim, partition, records)
         except KafkaError as error:
-            refused = told(context, topic, number, records, error)
+            refused = batch_error(context, topic, number, records, error)
             return _refuse(context, version, correlation_id, request, topic, number, refused)
         return _write_one(
             context,
@@ -262,7 +262,7 @@ def _late(
     partition: Partition,
     data: bytes | bytearray,
     claim: Claim | None,
-) -> tuple[LateBatch, HoldingPromise[Reply]]:
+) -> tuple[DeferredBatch, HoldingPromise[Reply]]:
     """The batch of a request for one partition that is staged in a later turn, and the reply. What the client sends
     next waits until it is staged. With acks 0 the reply is empty."""
     meter, acks = context.metrics.produce, request.acks
@@ -271,7 +271,7 @@ def _late(
     def finish(outcome: Appended | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             number = partition.number
-            refused = told(context, topic, number, batch.records, outcome)
+            refused = batch_error(context, topic, number, batch.records, outcome)
             if acks == 0:
                 session.end(str(refused))
                 reply.resolve([])
@@ -282,12 +282,14 @@ def _late(
             reply.resolve([])
         else:
             deadline_ms = context.world.now_ms() + request.timeout_ms
-            write = OneWrite(meter, version, correlation_id, topic, partition, outcome, acks, deadline_ms)
+            write = DelayedProduce(
+                meter, version, correlation_id, topic, partition, outcome, acks, deadline_ms
+            )
             write.then(reply.resolve)
             partition.wait(write)
         reply.let_go()
 
-    batch = LateBatch(context, partition, data, acks, claim, finish)
+    batch = DeferredBatch(context, partition, data, acks, claim, finish)
     return batch, reply
 
 

@@ -18,7 +18,7 @@ from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import after
@@ -142,7 +142,9 @@ def _refused(context: Context, call: Call) -> ErrorCode:
     request, session = call.message, call.session
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        if not context.authorize(session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id):
+        if not context.authorize(
+            session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
@@ -155,10 +157,11 @@ def _refused(context: Context, call: Call) -> ErrorCode:
 
 def _may_write(context: Context, call: Call) -> bool:
     """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic there is (KIP-679)."""
-    if context.authorize(call.session, Operation.IDEMPOTENT_WRITE, On.CLUSTER, CLUSTER_NAME):
+    if context.authorize(call.session, Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return True
     return any(
-        context.authorize(call.session, Operation.WRITE, On.TOPIC, name) for name in context.image.topics
+        context.authorize(call.session, Operation.WRITE, AclResourceType.TOPIC, name)
+        for name in context.image.topics
     )
 
 

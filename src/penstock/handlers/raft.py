@@ -55,7 +55,7 @@ from penstock.wire import (
 )
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation, Session
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation, Session
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import after
 
@@ -317,7 +317,7 @@ def fetch_snapshot(context: Context, call: Call) -> Any | Promise[Any]:
 
 def refused(context: Context, session: Session, cluster_id: str | None) -> ErrorCode:
     """Why a request is not looked at; NONE if it is."""
-    if not context.authorize(session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if cluster_id is None or cluster_id == context.cluster_id:
         return ErrorCode.NONE

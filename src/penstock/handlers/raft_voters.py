@@ -31,7 +31,7 @@ from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 from penstock.wire import Api
 
 from .raft import endpoint_for, refused
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.forwarding import forward
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
@@ -114,7 +114,7 @@ def update_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
 def _ask(context: Context, call: Call, api: Api, request: Request | Result) -> Any | Promise[Any]:
     """Have the quorum decide, if this is its cluster, the operator may, and the request is none that is refused."""
     cluster_id = call.message.cluster_id
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _respond(call, api, DENIED_CLUSTER)
     if cluster_id is not None and cluster_id != context.cluster_id:
         why = f"this is cluster {context.cluster_id}, and not {cluster_id}"
@@ -137,7 +137,7 @@ def _passed_on(
 ) -> Any | Promise[Any]:
     if context.quorum.is_leader:
         return here(context, call)
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _respond(call, api, DENIED_CLUSTER)
 
     def respond(answer: Any) -> Any:

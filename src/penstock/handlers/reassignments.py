@@ -22,7 +22,7 @@ from penstock.metadata.controller.requests import (
 )
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import ask, default_wait_ms, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
 
@@ -70,7 +70,7 @@ def alter_partition_reassignments(context: Context, call: Call) -> Any | Promise
             ),
         )
 
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(DENIED_CLUSTER)
     return ask(
         context, AlterReassignments(targets, allow_factor_change), wait_ms_of(request.timeout), respond
@@ -97,7 +97,7 @@ def list_partition_reassignments(context: Context, call: Call) -> Any | Promise[
             topics=_moving(call, moving),
         )
 
-    if not context.authorize(call.session, Operation.DESCRIBE, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(DENIED_CLUSTER)
     asked = None
     if request.topics is not None:
@@ -152,7 +152,7 @@ def elect_leaders(context: Context, call: Call) -> Any | Promise[Any]:
             ),
         )
 
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(DENIED_CLUSTER)
     kind = getattr(request, "election_type", Election.PREFERRED)
     wanted = ElectLeaders(kind, None if asked is None else tuple(asked))
@@ -174,7 +174,7 @@ def unregister_broker(context: Context, call: Call) -> Any | Promise[Any]:
             throttle_time=NO_THROTTLE, error_code=whole.code, error_message=whole.message
         )
 
-    if not context.authorize(call.session, Operation.ALTER, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(DENIED_CLUSTER)
     return ask(context, UnregisterBroker(call.message.broker_id), default_wait_ms(context), respond)
 

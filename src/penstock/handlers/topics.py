@@ -26,7 +26,7 @@ from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.metadata.schema import ConfigRecord
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import ask, wait_ms_of
 from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
 
@@ -42,7 +42,7 @@ def create_topics(context: Context, call: Call) -> Any | Promise[Any]:
     never happens here, 7 tells the topic's id.
     """
     make, request = call.make, call.message
-    everywhere = context.authorize(call.session, Operation.CREATE, On.CLUSTER, CLUSTER_NAME)
+    everywhere = context.authorize(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
     counts = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}
     refused: dict[str, Result] = {}
@@ -51,7 +51,9 @@ def create_topics(context: Context, call: Call) -> Any | Promise[Any]:
             refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
         elif name == METADATA_TOPIC:
             refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own")
-        elif not everywhere and not context.authorize(call.session, Operation.CREATE, On.TOPIC, name):
+        elif not everywhere and not context.authorize(
+            call.session, Operation.CREATE, AclResourceType.TOPIC, name
+        ):
             refused[name] = DENIED_TOPIC
     allowed = [topic for name, topic in topics.items() if name not in refused]
 
@@ -123,7 +125,7 @@ def _created(context: Context, call: Call, topic: Any, row: CreatedTopic, settin
     config_error = ErrorCode.NONE
     partitions = replicas = -1
     if row.result.code is ErrorCode.NONE and call.version >= 5:
-        if context.authorize(call.session, Operation.DESCRIBE_CONFIGS, On.TOPIC, topic.name):
+        if context.authorize(call.session, Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic.name):
             partitions, replicas, configs = row.partitions, row.replication_factor, settings.of(topic)
         else:
             config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -139,7 +141,7 @@ def _created(context: Context, call: Call, topic: Any, row: CreatedTopic, settin
     )
 
 
-class Doomed(NamedTuple):
+class TopicToDelete(NamedTuple):
     """A topic to delete, by name or by id."""
 
     name: str | None
@@ -163,9 +165,9 @@ def delete_topics(context: Context, call: Call) -> Any | Promise[Any]:
     """
     make, request = call.make, call.message
     if call.version >= 6:
-        doomed = [Doomed(each.name, uuid_in(each.topic_id)) for each in request.topics]
+        doomed = [TopicToDelete(each.name, uuid_in(each.topic_id)) for each in request.topics]
     else:
-        doomed = [Doomed(name) for name in request.topic_names]
+        doomed = [TopicToDelete(name) for name in request.topic_names]
     counts = Counter(doomed)
     doomed = _distinct(doomed)
     rows: list[DeletedTopic | None] = [
@@ -203,9 +205,9 @@ def _in_version(result: Result, version: int) -> Result:
     return result
 
 
-def _distinct(doomed: list[Doomed]) -> list[Doomed]:
+def _distinct(doomed: list[TopicToDelete]) -> list[TopicToDelete]:
     """Each topic once, in order; rows that name none, or one in two ways, are all kept."""
-    seen: set[Doomed] = set()
+    seen: set[TopicToDelete] = set()
     kept = []
     for each in doomed:
         if not each.is_sound or each not in seen:
@@ -214,15 +216,15 @@ def _distinct(doomed: list[Doomed]) -> list[Doomed]:
     return kept
 
 
-def _named_twice(doomed: Doomed, topic_id: Uuid | None = None) -> DeletedTopic:
+def _named_twice(doomed: TopicToDelete, topic_id: Uuid | None = None) -> DeletedTopic:
     which = "an id" if doomed.name is None else f"topic {doomed.name}"
     result = Result(ErrorCode.INVALID_REQUEST, f"{which} is named twice")
     return DeletedTopic(doomed.name, doomed.id if topic_id is None else topic_id, result)
 
 
 def _without_aliases(
-    context: Context, doomed: list[Doomed], rows: list[DeletedTopic | None]
-) -> tuple[list[Doomed], list[DeletedTopic | None]]:
+    context: Context, doomed: list[TopicToDelete], rows: list[DeletedTopic | None]
+) -> tuple[list[TopicToDelete], list[DeletedTopic | None]]:
     """The same without ids of topics that are there by name as well: those names are refused."""
     wanted = {each.id for each, row in zip(doomed, rows, strict=True) if row is None and each.name is None}
     aliases: set[Uuid] = set()
@@ -235,11 +237,11 @@ def _without_aliases(
     return [doomed[place] for place in kept], [rows[place] for place in kept]
 
 
-def _undeletable(context: Context, call: Call, doomed: Doomed) -> DeletedTopic | None:
+def _undeletable(context: Context, call: Call, doomed: TopicToDelete) -> DeletedTopic | None:
     """The row of a topic that the controller need not be asked about."""
 
     def may(operation: Operation, name: str) -> bool:
-        return context.authorize(call.session, operation, On.TOPIC, name)
+        return context.authorize(call.session, operation, AclResourceType.TOPIC, name)
 
     name, topic_id = doomed
     if name is None and topic_id == NO_UUID:
@@ -278,7 +280,7 @@ def create_partitions(context: Context, call: Call) -> Any | Promise[Any]:
     allowed = [
         topic
         for topic in request.topics
-        if context.authorize(call.session, Operation.ALTER, On.TOPIC, topic.name)
+        if context.authorize(call.session, Operation.ALTER, AclResourceType.TOPIC, topic.name)
     ]
 
     def respond(answer: Any) -> Any:

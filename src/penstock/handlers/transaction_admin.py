@@ -11,7 +11,7 @@ from penstock.coordinator.groups.consumer.regex import compile_regex
 from penstock.coordinator.transactions import Described, DescribeTransaction, ListReply, ListTransactions
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import after_all
 from .transactions import by_topic
@@ -31,7 +31,7 @@ def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
     """
     message, make, session = call.message, call.make, call.session
     may = any(
-        context.authorize(session, operation, On.CLUSTER, CLUSTER_NAME)
+        context.authorize(session, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
         for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
     )
 
@@ -115,7 +115,7 @@ def list_transactions(context: Context, call: Call) -> Any:
                 )
                 for each in reply.transactions
                 if context.authorize(
-                    call.session, Operation.DESCRIBE, On.TRANSACTIONAL_ID, each.transactional_id
+                    call.session, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id
                 )
             ),
         )
@@ -145,7 +145,9 @@ def describe_transactions(context: Context, call: Call) -> Any | Promise[Any]:
     names = call.message.transactional_ids
 
     def ask(transactional_id: str) -> Promise[Described]:
-        if context.authorize(call.session, Operation.DESCRIBE, On.TRANSACTIONAL_ID, transactional_id):
+        if context.authorize(
+            call.session, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
             return context.transactions.handle(transactional_id, DescribeTransaction(transactional_id))
         refused: Promise[Described] = Promise()
         refused.resolve(Described(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -175,7 +177,7 @@ def _described(context: Context, call: Call, transactional_id: str, described: D
         topics=tuple(
             call.make.TopicData(topic=topic, partitions=tuple(numbers))
             for topic, numbers in topics.items()
-            if context.authorize(call.session, Operation.DESCRIBE, On.TOPIC, topic)
+            if context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
         ),
     )
 

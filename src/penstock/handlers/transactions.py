@@ -29,10 +29,10 @@ from penstock.metadata.configs import broker_setting
 from penstock.replica import Partition
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, Call, Context, On, Operation
+from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from .support.response_fields import NO_THROTTLE
-from .support.txn_verification import Claim, Fates, may_write
+from .support.txn_verification import Claim, VerificationErrors, verify_partitions
 from .support.waiting import after, after_all
 
 _BY_BROKERS = 4
@@ -44,7 +44,7 @@ _KNOWS_LOADING = 2
 Codes = dict[TopicPartition, ErrorCode]
 
 
-class _Wanted(NamedTuple):
+class _Transaction(NamedTuple):
     """One transaction of an AddPartitionsToTxn."""
 
     transactional_id: str
@@ -70,7 +70,7 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
     """
     message, make = call.message, call.make
     if call.version < _BY_BROKERS:
-        wanted = _Wanted(
+        wanted = _Transaction(
             message.v3_and_below_transactional_id,
             ProducerEpoch(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch),
             False,
@@ -82,14 +82,14 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
                 throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=_topic_results(call, wanted, codes)
             ),
         )
-    if not context.authorize(call.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return make.AddPartitionsToTxnResponse(
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             results_by_transaction=(),
         )
     asked = [
-        _Wanted(
+        _Transaction(
             each.transactional_id,
             ProducerEpoch(each.producer_id, each.producer_epoch),
             each.verify_only,
@@ -112,7 +112,7 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
     )
 
 
-def _add(context: Context, call: Call, wanted: _Wanted) -> Promise[Codes]:
+def _add(context: Context, call: Call, wanted: _Transaction) -> Promise[Codes]:
     answer: Promise[Codes] = Promise()
     refused = _refused_partitions(context, call, wanted)
     if refused:
@@ -135,12 +135,12 @@ def _add(context: Context, call: Call, wanted: _Wanted) -> Promise[Codes]:
     return answer
 
 
-def _refused_partitions(context: Context, call: Call, wanted: _Wanted) -> Codes:
+def _refused_partitions(context: Context, call: Call, wanted: _Transaction) -> Codes:
     """What each partition is told where they cannot all be added; empty where they can."""
     is_client = call.version < _BY_BROKERS
     session, names = call.session, wanted.names
     if is_client and not context.authorize(
-        session, Operation.WRITE, On.TRANSACTIONAL_ID, wanted.transactional_id
+        session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, wanted.transactional_id
     ):
         return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     codes = dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -148,7 +148,7 @@ def _refused_partitions(context: Context, call: Call, wanted: _Wanted) -> Codes:
     for name in names:
         if is_client and (
             name.topic in INTERNAL_TOPICS
-            or not context.authorize(session, Operation.WRITE, On.TOPIC, name.topic)
+            or not context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, name.topic)
         ):
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif context.image.partition(name.topic, name.partition) is None:
@@ -159,7 +159,7 @@ def _refused_partitions(context: Context, call: Call, wanted: _Wanted) -> Codes:
     return codes if is_refused else {}
 
 
-def _topic_results(call: Call, wanted: _Wanted, codes: Codes) -> tuple[Any, ...]:
+def _topic_results(call: Call, wanted: _Transaction, codes: Codes) -> tuple[Any, ...]:
     make = call.make
     return tuple(
         make.AddPartitionsToTxnTopicResult(
@@ -190,9 +190,9 @@ def add_offsets_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
         return call.make.AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=code)
 
     transactional_id, group = message.transactional_id, message.group_id
-    if not context.authorize(session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id):
+    if not context.authorize(session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         return respond(Reply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    if not context.authorize(session, Operation.READ, On.GROUP, group):
+    if not context.authorize(session, Operation.READ, AclResourceType.GROUP, group):
         return respond(Reply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     partitions = context.groups.shards.count or int(
         broker_setting("offsets.topic.num.partitions", context.image, context.settings) or 1
@@ -220,7 +220,9 @@ def end_txn(context: Context, call: Call) -> Any | Promise[Any]:
         )
 
     transactional_id = message.transactional_id
-    if not context.authorize(call.session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id):
+    if not context.authorize(
+        call.session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
         return respond(ProducerReply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     request = EndTxn(
         transactional_id,
@@ -243,14 +245,14 @@ def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
     """
     message, session = call.message, call.session
     transactional_id, group = message.transactional_id, message.group_id
-    if not context.authorize(session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id):
+    if not context.authorize(session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
         return _offsets_response(call, {}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not context.authorize(session, Operation.READ, On.GROUP, group):
+    if not context.authorize(session, Operation.READ, AclResourceType.GROUP, group):
         return _offsets_response(call, {}, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: Codes = {}
     offsets: list[CommittedPartition] = []
     for topic in message.topics:
-        may_read = context.authorize(session, Operation.READ, On.TOPIC, topic.name)
+        may_read = context.authorize(session, Operation.READ, AclResourceType.TOPIC, topic.name)
         for each in topic.partitions:
             name = TopicPartition(topic.name, each.partition_index)
             if not may_read:
@@ -284,14 +286,14 @@ def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
     )
     decided: Promise[PartitionsReply] = Promise()
 
-    def asked(fates: Fates) -> None:
+    def asked(fates: VerificationErrors) -> None:
         fate = fates.get(kept_by.name)
         if fate is not None:
             decided.resolve(PartitionsReply(fate.code))
         else:
             context.groups.handle(group, request).then(decided.resolve)
 
-    may_write(context, claim, [kept_by]).then(asked)
+    verify_partitions(context, claim, [kept_by]).then(asked)
 
     def respond(reply: PartitionsReply) -> Any:
         codes = {TopicPartition(each.topic, each.partition): each.code for each in reply.partitions}

@@ -31,7 +31,7 @@ class Request(Generic[T]):
     """False for Produce with acks=0 alone, to which a broker says nothing."""
 
 
-class Shapes:
+class RequestBuilder:
     def __init__(self, api: Api, version: int) -> None:
         self.version = version
         self._module = request_module(api, version)
@@ -52,8 +52,8 @@ class Shapes:
 
 
 @cache
-def shapes(api: Api, version: int) -> Shapes:
-    return Shapes(api, version)
+def request_builder(api: Api, version: int) -> RequestBuilder:
+    return RequestBuilder(api, version)
 
 
 def through_kio(
@@ -64,6 +64,6 @@ def through_kio(
         api,
         max(low, version_min),
         min(high, version_max),
-        lambda version: write_request(api, version, build(shapes(api, version))),
+        lambda version: write_request(api, version, build(request_builder(api, version))),
         lambda body, version: read_response(api, version, body),
     )

@@ -16,7 +16,7 @@ from penstock.gateway.shared.conflicts import Conflict
 from penstock.gateway.shared.topics import ensure_topic
 from penstock.handlers.envelope import envelope
 from penstock.handlers.support.context import Call, Session
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.wire import Api, read_request
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
@@ -42,7 +42,7 @@ class Carrier:
             return answer
         message = read_request(Api.ENVELOPE, 0, memoryview(request.write(0)))
         session = Session("127.0.0.1", 9092, "10.0.0.1:1", "PLAINTEXT")
-        call = Call(session, 0, message, shapes(Api.ENVELOPE, 0), None)
+        call = Call(session, 0, message, response_builder(Api.ENVELOPE, 0), None)
         told = envelope(self._there.node.context, call)
         if isinstance(told, Promise):
             told.then(answer.resolve)

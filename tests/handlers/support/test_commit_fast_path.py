@@ -9,7 +9,7 @@ from tests.handlers.members import Groups, Member, call, gather
 from tests.handlers.test_consumer_groups import join
 from tests.nodes import StillClient
 
-from penstock.handlers.support.commit_fast_path import MISSES_MAX, CommitReply, CommitRoute
+from penstock.handlers.support.commit_fast_path import MISSES_MAX, CommitFastPath, CommitReply
 from penstock.handlers.support.context import Context
 from penstock.vfs import MemoryDisk
 from penstock.wire import Api, parse_response_header, read_response, request_frame, write_request
@@ -94,15 +94,15 @@ def of(*rows: dict[str, Any], name: str = "t") -> dict[str, Any]:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each commit that was offered to the short way, whether it went there."""
     seen: list[bool] = []
-    take: Callable[[CommitRoute, memoryview], CommitReply | None] = CommitRoute.take
+    take: Callable[[CommitFastPath, memoryview], CommitReply | None] = CommitFastPath.take
 
-    def note(route: CommitRoute, frame: memoryview) -> CommitReply | None:
+    def note(route: CommitFastPath, frame: memoryview) -> CommitReply | None:
         told = take(route, frame)
         if frame[1] == OFFSET_COMMIT:
             seen.append(told is not None)
         return told
 
-    monkeypatch.setattr(CommitRoute, "take", note)
+    monkeypatch.setattr(CommitFastPath, "take", note)
     return seen
 
 

@@ -11,7 +11,7 @@ from tests.wire_requests import fetch_body, produce_body, values_in
 from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.handlers.support.fetch_sessions import FetchSession, FetchSessions, all_wanted
+from penstock.handlers.support.fetch_sessions import ConsumerSession, FetchSessions, requested_partitions
 from penstock.handlers.support.follower_sessions import FollowerSession
 from penstock.metadata.config_table import RACK_AWARE
 from penstock.metadata.image import Broker, ResourceType
@@ -328,9 +328,9 @@ def _request(replica_id: int, partitions: int = 1) -> FetchRequest:
 def test_a_consumers_session_makes_way_for_a_followers_and_never_the_other_way() -> None:
     sessions = FetchSessions(2, Random(0))
 
-    def consumer(now_ms: int = 0, partitions: int = 1) -> FetchSession | None:
+    def consumer(now_ms: int = 0, partitions: int = 1) -> ConsumerSession | None:
         request = _request(-1, partitions)
-        return sessions.open(request, lambda number: FetchSession(number, False, now_ms), now_ms)
+        return sessions.open(request, lambda number: ConsumerSession(number, False, now_ms), now_ms)
 
     def follower(now_ms: int = 0) -> FollowerSession | None:
         return sessions.open(_request(2), lambda number: FollowerSession(number, False, now_ms, 2, 0), now_ms)
@@ -548,7 +548,7 @@ def size(partition: Any) -> int:
 
 
 def test_all_partitions_of_a_request_are_wanted() -> None:
-    assert [each.partition.partition for each in all_wanted(_request(2, 3))] == [0, 1, 2]
+    assert [each.partition.partition for each in requested_partitions(_request(2, 3))] == [0, 1, 2]
 
 
 def test_a_follower_without_a_session_waits_though_nobody_knows_what_it_was_told() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.nodes import StillClient, StillNode
 from tests.wire_requests import produce_body
 
-from penstock.handlers.support.produce_fast_path import Route
+from penstock.handlers.support.produce_fast_path import ProduceFastPath
 from penstock.records import build_batch, seal
 from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import Api, request_frame
@@ -67,14 +67,14 @@ class Pair:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each request that was offered to the short way, whether it went there."""
     seen: list[bool] = []
-    take: Callable[[Route, memoryview], object] = Route.take
+    take: Callable[[ProduceFastPath, memoryview], object] = ProduceFastPath.take
 
-    def note(route: Route, frame: memoryview) -> object:
+    def note(route: ProduceFastPath, frame: memoryview) -> object:
         told = take(route, frame)
         seen.append(told is not None)
         return told
 
-    monkeypatch.setattr(Route, "take", note)
+    monkeypatch.setattr(ProduceFastPath, "take", note)
     return seen
 
 

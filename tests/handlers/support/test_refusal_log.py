@@ -11,7 +11,7 @@ from tests.worlds import StillWorld
 from penstock.base.errors import ErrorCode
 from penstock.handlers.support.context import Call, Session
 from penstock.handlers.support.refusal_log import SAY_AGAIN_NS, Refusals
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.testing import Broker
 from penstock.wire import Api, request_module
 
@@ -30,7 +30,7 @@ class Response:
 
 def call() -> Call:
     session = Session("10.0.0.2", 9092, "10.0.0.1:4711")
-    return Call(session, 1, None, shapes(Api.HEARTBEAT, 1), "app-7")
+    return Call(session, 1, None, response_builder(Api.HEARTBEAT, 1), "app-7")
 
 
 def test_a_consumer_that_gives_up_finds_the_reason_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

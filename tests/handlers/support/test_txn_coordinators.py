@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.broker_clients import AskedNeighbours, Question
+from tests.broker_clients import AskedNeighbours, TxnRequest
 from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -37,8 +37,8 @@ class Coordinators:
             raise self.refusal
         return 0
 
-    def handle(self, transactional_id: str, question: Any) -> Promise[Any]:
-        self.asked.append(question)
+    def handle(self, transactional_id: str, request: Any) -> Promise[Any]:
+        self.asked.append(request)
         return self.answer
 
 
@@ -50,12 +50,12 @@ class Asking:
         self.cluster.context.transactions = cast(Any, self.here)
         self.cluster.context.neighbours = cast(Any, self.others)
 
-    def ask(self, question: AddPartitions | VerifyPartitions) -> Promise[dict[TopicPartition, ErrorCode]]:
-        return ask_coordinator(self.cluster.context, question)
+    def ask(self, request: AddPartitions | VerifyPartitions) -> Promise[dict[TopicPartition, ErrorCode]]:
+        return ask_coordinator(self.cluster.context, request)
 
 
 def settle(
-    question: Question, codes: dict[TopicPartition, ErrorCode], whole: ErrorCode = ErrorCode.NONE
+    request: TxnRequest, codes: dict[TopicPartition, ErrorCode], whole: ErrorCode = ErrorCode.NONE
 ) -> None:
     def build(make: Any) -> Any:
         topics = tuple(
@@ -74,14 +74,14 @@ def settle(
             throttle_time=timedelta(), error_code=whole, results_by_transaction=(result,)
         )
 
-    question.answer(build)
+    request.answer(build)
 
 
-@pytest.mark.parametrize("question", [ADDING, VERIFYING])
-def test_a_coordinator_that_is_here_is_asked_directly(question: AddPartitions | VerifyPartitions) -> None:
+@pytest.mark.parametrize("request", [ADDING, VERIFYING])
+def test_a_coordinator_that_is_here_is_asked_directly(request: AddPartitions | VerifyPartitions) -> None:
     asking = Asking(leader=1)
-    answer = asking.ask(question)
-    assert asking.here.asked == [question]
+    answer = asking.ask(request)
+    assert asking.here.asked == [request]
     assert not asking.others.asked
     codes = dict.fromkeys(PLACES, ErrorCode.NONE)
     asking.here.answer.resolve(VerifyReply(codes))
@@ -95,12 +95,12 @@ def test_what_refuses_all_refuses_each() -> None:
     assert answer.value == dict.fromkeys(PLACES, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-@pytest.mark.parametrize(("question", "verify_only"), [(ADDING, False), (VERIFYING, True)])
+@pytest.mark.parametrize(("request", "verify_only"), [(ADDING, False), (VERIFYING, True)])
 def test_a_coordinator_elsewhere_is_asked_as_brokers_ask(
-    question: AddPartitions | VerifyPartitions, verify_only: bool
+    request: AddPartitions | VerifyPartitions, verify_only: bool
 ) -> None:
     asking = Asking(leader=2)
-    answer = asking.ask(question)
+    answer = asking.ask(request)
     assert not asking.here.asked
     [asked] = asking.others.waiting
     assert (asked.broker_id, asked.api) == (2, Api.ADD_PARTITIONS_TO_TXN)

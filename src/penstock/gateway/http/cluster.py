@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.gateway.http.protocol.messages import Request, Response, Route, json
 from penstock.gateway.shared.controller_call import allow
-from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 
 
 class EndpointShown(msgspec.Struct):
@@ -38,7 +38,7 @@ class ClusterShown(msgspec.Struct):
 
 def _describe(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE, On.CLUSTER)
+    allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
     leader = context.quorum.leader_id
     brokers = []
     for broker_id, broker in sorted(context.image.brokers.items()):

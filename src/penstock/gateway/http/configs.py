@@ -16,7 +16,7 @@ from penstock.gateway.http.protocol.settings_json import (
 )
 from penstock.gateway.http.topics import check_settings
 from penstock.gateway.shared.controller_call import allow, check, decide
-from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType, describe
 from penstock.metadata.configs import Described, Source
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
@@ -102,13 +102,13 @@ def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
 
 def _of_broker(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE_CONFIGS, On.CLUSTER)
+    allow(context, request.session, Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
     return _settings(context, Resource(ResourceType.BROKER, str(context.node_id)))
 
 
 def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    allow(context, request.session, Operation.ALTER_CONFIGS, On.CLUSTER)
+    allow(context, request.session, Operation.ALTER_CONFIGS, AclResourceType.CLUSTER)
     yield from _change(context, ALL_BROKERS, request.body.configs, len(context.image.brokers))
     return _of_broker(gateway, request)
 

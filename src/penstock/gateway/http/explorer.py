@@ -8,7 +8,7 @@ from penstock.gateway.peer_rpc.views import view_anywhere
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.explorer import RECORDS_MAX, Produced, SetUp
 from penstock.gateway.shared.log_inspection import ClusterView, TopicView, Wanted, view_cluster
-from penstock.handlers.support.context import On, Operation
+from penstock.handlers.support.context import AclResourceType, Operation
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
@@ -22,13 +22,13 @@ def setup(gateway: "Gateway", request: Request) -> Steps[Answer]:
 
 def cluster_info(gateway: "Gateway", request: Request) -> Response:
     context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE, On.CLUSTER)
+    allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
     return json(view_cluster(context))
 
 
 def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     context, name = gateway.context, request.path["name"]
-    allow(context, request.session, Operation.DESCRIBE, On.TOPIC, name)
+    allow(context, request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
     query = request.query
     wanted = Wanted(query["segments"], query["entries"], query["partition"])
     return json((yield from view_anywhere(context, name, wanted)))

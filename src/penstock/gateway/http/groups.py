@@ -36,7 +36,7 @@ from penstock.gateway.shared.moments import parse_moment
 from penstock.gateway.shared.ranges import Ends, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 from penstock.records.structs import CorruptStruct
 
@@ -176,14 +176,19 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         frozenset() if state is None else frozenset({state.lower()}),
         frozenset() if kind is None else frozenset({kind}),
     )
-    sees_all = context.authorize(request.session, Operation.DESCRIBE, On.CLUSTER, "kafka-cluster")
+    sees_all = context.authorize(
+        request.session, Operation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"
+    )
     reply = yield from list_groups(context, asked)
     _check(reply.code, "groups cannot be listed now")
     shown = (
         each
         for each in reply.groups
         if (after is None or each.group > after)
-        and (sees_all or context.authorize(request.session, Operation.DESCRIBE, On.GROUP, each.group))
+        and (
+            sees_all
+            or context.authorize(request.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
+        )
     )
     found = nsmallest(limit + 1, shown, key=lambda each: each.group)
     rows = [GroupListed(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
@@ -200,7 +205,7 @@ def _allowed(context: Context, request: Request, operation: Operation) -> str:
     group = request.path["group"]
     if not 0 < len(group) <= GROUP_CHARS_MAX:
         raise KafkaError("the group's name is too long", ErrorCode.INVALID_GROUP_ID)
-    allow(context, request.session, operation, On.GROUP, group)
+    allow(context, request.session, operation, AclResourceType.GROUP, group)
     return group
 
 
@@ -272,7 +277,7 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     names = [
         each
         for each in sorted({*committed, *members})
-        if context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, each.topic)
+        if context.authorize(request.session, Operation.DESCRIBE, AclResourceType.TOPIC, each.topic)
     ]
     places = yield from _places(context, names)
     rows = []
@@ -329,7 +334,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.READ)
     wanted: OffsetsWanted = request.body
-    allow(context, request.session, Operation.READ, On.TOPIC, wanted.topic)
+    allow(context, request.session, Operation.READ, AclResourceType.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
     places = [find_place(context, topic.name, number) for number in numbers]

@@ -19,7 +19,7 @@ from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.remote_partition import Place, look
 from penstock.gateway.shared.controller_call import allow, check, decide, others_first
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.metadata import Topic
 from penstock.metadata.configs import broker_setting
@@ -116,7 +116,7 @@ def _list(gateway: Any, request: Request) -> Response:
         for name in context.image.topics
         if (after is None or name > after)
         and (internal or name not in INTERNAL_TOPICS)
-        and context.authorize(request.session, Operation.DESCRIBE, On.TOPIC, name)
+        and context.authorize(request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
     )
     found = nsmallest(limit + 1, names)
     rows = [_listed(context.image.topics[name]) for name in found[:limit]]
@@ -137,8 +137,8 @@ def _listed(topic: Topic) -> TopicListed:
 def _create(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     wanted: TopicWanted = request.body
-    if not context.authorize(request.session, Operation.CREATE, On.TOPIC, wanted.name):
-        allow(context, request.session, Operation.CREATE, On.CLUSTER)
+    if not context.authorize(request.session, Operation.CREATE, AclResourceType.TOPIC, wanted.name):
+        allow(context, request.session, Operation.CREATE, AclResourceType.CLUSTER)
     configs = new_texts(wanted.name, wanted.configs)
     usual = broker_setting("default.replication.factor", context.image, context.settings)
     check_in_sync("the topic", configs, wanted.replication_factor or int(usual or 1))

@@ -41,7 +41,7 @@ from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.gateway import Gateway
 from penstock.gateway.shared.topics import find_topic
 from penstock.gateway.shared.wire import Wire
-from penstock.handlers.support.context import On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Operation, Session
 from penstock.metadata.configs import topic_setting
 
 logger = logging.getLogger(__name__)
@@ -346,8 +346,8 @@ class LineConversation:
         return OK
 
     def _authorize(self, topic: str, group: str) -> None:
-        allow(self._context, self._session, Operation.READ, On.TOPIC, topic)
-        allow(self._context, self._session, Operation.READ, On.GROUP, group)
+        allow(self._context, self._session, Operation.READ, AclResourceType.TOPIC, topic)
+        allow(self._context, self._session, Operation.READ, AclResourceType.GROUP, group)
 
 
 def _meant(offset: Offset | None, place: Place) -> Offset:

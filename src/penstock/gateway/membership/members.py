@@ -30,7 +30,7 @@ from penstock.gateway.peer_rpc.retry import insist
 from penstock.gateway.shared.reading import PORTION_BYTES, Growth
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.handlers.support.response_fields import client_host
 from penstock.records import Record
 
@@ -280,9 +280,11 @@ class Members:
     def _check(self, session: Session, group: str, topics: Sequence[str] = ()) -> None:
         """Whether who calls may do anything with the group and the topics."""
         context = self._context
-        if not context.authorize(session, Operation.READ, On.GROUP, group):
+        if not context.authorize(session, Operation.READ, AclResourceType.GROUP, group):
             raise KafkaError("not authorized for this group", ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not all(context.authorize(session, Operation.READ, On.TOPIC, topic) for topic in topics):
+        if not all(
+            context.authorize(session, Operation.READ, AclResourceType.TOPIC, topic) for topic in topics
+        ):
             raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

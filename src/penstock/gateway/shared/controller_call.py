@@ -6,21 +6,23 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import World
-from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
+from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 from penstock.handlers.support.controller_call import ask, default_wait_ms
 from penstock.metadata import Result
 
 _DENIED = {
-    On.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    On.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    On.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
 
 
-def allow(context: Context, session: Session, operation: Operation, on: On, name: str = CLUSTER_NAME) -> None:
+def allow(
+    context: Context, session: Session, operation: Operation, on: AclResourceType, name: str = CLUSTER_NAME
+) -> None:
     """Refuse who may not do that."""
     if not context.authorize(session, operation, on, name):
-        what = f"{on.name.lower()} {name!r}" if on is not On.CLUSTER else "the cluster"
+        what = f"{on.name.lower()} {name!r}" if on is not AclResourceType.CLUSTER else "the cluster"
         raise KafkaError(f"not authorized: {operation.name.lower()} on {what}", _DENIED[on])
 
 

@@ -21,7 +21,7 @@ from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
 from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.topics import find_topic
 from penstock.gateway.shared.writing import append
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.metadata import Topic
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.records import build_batch
@@ -101,8 +101,8 @@ class Explorer:
 
     def setup(self, session: Session) -> Steps[SetUp]:
         """Make the topic and write to it, unless that was done before."""
-        allow(self._context, session, Operation.CREATE, On.CLUSTER)
-        allow(self._context, session, Operation.WRITE, On.TOPIC, DEMO)
+        allow(self._context, session, Operation.CREATE, AclResourceType.CLUSTER)
+        allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         while self._is_setting_up:
             turn: Promise[None] = Promise()
             self._waiting.append(turn)
@@ -153,7 +153,7 @@ class Explorer:
 
     def produce(self, session: Session, count: int) -> Steps[Produced]:
         """Write so many more records."""
-        allow(self._context, session, Operation.WRITE, On.TOPIC, DEMO)
+        allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         if DEMO not in self._context.image.topics:
             raise KafkaError(
                 f"there is no topic {DEMO!r} yet: POST /api/architecture/setup makes it",

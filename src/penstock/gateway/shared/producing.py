@@ -40,7 +40,7 @@ from penstock.gateway.shared.record_checks import (
 )
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.gateway.shared.writing import append
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.metadata import Topic
 from penstock.records import BatchBuilder
 from penstock.records.builder import Headers
@@ -234,7 +234,7 @@ class Producing:
 
     def _admit(self, session: Session, topic: Topic) -> None:
         """Refuse who may not write there."""
-        if not self._context.authorize(session, Operation.WRITE, On.TOPIC, topic.name):
+        if not self._context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, topic.name):
             raise KafkaError(
                 f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )

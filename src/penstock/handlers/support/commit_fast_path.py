@@ -30,7 +30,7 @@ MISSES_MAX = 16
 _new = tuple.__new__
 
 
-class CommitRoute:
+class CommitFastPath:
     """Of one connection; useless, and harmless, until `learn` has been called."""
 
     __slots__ = (

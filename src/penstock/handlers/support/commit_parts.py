@@ -11,7 +11,7 @@ from penstock.base.ids import Uuid
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit
 from penstock.metadata import NO_UUID
 
-from .context import Call, Context, On, Operation
+from .context import AclResourceType, Call, Context, Operation
 from .controller_call import wait_ms_of
 from .response_fields import uuid_in
 
@@ -20,26 +20,26 @@ FIRST_WITH_IDS = 10
 FIRST_WITH_MEMBER_EPOCHS = 9
 
 
-class Named(NamedTuple):
+class CommitTopic(NamedTuple):
     """A topic of a request: by name, or by id with the name that goes with it, "" where there is none."""
 
     name: str
     id: Uuid = NO_UUID
 
 
-def named(context: Context, call: Call, topic: Any) -> Named:
+def named(context: Context, call: Call, topic: Any) -> CommitTopic:
     if call.version < FIRST_WITH_IDS:
-        return Named(topic.name)
+        return CommitTopic(topic.name)
     topic_id = uuid_in(topic.topic_id)
     found = None if topic_id == NO_UUID else context.image.topic_by_id(topic_id)
-    return Named("" if found is None else found.name, topic_id)
+    return CommitTopic("" if found is None else found.name, topic_id)
 
 
-def topic_error(context: Context, call: Call, topic: Named, operation: Operation) -> ErrorCode:
+def topic_error(context: Context, call: Call, topic: CommitTopic, operation: Operation) -> ErrorCode:
     """What keeps a client from a topic's offsets, whatever the partition."""
     if call.version >= FIRST_WITH_IDS and not topic.name:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    if not context.authorize(call.session, operation, On.TOPIC, topic.name):
+    if not context.authorize(call.session, operation, AclResourceType.TOPIC, topic.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
@@ -53,12 +53,12 @@ class SiftedCommit(NamedTuple):
     """What of a commit the coordinator is asked for, in the client's order, and what is refused before."""
 
     partitions: list[CommittedPartition]
-    refused: dict[tuple[Named, int], ErrorCode]
+    refused: dict[tuple[CommitTopic, int], ErrorCode]
 
 
 def sift_commit(context: Context, call: Call) -> SiftedCommit | None:
     """None for a client that may not commit for the group."""
-    if not context.authorize(call.session, Operation.READ, On.GROUP, call.message.group_id):
+    if not context.authorize(call.session, Operation.READ, AclResourceType.GROUP, call.message.group_id):
         return None
     sifted = SiftedCommit([], {})
     for row in call.message.topics:

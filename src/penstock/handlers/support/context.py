@@ -16,19 +16,19 @@ from penstock.base.metrics import Metrics
 from penstock.base.ordered_set import OrderedSet
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.handlers.support.response_builder import Shapes
+from penstock.handlers.support.response_builder import ResponseBuilder
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
 from penstock.metadata.controller.port import ControllerPort
 from penstock.wire import ProducePrefix
 
 if TYPE_CHECKING:
     from penstock.coordinator.runtime import Groups, MarkerWriter, Transactions
-    from penstock.handlers.fetch import WaitingFetch
+    from penstock.handlers.fetch import DelayedFetch
     from penstock.handlers.producer_ids import ProducerIds
-    from penstock.handlers.support.commit_fast_path import CommitRoute
+    from penstock.handlers.support.commit_fast_path import CommitFastPath
     from penstock.handlers.support.fetch_sessions import FetchSessions
-    from penstock.handlers.support.follower_fetch import WaitingFollower
-    from penstock.handlers.support.produce_fast_path import Route
+    from penstock.handlers.support.follower_fetch import DelayedFollowerFetch
+    from penstock.handlers.support.produce_fast_path import ProduceFastPath
     from penstock.raft.describe import QuorumDescription
     from penstock.raft.messages import Reply, Request
     from penstock.raft.voters import VoterSet
@@ -52,7 +52,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-class On(IntEnum):
+class AclResourceType(IntEnum):
     """The protocol's numbers for what it is allowed on."""
 
     TOPIC = 2
@@ -103,15 +103,15 @@ class Session:
         """Close the connection, for a reason."""
         self.gone: Callable[[], None] | None = None
         """Called when the connection is over; of a broker's heartbeats, whose end tells something."""
-        self.fetch: WaitingFetch | WaitingFollower | None = None
+        self.fetch: DelayedFetch | DelayedFollowerFetch | None = None
         """The fetch that waits for records; there is one at most."""
         self.metadata_ns = -(1 << 62)
         """When it last asked for metadata, or was answered."""
         self.prefix: ProducePrefix | None = None
         """What this client's Produce requests have in common; made with the first of them."""
-        self.route: Route | None = None
+        self.route: ProduceFastPath | None = None
         """Where the last of them went, and the next ones go faster."""
-        self.commits: CommitRoute | None = None
+        self.commits: CommitFastPath | None = None
         """The same for what it commits."""
 
 
@@ -120,7 +120,7 @@ class Call(NamedTuple):
     version: int
     message: Any
     """The request, as kio has it."""
-    make: Shapes
+    make: ResponseBuilder
     """The classes of the response, in the call's version."""
     client_id: str | None
 
@@ -226,7 +226,7 @@ class Context:
     vigil: VigilPort | None = None
     """Of the controllers' listener: who watches over the brokers that heartbeat there."""
 
-    def authorize(self, session: Session, operation: Operation, on: On, name: str) -> bool:
+    def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
         """Whether this client may. Everybody may, until there are ACLs."""
         return True
 

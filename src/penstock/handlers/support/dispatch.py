@@ -22,14 +22,14 @@ from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce, produce_again
 from penstock.handlers.raft import fetch_metadata
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS, Handler, Table
-from penstock.handlers.support.commit_fast_path import CommitRoute
+from penstock.handlers.support.commit_fast_path import CommitFastPath
 from penstock.handlers.support.context import Call, Context, Session
 from penstock.handlers.support.error_counts import count_errors
-from penstock.handlers.support.produce_fast_path import RoutedWrite
+from penstock.handlers.support.produce_fast_path import FastPathWrite
 from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.handlers.support.request_slices import answer_in_slices, slices_of
-from penstock.handlers.support.response_builder import shapes
+from penstock.handlers.support.response_builder import response_builder
 from penstock.handlers.support.time_slices import in_turns
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
@@ -116,7 +116,7 @@ class Dispatcher:
             told = route.take(frame)
             if told is not None:
                 meter = self._produce
-                if isinstance(told, RoutedWrite):
+                if isinstance(told, FastPathWrite):
                     told.asked = Asked(meter, self._metrics.turn_began_ns)
                 elif meter.in_turn:
                     meter.in_turn += 1
@@ -172,7 +172,7 @@ class Dispatcher:
         api, handler = self._find(header)
         version, correlation_id = header.api_version, header.correlation_id
         message = read_request(api, version, frame[header.body_at :])
-        call = Call(session, version, message, shapes(api, version), header.client_id)
+        call = Call(session, version, message, response_builder(api, version), header.client_id)
         slices = slices_of(api, message)
         if slices is None:
             answer = handler(self.context, call)
@@ -180,7 +180,7 @@ class Dispatcher:
             answer = answer_in_slices(self.context, call, handler, slices, api)
         if api is Api.OFFSET_COMMIT and slices is None:
             if session.commits is None:
-                session.commits = CommitRoute(self.context)
+                session.commits = CommitFastPath(self.context)
             session.commits.learn(frame, header, call)
         meter = self._metrics.api(api)
         write = write_frequent_response if api in _FREQUENT else write_response

@@ -34,19 +34,19 @@ EVICTION_MS: Final = 120_000
 """Kafka's `FetchSession.evictionMs`: one younger than this is not pushed out."""
 
 
-class Wanted(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A partition that is asked for."""
 
     topic: TopicKey
     partition: FetchPartition
 
 
-class Told:
+class CachedPartition:
     """What a session's client asked of a partition, and what it was told last."""
 
     __slots__ = ("high_watermark", "log_start", "wanted")
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: RequestedPartition) -> None:
         self.wanted = wanted
         self.high_watermark = -1
         self.log_start = -1
@@ -69,7 +69,7 @@ class Told:
         return changed
 
 
-class KeptSession(ABC):
+class IncrementalSession(ABC):
     """What consumers' sessions and followers' have in common."""
 
     replica_id: int = CONSUMER
@@ -86,7 +86,7 @@ class KeptSession(ABC):
         """How many partitions are in it."""
 
     @abstractmethod
-    def update(self, wanted: Iterable[Wanted]) -> None:
+    def update(self, wanted: Iterable[RequestedPartition]) -> None:
         """These are wanted from now on, as said here."""
 
     @abstractmethod
@@ -97,22 +97,22 @@ class KeptSession(ABC):
         """Let go of everything."""
 
 
-class FetchSession(KeptSession):
+class ConsumerSession(IncrementalSession):
     """A consumer's."""
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: TimestampMs) -> None:
         super().__init__(session_id, uses_ids, now_ms)
-        self.told: dict[tuple[TopicKey, int], Told] = {}
+        self.told: dict[tuple[TopicKey, int], CachedPartition] = {}
 
     def __len__(self) -> int:
         return len(self.told)
 
-    def update(self, wanted: Iterable[Wanted]) -> None:
+    def update(self, wanted: Iterable[RequestedPartition]) -> None:
         for each in wanted:
             key = each.topic, each.partition.partition
             held = self.told.get(key)
             if held is None:
-                self.told[key] = Told(each)
+                self.told[key] = CachedPartition(each)
             else:
                 held.wanted = each
 
@@ -140,7 +140,7 @@ class FetchSession(KeptSession):
         return news
 
 
-Kept = TypeVar("Kept", bound=KeptSession)
+Kept = TypeVar("Kept", bound=IncrementalSession)
 
 
 class FetchSessions:
@@ -149,13 +149,13 @@ class FetchSessions:
     def __init__(self, slots: int, rng: "Random") -> None:
         self._slots = slots
         self._rng = rng
-        self._sessions: dict[int, KeptSession] = {}
+        self._sessions: dict[int, IncrementalSession] = {}
         """The one that was used longest ago first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resume(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> KeptSession:
+    def resume(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> IncrementalSession:
         """The session of an incremental request, with what the request changes."""
         session = self._sessions.get(request.session_id)
         if session is None or session.replica_id != max(request.replica_id, CONSUMER):
@@ -178,7 +178,7 @@ class FetchSessions:
         self._sessions[session.id] = session
         for topic, indexes in request.forgotten:
             session.forget(topic, indexes)
-        session.update(all_wanted(request))
+        session.update(requested_partitions(request))
         return session
 
     def open(self, request: FetchRequest, make: Callable[[int], Kept], now_ms: TimestampMs) -> Kept | None:
@@ -188,7 +188,7 @@ class FetchSessions:
         while (session_id := self._rng.randint(1, _ID_MAX)) in self._sessions:
             pass
         session = make(session_id)
-        session.update(all_wanted(request))
+        session.update(requested_partitions(request))
         self._sessions[session_id] = session
         return session
 
@@ -212,7 +212,7 @@ class FetchSessions:
         self.close(leaving.id)
         return True
 
-    def _dispensable(self, request: FetchRequest, now_ms: TimestampMs) -> KeptSession | None:
+    def _dispensable(self, request: FetchRequest, now_ms: TimestampMs) -> IncrementalSession | None:
         """The session that makes way for this request's, if one does."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
@@ -226,8 +226,8 @@ class FetchSessions:
         return smallest if len(smallest) < size and is_settled else None
 
 
-def all_wanted(request: FetchRequest) -> Iterator[Wanted]:
+def requested_partitions(request: FetchRequest) -> Iterator[RequestedPartition]:
     """All partitions that a request names."""
     for topic, partitions in request.topics:
         for partition in partitions:
-            yield tuple.__new__(Wanted, (topic, partition))
+            yield tuple.__new__(RequestedPartition, (topic, partition))

@@ -22,10 +22,10 @@ from typing import cast
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
-from penstock.handlers.support.context import CLUSTER_NAME, Context, On, Operation, Session
+from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 from penstock.handlers.support.diverging_epoch import parted
-from penstock.handlers.support.fetch_sessions import FIRST_EPOCH, NO_SESSION, all_wanted
-from penstock.handlers.support.follower_sessions import Followed, FollowerSession
+from penstock.handlers.support.fetch_sessions import FIRST_EPOCH, NO_SESSION, requested_partitions
+from penstock.handlers.support.follower_sessions import FollowedPartition, FollowerSession
 from penstock.handlers.support.nearest_replica import selects_by_rack
 from penstock.replica import Partition
 from penstock.storage.unread import UnreadRecords
@@ -43,7 +43,7 @@ from penstock.wire import (
 _NO_OFFSET = -1
 
 Reply = list[Piece]
-Read = list[tuple[Followed, FetchResult]]
+Read = list[tuple[FollowedPartition, FetchResult]]
 
 
 def fetch_as_follower(
@@ -60,7 +60,7 @@ def fetch_as_follower(
     read = one.read()
     if one.is_enough(read) or request.max_wait_ms <= 0:
         return one.reply(read)
-    waiting = WaitingFollower(one, sum(len(each.records or b"") for _, each in read))
+    waiting = DelayedFollowerFetch(one, sum(len(each.records or b"") for _, each in read))
     waiting.begin()
     return waiting.later
 
@@ -86,7 +86,7 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> Follow
     opened = sessions.open(request, make, now_ms) if request.session_epoch == FIRST_EPOCH else None
     if opened is None:
         opened = make(NO_SESSION)
-        opened.update(all_wanted(request))
+        opened.update(requested_partitions(request))
     return opened
 
 
@@ -141,7 +141,7 @@ class FollowerFetch:
         self._has_unread = False
         must_give = True
         results: Read = []
-        may = context.authorize(self.session, Operation.CLUSTER_ACTION, On.CLUSTER, CLUSTER_NAME)
+        may = context.authorize(self.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
         for followed in list(self.kept.due.values()):
             result = self._read_one(followed, left, must_give, may)
             if result.records:
@@ -150,7 +150,7 @@ class FollowerFetch:
             results.append((followed, result))
         return results
 
-    def _read_one(self, followed: Followed, left: int, must_give: bool, may: bool) -> FetchResult:
+    def _read_one(self, followed: FollowedPartition, left: int, must_give: bool, may: bool) -> FetchResult:
         topic, number = followed.key
         replicas = self.context.replicas
         try:
@@ -166,7 +166,9 @@ class FollowerFetch:
             followed.leave()
             return FetchResult(number, error.code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
 
-    def _read_from(self, partition: Partition, followed: Followed, left: int, must_give: bool) -> FetchResult:
+    def _read_from(
+        self, partition: Partition, followed: FollowedPartition, left: int, must_give: bool
+    ) -> FetchResult:
         asked, request = followed.asked, self.request
         number, epoch, offset = asked.partition, asked.current_leader_epoch, asked.fetch_offset
         if epoch != partition.leader_epoch:
@@ -210,7 +212,7 @@ class FollowerFetch:
         stable = partition.last_stable if log.producers.ongoing else high_watermark
         return FetchResult(number, 0, high_watermark, stable, log.log_start, cast(Buffer, records))
 
-    def _holds_back(self, followed: Followed, partition: Partition) -> bool:
+    def _holds_back(self, followed: FollowedPartition, partition: Partition) -> bool:
         throttle = self.context.replicas.leader_throttle
         followed.is_held_back = False
         if throttle.is_idle or self._is_in_sync(partition):
@@ -272,7 +274,7 @@ class FollowerFetch:
                 throttle.gave(followed.partition, len(result.records), now_ms)
 
 
-class WaitingFollower:
+class DelayedFollowerFetch:
     """A follower's fetch that found too little. It is told by its session, and by the clock."""
 
     __slots__ = ("_available", "_fetch", "_is_waking", "_timer", "later")

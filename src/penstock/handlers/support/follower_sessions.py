@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from penstock.base.ids import Offset, TimestampMs
-from penstock.handlers.support.fetch_sessions import KeptSession, Wanted
+from penstock.handlers.support.fetch_sessions import IncrementalSession, RequestedPartition
 from penstock.replica import Partition
 from penstock.replica.in_sync import Seen
 from penstock.wire import FetchPartition, FetchResult, TopicKey
@@ -36,7 +36,7 @@ class Waker(Protocol):
     def superseded(self) -> None: ...
 
 
-class Followed:
+class FollowedPartition:
     """A partition of a session: what the follower wants of it, and what it was told last. A `Tail`."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Followed:
             waiting.changed()
 
 
-class FollowerSession(KeptSession):
+class FollowerSession(IncrementalSession):
     def __init__(
         self, session_id: int, uses_ids: bool, now_ms: TimestampMs, replica_id: int, seen_ms: int
     ) -> None:
@@ -133,19 +133,19 @@ class FollowerSession(KeptSession):
         self.replica_id = replica_id
         self.seen = Seen(seen_ms)
         self.waiting: Waker | None = None
-        self.followed: dict[Key, Followed] = {}
-        self.due: dict[Key, Followed] = {}
+        self.followed: dict[Key, FollowedPartition] = {}
+        self.due: dict[Key, FollowedPartition] = {}
         """What is to be looked at, in the order in which they have their turn."""
 
     def __len__(self) -> int:
         return len(self.followed)
 
-    def update(self, wanted: Iterable[Wanted]) -> None:
+    def update(self, wanted: Iterable[RequestedPartition]) -> None:
         for topic, asked in wanted:
             key = topic, asked.partition
             held = self.followed.get(key)
             if held is None:
-                held = self.followed[key] = Followed(self, key, asked)
+                held = self.followed[key] = FollowedPartition(self, key, asked)
             else:
                 held.asked = asked
                 held.is_said = True
@@ -166,12 +166,14 @@ class FollowerSession(KeptSession):
         if self.waiting is not None:
             self.waiting.superseded()
 
-    def rotate(self, followed: Followed) -> None:
+    def rotate(self, followed: FollowedPartition) -> None:
         """It had its turn."""
         if self.due.pop(followed.key, None) is not None:
             self.due[followed.key] = followed
 
-    def tell(self, read: Iterable[tuple[Followed, FetchResult]]) -> list[tuple[TopicKey, FetchResult]]:
+    def tell(
+        self, read: Iterable[tuple[FollowedPartition, FetchResult]]
+    ) -> list[tuple[TopicKey, FetchResult]]:
         """What of this the follower does not know yet."""
         news = []
         for followed, result in read:

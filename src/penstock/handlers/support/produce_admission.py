@@ -1,7 +1,7 @@
 """Whether a producer may write to a partition, and what it is told of a batch that is refused."""
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.handlers.support.context import Context, On, Operation, Session
+from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.replica.deposed_leader import as_leader
@@ -24,7 +24,7 @@ def admit(
     partition = context.replicas.led(topic, number)
     if partition is None:
         partition = context.replicas.find(topic, number)
-    if not context.authorize(session, Operation.WRITE, On.TOPIC, partition.topic):
+    if not context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, partition.topic):
         raise KafkaError(
             f"{session.principal} may not write to {partition.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
@@ -39,7 +39,7 @@ def no_records(partition: Partition) -> KafkaError:
     return KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)
 
 
-def told(
+def batch_error(
     context: Context, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
 ) -> KafkaError:
     """What the producer is told of a batch that is refused; one that will come again is remembered."""

@@ -39,7 +39,7 @@ _NO_TAGS_BYTES = len(NO_TAGS)
 """Three of them, all 0; each is looked at by itself, which is quicker than to cut them out."""
 
 
-class Route:
+class ProduceFastPath:
     """A partition that a producer was let to; good for the same request as long as the image is the same."""
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Route:
     def partition(self) -> Partition:
         return self._partition
 
-    def take(self, frame: memoryview) -> "Reply | RoutedWrite | None":
+    def take(self, frame: memoryview) -> "Reply | FastPathWrite | None":
         """Stage the batch of a request, if it is one that goes this way; its reply, to be sent after the write or, if
         it waits for more than that, later."""
         if len(frame) < self._bytes_min:
@@ -167,7 +167,7 @@ class Route:
         if base_offset < 0:
             return None
         if self._acks != 1:
-            write = RoutedWrite(
+            write = FastPathWrite(
                 self, correlation_id, base_offset, base_offset + last_offset_delta, now_ms + self._timeout_ms
             )
             partition.wait(write)
@@ -218,7 +218,7 @@ class Route:
         return refusal(self._meter, self._version, correlation_id, self._topic, self._number, error)
 
 
-class RoutedWrite(Promise[Reply]):
+class FastPathWrite(Promise[Reply]):
     """A batch that came this way, and waits for all replicas in sync; a `Writer`, and its answer."""
 
     __slots__ = ("_correlation_id", "_route", "appended", "deadline_ms")
@@ -227,7 +227,7 @@ class RoutedWrite(Promise[Reply]):
 
     def __init__(
         self,
-        route: Route,
+        route: ProduceFastPath,
         correlation_id: int,
         base_offset: Offset,
         last_offset: Offset,

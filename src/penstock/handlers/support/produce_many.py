@@ -13,16 +13,22 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.base.errors import KafkaError
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Context, Session
-from penstock.handlers.support.late_batches import LateBatch, check_fate
-from penstock.handlers.support.produce_admission import admit, no_records, told
-from penstock.handlers.support.produce_writers import ManyWrites, OneOfMany, Reply, Unanswered, failed
+from penstock.handlers.support.deferred_batches import DeferredBatch, check_verified
+from penstock.handlers.support.produce_admission import admit, batch_error, no_records
+from penstock.handlers.support.produce_writers import (
+    DelayedPartitionProduce,
+    ProduceResults,
+    Reply,
+    Unanswered,
+    failed,
+)
 from penstock.handlers.support.txn_verification import (
     Claim,
-    Fates,
+    VerificationErrors,
     check_first_sequence,
     claim_of,
     is_transactional,
-    may_write,
+    verify_partitions,
 )
 from penstock.replica import Partition
 from penstock.storage import Appended, Inspection, NeedsInspection
@@ -65,7 +71,7 @@ class _ManyBatches:
         self, context: Context, session: Session, header: RequestHeader, request: ProduceRequest
     ) -> None:
         self._context, self._session, self._header, self._request = context, session, header, request
-        self._whole = ManyWrites(context.metrics.produce, header, request)
+        self._whole = ProduceResults(context.metrics.produce, header, request)
         self._open = 0
         """Batches that are not staged yet, and slices that are not begun."""
         self._holding: HoldingPromise[Reply] | None = None
@@ -146,7 +152,7 @@ class _ManyBatches:
             except KafkaError as error:
                 if acks == 0:
                     raise
-                refusal = told(context, topic, number, records, error)
+                refusal = batch_error(context, topic, number, records, error)
                 self._whole.settled(place, failed(self._whole.meter, number, refusal))
         if transactional:
             self._write_in_transaction(transactional)
@@ -168,7 +174,7 @@ class _ManyBatches:
         partition, acks = batch.partition, self._request.acks
         if isinstance(outcome, KafkaError):
             number = partition.number
-            error = told(self._context, batch.topic, number, batch.records, outcome)
+            error = batch_error(self._context, batch.topic, number, batch.records, outcome)
             if acks == 0:
                 self._session.end(str(error))
             else:
@@ -177,14 +183,16 @@ class _ManyBatches:
             partition.wait(Unanswered(self._session, outcome))
         else:
             deadline_ms = self._context.world.now_ms() + self._request.timeout_ms
-            partition.wait(OneOfMany(self._whole, batch.place, partition, outcome, acks, deadline_ms))
+            partition.wait(
+                DelayedPartitionProduce(self._whole, batch.place, partition, outcome, acks, deadline_ms)
+            )
 
     # -- later -----------------------------------------------------------------------------------------
 
     def _inspect(self, batches: list[tuple[_Admitted, Inspection]], claim: Claim | None) -> None:
         self._hold(len(batches))
         for each, inspection in batches:
-            LateBatch(
+            DeferredBatch(
                 self._context,
                 each.partition,
                 inspection.data,
@@ -211,16 +219,16 @@ class _ManyBatches:
             for each in batches:
                 self._settle(each, error)
             return
-        asked = may_write(self._context, claim, [each.partition for each in batches])
+        asked = verify_partitions(self._context, claim, [each.partition for each in batches])
         if not asked.is_settled:
             batches = [each._replace(records=memoryview(bytearray(each.records))) for each in batches]
         self._hold(len(batches))
 
-        def answered(fates: Fates) -> None:
+        def answered(fates: VerificationErrors) -> None:
             inspections: list[tuple[_Admitted, Inspection]] = []
             for each in batches:
                 try:
-                    check_fate(each.partition, fates)
+                    check_verified(each.partition, fates)
                     check_first_sequence(claim, each.partition, each.records)
                     self._stage(each, inspections)
                 except KafkaError as error:

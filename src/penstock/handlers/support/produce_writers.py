@@ -27,7 +27,7 @@ _NEVER_MS: TimestampMs = 2**63 - 1
 Reply = list[Piece]
 
 
-class OneWrite(Promise[Reply]):
+class DelayedProduce(Promise[Reply]):
     """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Unanswered:
             self.session.end(str(error))
 
 
-class ManyWrites:
+class ProduceResults:
     """A request for several partitions: answered when the last of them is settled."""
 
     def __init__(self, meter: Meter, header: RequestHeader, request: ProduceRequest) -> None:
@@ -140,12 +140,12 @@ class ManyWrites:
             self.later.resolve([produce_reply(self._version, self._correlation_id, self._results)])
 
 
-class OneOfMany:
+class DelayedPartitionProduce:
     __slots__ = ("acks", "appended", "deadline_ms", "partition", "place", "whole")
 
     def __init__(
         self,
-        whole: ManyWrites,
+        whole: ProduceResults,
         place: tuple[int, int],
         partition: Partition,
         appended: Appended,

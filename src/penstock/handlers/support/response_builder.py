@@ -2,7 +2,7 @@
 
 kio has a class for each version of each message. A handler answers all versions with one set of words:
 
-    make = shapes(Api.METADATA, 12)
+    make = response_builder(Api.METADATA, 12)
     make.MetadataResponseBroker(node_id=1, host="a", port=9092, rack=None)
 
 A field that the version does not know is left out; one that no version knows is the handler's mistake, and
@@ -16,7 +16,7 @@ from typing import Any
 from penstock.wire import KAFKA_RANGES, Api, response_module
 
 
-class Shapes:
+class ResponseBuilder:
     def __init__(self, api: Api, version: int) -> None:
         self._module = response_module(api, version)
         self._is_strict = version == KAFKA_RANGES[api].max
@@ -36,5 +36,5 @@ class Shapes:
 
 
 @cache
-def shapes(api: Api, version: int) -> Shapes:
-    return Shapes(api, version)
+def response_builder(api: Api, version: int) -> ResponseBuilder:
+    return ResponseBuilder(api, version)

@@ -11,11 +11,11 @@ from penstock.base.ids import Uuid
 from penstock.metadata import NO_UUID
 from penstock.metadata.controller import Result
 
-from .context import CLUSTER_NAME, Context, On, Operation, Session
+from .context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 
 NO_THROTTLE = timedelta()
 
-NOT_ASKED_FOR = -(2**31)
+OPERATIONS_NOT_REQUESTED = -(2**31)
 """In place of authorized operations that nobody asked for."""
 
 TOPIC_OPERATIONS = (
@@ -72,13 +72,17 @@ def refusal(error: KafkaError) -> Result:
 def topic_operations(context: Context, session: Session, topic: str) -> int:
     """A bit for each operation that the client may do: bit 3 for READ."""
     return _bits(
-        operation for operation in TOPIC_OPERATIONS if context.authorize(session, operation, On.TOPIC, topic)
+        operation
+        for operation in TOPIC_OPERATIONS
+        if context.authorize(session, operation, AclResourceType.TOPIC, topic)
     )
 
 
 def group_operations(context: Context, session: Session, group: str) -> int:
     return _bits(
-        operation for operation in GROUP_OPERATIONS if context.authorize(session, operation, On.GROUP, group)
+        operation
+        for operation in GROUP_OPERATIONS
+        if context.authorize(session, operation, AclResourceType.GROUP, group)
     )
 
 
@@ -87,7 +91,7 @@ def cluster_operations(context: Context, session: Session) -> int:
     allowed = [
         operation
         for operation in CLUSTER_OPERATIONS
-        if context.authorize(session, operation, On.CLUSTER, CLUSTER_NAME)
+        if context.authorize(session, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
     ]
     return _bits(allowed) if Operation.DESCRIBE in allowed else 0
 

@@ -25,46 +25,46 @@ _BY_BROKERS: Final = 4
 ASK_MS_MAX: Final = 5000
 """For less than a producer waits: it must hear from us before it asks again."""
 
-Question = AddPartitions | VerifyPartitions
+TxnRequest = AddPartitions | VerifyPartitions
 Codes = dict[TopicPartition, ErrorCode]
 
 
-def ask_coordinator(context: Context, question: Question) -> Promise[Codes]:
+def ask_coordinator(context: Context, request: TxnRequest) -> Promise[Codes]:
     """Whether partitions may be written to as part of a transaction; a code for each of them."""
     answer: Promise[Codes] = Promise()
-    names = question.partitions
+    names = request.partitions
     transactions = context.transactions
     try:
-        number = transactions.shards.number_of(question.transactional_id)
+        number = transactions.shards.number_of(request.transactional_id)
     except KafkaError as error:
         answer.resolve(dict.fromkeys(names, error.code))
         return answer
     partition = context.image.partition(TRANSACTIONS_TOPIC, number)
     leader = -1 if partition is None else partition.leader
     if leader == context.node_id or leader < 0:
-        transactions.handle(question.transactional_id, question).then(
+        transactions.handle(request.transactional_id, request).then(
             lambda reply: answer.resolve(
                 reply.codes if isinstance(reply, VerifyReply) else dict.fromkeys(names, reply.code)
             )
         )
     else:
-        context.neighbours.ask(
-            leader, _request(question), timeout_ms=ASK_MS_MAX, purpose="transactions"
-        ).then(lambda reply: answer.resolve(_codes(names, reply)))
+        context.neighbours.ask(leader, _request(request), timeout_ms=ASK_MS_MAX, purpose="transactions").then(
+            lambda reply: answer.resolve(_codes(names, reply))
+        )
     return answer
 
 
-def _request(question: Question) -> Request[Any]:
+def _request(request: TxnRequest) -> Request[Any]:
     topics: dict[str, list[int]] = {}
-    for name in sorted(question.partitions):
+    for name in sorted(request.partitions):
         topics.setdefault(name.topic, []).append(name.partition)
 
     def build(make: Any) -> Any:
         transaction = make.AddPartitionsToTxnTransaction(
-            transactional_id=question.transactional_id,
-            producer_id=question.producer.producer_id,
-            producer_epoch=question.producer.epoch,
-            verify_only=isinstance(question, VerifyPartitions),
+            transactional_id=request.transactional_id,
+            producer_id=request.producer.producer_id,
+            producer_epoch=request.producer.epoch,
+            verify_only=isinstance(request, VerifyPartitions),
             topics=tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(numbers))
                 for topic, numbers in topics.items()

@@ -9,7 +9,7 @@ partition has an open transaction of the same producer and epoch it has asked be
                                                `transaction.partition.verification.enable` is false
 
 The end of the transaction before may not be complete yet when the next one begins. Where a partition is to join, the
-question is asked again for a short while, as Kafka does, before the client is told CONCURRENT_TRANSACTIONS.
+verification is asked again for a short while, as Kafka does, before the client is told CONCURRENT_TRANSACTIONS.
 
 An answer is good for as long as no marker of the producer comes to the partition. A producer's entry in a log is
 replaced by whatever is written in its name: where it is not the same when the answer comes, it is asked again.
@@ -38,7 +38,7 @@ from penstock.replica import Partition
 from penstock.storage.producers import OutOfOrderSequence, Producer, StaleProducerEpoch
 from penstock.wire import Api
 
-from .context import Context, On, Operation, Session
+from .context import AclResourceType, Context, Operation, Session
 from .txn_coordinators import Codes, ask_coordinator
 
 ASK_AGAIN_MS: Final = 20
@@ -46,7 +46,7 @@ ASK_AGAIN_MS: Final = 20
 ASK_MS_MAX: Final = 100
 """Kafka's `add.partitions.to.txn.retry.backoff.max.ms`."""
 
-Fates: TypeAlias = dict[TopicPartition, KafkaError]
+VerificationErrors: TypeAlias = dict[TopicPartition, KafkaError]
 """Why partitions may not be written to; the others may, now and not later."""
 
 
@@ -82,7 +82,7 @@ def claim_of(
 ) -> Claim:
     """What the transactional batches of a Produce request say; refuses what cannot be."""
     if transactional_id is None or not context.authorize(
-        session, Operation.WRITE, On.TRANSACTIONAL_ID, transactional_id
+        session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         named = (
             "no transactional id" if transactional_id is None else f"transactional id {transactional_id!r}"
@@ -110,20 +110,22 @@ def check_first_sequence(claim: Claim, partition: Partition, records: memoryview
         )
 
 
-def may_write(context: Context, claim: Claim, partitions: Sequence[Partition]) -> Promise[Fates]:
+def verify_partitions(
+    context: Context, claim: Claim, partitions: Sequence[Partition]
+) -> Promise[VerificationErrors]:
     """Ask for all of them at once. The answer holds until whoever gets it lets go."""
-    question = _Question(context, claim)
-    question.ask(partitions)
-    return question.later
+    verification = _Verification(context, claim)
+    verification.ask(partitions)
+    return verification.later
 
 
-class _Question:
+class _Verification:
     def __init__(self, context: Context, claim: Claim) -> None:
-        self.later: Promise[Fates] = Promise()
+        self.later: Promise[VerificationErrors] = Promise()
         self._context = context
         self._claim = claim
         self._until_ms = context.world.now_ms() + ASK_MS_MAX
-        self._fates: Fates = {}
+        self._fates: VerificationErrors = {}
 
     def ask(self, partitions: Sequence[Partition]) -> None:
         claim, context = self._claim, self._context

@@ -6,7 +6,7 @@ from penstock.gateway.http.protocol.messages import HttpError, Request
 from penstock.gateway.peer_rpc.remote_partition import Place, find_place
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import Context, On, Operation
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.metadata import Topic
 
 GROUP_CHARS_MAX: Final = 4_096
@@ -19,7 +19,7 @@ _DIGITS_MAX: Final = 10
 def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
     """The topic that the path names, for a client that may do that with it."""
     name = request.path["topic"]
-    allow(context, request.session, operation, On.TOPIC, name)
+    allow(context, request.session, operation, AclResourceType.TOPIC, name)
     return find_topic(context, name)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.txn_verification import Claim, check_first_sequence, may_write
+from penstock.handlers.support.txn_verification import Claim, check_first_sequence, verify_partitions
 from penstock.replica import Partition
 from penstock.storage import Appended, Inspected, Inspection, NeedsInspection
 
@@ -21,13 +21,13 @@ Finish = Callable[["Appended | KafkaError"], None]
 """Called once, with the batch's place in the log or with why it has none."""
 
 
-def check_fate(partition: Partition, fates: Mapping[TopicPartition, KafkaError]) -> None:
+def check_verified(partition: Partition, fates: Mapping[TopicPartition, KafkaError]) -> None:
     error = fates.get(partition.name)
     if error is not None:
         raise error
 
 
-class LateBatch:
+class DeferredBatch:
     def __init__(
         self,
         context: Context,
@@ -57,7 +57,7 @@ class LateBatch:
         elif self._claim is None:
             self.stage({}, found)
         else:
-            asked = may_write(self._context, self._claim, [self._partition])
+            asked = verify_partitions(self._context, self._claim, [self._partition])
             asked.then(lambda fates: self.stage(fates, found))
 
     def stage(self, fates: Mapping[TopicPartition, KafkaError], inspected: Inspected | None = None) -> None:
@@ -66,7 +66,7 @@ class LateBatch:
         try:
             partition.check_refused(self.records)
             if self._claim is not None:
-                check_fate(partition, fates)
+                check_verified(partition, fates)
                 check_first_sequence(self._claim, partition, self.records)
             appended = partition.stage(
                 self.records, self._acks, self._context.world.now_ms(), inspected=inspected
