@@ -20,7 +20,7 @@ from penstock.records.structs import NO_UUID, CorruptStruct
 from .bootstrap import bootstrap_records, feature_records
 from .configs import BrokerSettings, describe, log_defaults, log_settings, topic_setting, validate
 from .control import decode_control, encode_control
-from .controller import Controller, Outcome, Result
+from .controller import Controller, Result
 from .delta import ImageDelta, PartitionDelta, delta
 from .image import (
     ALL_BROKERS,
@@ -49,7 +49,6 @@ __all__ = [
     "CorruptStruct",
     "ImageDelta",
     "MetadataRecord",
-    "Outcome",
     "Partition",
     "PartitionDelta",
     "ReplayError",

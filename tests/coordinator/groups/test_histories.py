@@ -36,9 +36,9 @@ PARTITIONS = 4
 
 def written_state(coordinator: GroupCoordinator) -> dict[str, Any]:
     """What must be the same in a coordinator and in one that is made of its log."""
-    shard = coordinator._shard
-    found: dict[str, Any] = {"offsets": shard.offsets}
-    for group_id, group in shard.groups.items():
+    state = coordinator._state
+    found: dict[str, Any] = {"offsets": state.offsets}
+    for group_id, group in state.groups.items():
         if isinstance(group, ConsumerGroup):
             found[group_id] = replace(group, checked_version=-1, regexes_checked=(-1, -1))
         elif group.state is State.STABLE:
@@ -242,7 +242,7 @@ class ClassicHistories(World):
 
     @invariant()
     def members_are_counted_right(self) -> None:
-        group = self.desk.coordinator._shard.groups.get("g")
+        group = self.desk.coordinator._state.groups.get("g")
         if isinstance(group, ClassicGroup):
             assert group.joins_awaited == sum(each.awaits_join is not None for each in group.members.values())
             assert set(group.statics.values()) <= set(group.members)
@@ -414,7 +414,7 @@ class ConsumerHistories(World):
 
     @invariant()
     def a_partition_has_one_owner(self) -> None:
-        group = self.desk.coordinator._shard.groups.get("g")
+        group = self.desk.coordinator._state.groups.get("g")
         if not isinstance(group, ConsumerGroup):
             return
         held = [

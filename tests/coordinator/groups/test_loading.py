@@ -124,7 +124,7 @@ def test_compaction_in_any_measure_leaves_the_same_groups() -> None:
             coordinator.replay(each.key, each.value, offset)
     coordinator.loaded(desk.now_ms)
     coordinator.topics_changed(desk.known)
-    found, expected = coordinator._shard.groups["g"], desk.coordinator._shard.groups["g"]
+    found, expected = coordinator._state.groups["g"], desk.coordinator._state.groups["g"]
     assert isinstance(expected, ConsumerGroup)
     expected.checked_version = -1
     assert found == expected

@@ -6,8 +6,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
+from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
-from penstock.coordinator.groups import GroupCoordinator, GroupSettings, Outcome, refusal, write_error
+from penstock.coordinator.groups import GroupCoordinator, GroupSettings, refusal, write_error
 from penstock.coordinator.groups.consumer_protocol import (
     Assignment,
     Subscription,
@@ -102,7 +103,11 @@ class Desk:
                 self.coordinator.settled(outcome, self.refuses, self.now_ms)
                 return False
             base = len(self.log)
-            producer = -1 if outcome.change.producer is None else outcome.change.producer.producer_id
+            producer = (
+                -1
+                if outcome.write is None or outcome.write.producer is None
+                else outcome.write.producer.producer_id
+            )
             self.log += (Logged(*record.encoded(), producer) for record in outcome.records)
             self.coordinator.written(outcome, base)
             self.appended += 1

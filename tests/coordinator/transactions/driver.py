@@ -4,6 +4,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.base.outcome import Outcome
 from penstock.coordinator.transactions import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
@@ -11,7 +12,6 @@ from penstock.coordinator.transactions import (
     InitProducerId,
     Markers,
     MarkersWritten,
-    Outcome,
     ProducerEpoch,
     ProducerReply,
     Record,
@@ -58,11 +58,11 @@ class Driver:
 
     def commit(self, outcome: Outcome[Any]) -> Any:
         self.log += outcome.records
-        assert not outcome.records or self.coordinator.committed(outcome.token, self.now_ms)
+        assert not outcome.records or self.coordinator.committed(outcome, self.now_ms)
         return outcome.reply
 
     def fail(self, outcome: Outcome[Any]) -> None:
-        assert self.coordinator.failed(outcome.token, self.now_ms)
+        assert self.coordinator.failed(outcome, self.now_ms)
 
     def ask(self, request: Request) -> Any:
         return self.commit(self.decide(request))

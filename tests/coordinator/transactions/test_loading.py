@@ -72,7 +72,7 @@ def test_a_change_that_was_not_committed_is_not_there_after_a_reload() -> None:
     driver.reload()
     assert driver.state.state is State.EMPTY
     assert not driver.coordinator.is_pending(ID)
-    assert not driver.coordinator.committed(pending.token, driver.now_ms)
+    assert not driver.coordinator.committed(pending, driver.now_ms)
 
 
 def test_an_unloaded_coordinator_knows_nothing_and_keeps_no_promise() -> None:
@@ -83,14 +83,14 @@ def test_an_unloaded_coordinator_knows_nothing_and_keeps_no_promise() -> None:
     other = driver.decide(InitProducerId("other", TIMEOUT_MS))
     coordinator = driver.coordinator
     coordinator.unload()
-    assert not coordinator.committed(other.token, driver.now_ms)
-    assert not coordinator.failed(other.token, driver.now_ms)
+    assert not coordinator.committed(other, driver.now_ms)
+    assert not coordinator.failed(other, driver.now_ms)
     assert coordinator.current(ID) is None
     assert coordinator.take_markers() == []
     assert coordinator.next_deadline_ms() is None
     assert coordinator.tick(driver.now_ms + 10**12) == []
     coordinator.load(driver.log, 9, driver.now_ms)
-    assert not coordinator.committed(other.token, driver.now_ms), "a promise from before is still not kept"
+    assert not coordinator.committed(other, driver.now_ms), "a promise from before is still not kept"
     (markers,) = driver.write_markers()
     assert markers.coordinator_epoch == 9
     assert driver.run(producer._replace(epoch=1)).epoch == 2

@@ -20,6 +20,7 @@ from tests.storage.world import make_batch
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.outcome import Outcome
 from penstock.coordinator.transactions import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
@@ -27,7 +28,6 @@ from penstock.coordinator.transactions import (
     InitProducerId,
     Markers,
     MarkersWritten,
-    Outcome,
     ProducerEpoch,
     Record,
     Request,
@@ -195,7 +195,7 @@ class World:
             return
         done = self.pending.pop(0)
         self.log += done.outcome.records
-        assert self.coordinator.committed(done.outcome.token, self.now_ms)
+        assert self.coordinator.committed(done.outcome, self.now_ms)
         self.unwritten += self.coordinator.take_markers()
         self._reply(done, hears)
 
@@ -204,7 +204,7 @@ class World:
         if not self.pending:
             return
         done = self.pending.pop(0)
-        assert self.coordinator.failed(done.outcome.token, self.now_ms)
+        assert self.coordinator.failed(done.outcome, self.now_ms)
         self._reply(done, hears=False)
 
     def _reply(self, done: Pending, hears: bool) -> None:

@@ -11,7 +11,7 @@ overview           groups as others see them          heartbeats       joining, 
 consumer_protocol  what consumers put into bytes      planning         what a member's change means
 timers             deadlines without a clock          reconcile        from what it has to what it is to have
 settings           settings, and the topics           assignors        uniform, range, dealt
-shard              what the parts share               sessions         the time that members have
+state              what the parts share               sessions         the time that members have
                                                       regex(_syntax)   subscriptions by expression
                                                       classic_members  the classic protocol, translated
                                                       migration        one protocol to the other
@@ -19,15 +19,14 @@ shard              what the parts share               sessions         the time 
 """
 
 from .coordinator import GroupCoordinator
-from .outcome import Change, Outcome, Producer
 from .requests import refusal, write_error, write_refusal
 from .settings import GroupSettings, Topic, Topics
+from .write import GroupWrite, Producer
 
 __all__ = [
-    "Change",
     "GroupCoordinator",
     "GroupSettings",
-    "Outcome",
+    "GroupWrite",
     "Producer",
     "Topic",
     "Topics",

@@ -9,12 +9,12 @@ none left goes with the last of them.
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.records.structs import NO_UUID
 
 from .classic.group import ClassicGroup, State
 from .classic.membership import Membership
 from .offsets import NEVER, CommittedOffset, OffsetRecord, Place, offset_tombstone
-from .outcome import Change, Outcome, Producer
 from .requests import (
     CommittedPartition,
     FetchedOffset,
@@ -29,7 +29,8 @@ from .requests import (
     WantedOffset,
 )
 from .schemas import GroupRecord
-from .shard import Shard
+from .state import CoordinatorState
+from .write import GroupWrite, Producer
 
 if TYPE_CHECKING:
     from .consumer.group import ConsumerGroup
@@ -38,18 +39,18 @@ _new = tuple.__new__
 
 
 class Committing:
-    def __init__(self, shard: Shard, membership: Membership) -> None:
-        self._shard = shard
+    def __init__(self, state: CoordinatorState, membership: Membership) -> None:
+        self._state = state
         self._membership = membership
 
     def commit(self, request: OffsetCommit) -> Outcome[PartitionsReply]:
         self._check_commit(request)
         retention_ms = request.retention_ms
-        expire_ms = NEVER if retention_ms == -1 else self._shard.after_ms(retention_ms)
+        expire_ms = NEVER if retention_ms == -1 else self._state.after_ms(retention_ms)
         return self._committed(request.group, request.partitions, expire_ms, None)
 
     def _check_commit(self, request: OffsetCommit) -> None:
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if group is None:
             if request.generation < 0:
                 return  # a simple group comes of it
@@ -61,12 +62,12 @@ class Committing:
                 group, request.member_id, request.instance_id, request.generation, transactional=False
             )
             return
-        group.may_commit(request, transactional=False, topics=self._shard.topics)
+        group.may_commit(request, transactional=False, topics=self._state.topics)
 
     def commit_in_transaction(self, request: TxnOffsetCommit) -> Outcome[PartitionsReply]:
         if not request.group:
             raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if group is None:
             if request.generation >= 0:
                 raise KafkaError(f"there is no group {request.group}", ErrorCode.ILLEGAL_GENERATION)
@@ -76,7 +77,7 @@ class Committing:
             )
         else:
             try:
-                group.may_commit(request, transactional=True, topics=self._shard.topics)
+                group.may_commit(request, transactional=True, topics=self._state.topics)
             except KafkaError as error:
                 # A producer knows generations and not epochs.
                 if error.code is ErrorCode.STALE_MEMBER_EPOCH:
@@ -92,7 +93,7 @@ class Committing:
         expire_ms: int,
         producer: Producer | None,
     ) -> Outcome[PartitionsReply]:
-        now_ms, limit = self._shard.now_ms, self._shard.settings.offset_metadata_bytes_max
+        now_ms, limit = self._state.now_ms, self._state.settings.offset_metadata_bytes_max
         results: list[PartitionResult] = []
         records: list[OffsetRecord] = []
         for topic, partition, offset, leader_epoch, metadata, topic_id in partitions:
@@ -105,22 +106,22 @@ class Committing:
             )
             records.append(_new(OffsetRecord, (group, topic, partition, committed)))
         reply = PartitionsReply(ErrorCode.NONE, tuple(results))
-        return Outcome(reply, _new(Change, (tuple(records), None, True, None, producer, None)))
+        return Outcome(reply, tuple(records), None if producer is None else GroupWrite(producer=producer))
 
     def fetch(self, request: OffsetFetch) -> Outcome[OffsetFetchReply]:
         """A group that is not there has committed nothing, which is no error."""
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if group is not None and not isinstance(group, ClassicGroup):
             group.may_fetch_offsets(request.member_id, request.member_epoch)
         wanted = request.partitions
         if wanted is None:
-            wanted = tuple(WantedOffset(*place) for place in self._shard.offsets.of_group(request.group))
+            wanted = tuple(WantedOffset(*place) for place in self._state.offsets.of_group(request.group))
         offsets = tuple(self._fetched(request, *each) for each in wanted)
         return Outcome(OffsetFetchReply(ErrorCode.NONE, offsets))
 
     def _fetched(self, request: OffsetFetch, topic: str, partition: int, topic_id: bytes) -> FetchedOffset:
         place = (topic, partition)
-        store = self._shard.offsets
+        store = self._state.offsets
         if request.require_stable and store.is_pending(request.group, place):
             return FetchedOffset(topic, partition, code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         found = store.get(request.group, place)
@@ -133,7 +134,7 @@ class Committing:
     def delete(self, request: OffsetDelete) -> Outcome[PartitionsReply]:
         if not request.group:
             raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if group is None:
             raise _not_found(request.group)
         if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
@@ -142,7 +143,7 @@ class Committing:
             )
         results: list[PartitionResult] = []
         records: list[GroupRecord] = []
-        store = self._shard.offsets
+        store = self._state.offsets
         for place in request.partitions:
             if group.is_subscribed_to(place[0]):
                 results.append(PartitionResult(*place, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
@@ -150,19 +151,19 @@ class Committing:
             results.append(PartitionResult(*place))
             if store.get(request.group, place) is not None or store.is_pending(request.group, place):
                 records.append(offset_tombstone(request.group, place))
-        return Outcome(PartitionsReply(ErrorCode.NONE, tuple(results)), Change(tuple(records)))
+        return Outcome(PartitionsReply(ErrorCode.NONE, tuple(results)), tuple(records))
 
     def delete_all(self, group: str) -> list[GroupRecord]:
-        return [offset_tombstone(group, place) for place in self._shard.offsets.places(group)]
+        return [offset_tombstone(group, place) for place in self._state.offsets.places(group)]
 
     def forget(self, request: ForgetPartitions) -> Outcome[PartitionsReply]:
-        found = self._shard.offsets.places_of(set(request.partitions))
+        found = self._state.offsets.places_of(set(request.partitions))
         records = tuple(offset_tombstone(group, place) for group, place in found)
-        return Outcome(PartitionsReply(), Change(records))
+        return Outcome(PartitionsReply(), records)
 
     def expired(self, group: "ClassicGroup | ConsumerGroup") -> tuple[list[GroupRecord], bool]:
         """What of the group's offsets goes now, and whether nothing is left of them."""
-        store, group_id = self._shard.offsets, group.group_id
+        store, group_id = self._state.offsets, group.group_id
         gone: list[GroupRecord] = []
         offsets = store.of_group(group_id)
         for place, committed in offsets.items():
@@ -183,8 +184,8 @@ class Committing:
             elif group.state is not State.STABLE or group.subscribed_topics is None:
                 return False
         if committed.expire_ms != NEVER:
-            return self._shard.now_ms >= committed.expire_ms
-        return self._shard.now_ms - since_ms >= self._shard.settings.offsets_retention_ms
+            return self._state.now_ms >= committed.expire_ms
+        return self._state.now_ms - since_ms >= self._state.settings.offsets_retention_ms
 
 
 def _not_found(group: str) -> KafkaError:

@@ -4,7 +4,7 @@ It decides and writes nothing. Whoever drives it appends what it wants written a
 
     outcome = coordinator.handle(request, now_ms)
     if outcome.records:
-        base_offset = append(outcome.records)           # one batch; in a transaction if change.producer says so
+        base_offset = append(outcome.records)           # one batch; in a transaction if write.producer says so
         coordinator.written(outcome, base_offset)       # before anything else is asked of the coordinator
     ... once everything up to here is committed ...
     coordinator.settled(outcome, ErrorCode.NONE, now_ms)
@@ -18,7 +18,7 @@ State moves when its records are appended, not when they are committed, so that 
 nothing to take back: if the append is refused, nothing has moved (`settled` with the error, and the reply is
 `refusal(request, write_error(code))`); if it was appended but cannot be committed, this node no longer leads the
 partition, and the whole coordinator is dropped with `unload`. The members of a classic group are the exception:
-they wait for each other in memory, and `Change.replays` says how that is handled.
+they wait for each other in memory, and `GroupWrite.replays` says how that is handled.
 
 Time drives sessions, rebalances and expiry: `tick` gives one outcome at a time until there is none, each written
 before the next is asked for. A coordinator starts empty, is given every record of its partition in order, and then
@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_ID
+from penstock.base.outcome import NOTHING, Outcome
+from penstock.base.promise import Promise
 from penstock.records import ControlType, RecordBatch, parse_control
 from penstock.records.structs import CorruptStruct
 
@@ -44,7 +46,6 @@ from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.heartbeats import Heartbeats
 from .offsets import CommittedOffset, Place
-from .outcome import NOTHING, Change, Outcome
 from .replay import replay
 from .requests import (
     ConsumerGroupDescribe,
@@ -72,7 +73,8 @@ from .requests import (
 )
 from .schemas import AnyRecord, GroupRecord, decode
 from .settings import GroupSettings, Topics
-from .shard import Shard
+from .state import CoordinatorState
+from .write import REPLAYED, GroupWrite
 
 if TYPE_CHECKING:
     from random import Random
@@ -82,17 +84,17 @@ _EXPIRY = ("expiry",)
 
 class GroupCoordinator:
     def __init__(self, settings: GroupSettings, topics: Topics, rng: "Random") -> None:
-        self._shard = Shard(settings, topics, rng)
-        self._rounds = Rounds(self._shard)
+        self._state = CoordinatorState(settings, topics, rng)
+        self._rounds = Rounds(self._state)
         self._joining = Joining(self._rounds)
         self._membership = Membership(self._rounds)
         self._heartbeats = Heartbeats(self._rounds)
         self._classic_members = ClassicMembers(self._heartbeats)
-        self._committing = Committing(self._shard, self._membership)
+        self._committing = Committing(self._state, self._membership)
         self._is_active = False
         """Loaded, and not unloaded again."""
-        self._changes: deque[Change] = deque()
-        """Wanted by what was no request, and given out by `tick`."""
+        self._decided: deque[Outcome[None]] = deque()
+        """Outcomes that no request caused; `tick` returns them."""
         self._to_expire: deque[str] = deque()
         """Groups whose offsets are still to be looked at in this round of expiry."""
         self._handlers: dict[type[Any], Callable[[Any], Outcome[Any]]] = {
@@ -106,11 +108,11 @@ class GroupCoordinator:
             OffsetDelete: self._committing.delete,
             ForgetPartitions: self._committing.forget,
             DeleteGroups: self._delete,
-            ListGroups: lambda request: Outcome(overview.listed(self._shard, request)),
-            DescribeGroups: lambda request: Outcome(overview.described(self._shard, request)),
+            ListGroups: lambda request: Outcome(overview.listed(self._state, request)),
+            DescribeGroups: lambda request: Outcome(overview.described(self._state, request)),
             ConsumerGroupHeartbeat: self._heartbeats.heartbeat,
             ConsumerGroupDescribe: lambda request: Outcome(
-                overview.described_consumers(self._shard, request)
+                overview.described_consumers(self._state, request)
             ),
         }
 
@@ -119,7 +121,7 @@ class GroupCoordinator:
     def handle(self, request: Request, now_ms: int) -> Outcome[Any]:
         if not self._is_active:
             return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
-        self._shard.now_ms = now_ms
+        self._state.now_ms = now_ms
         try:
             return self._handlers[type(request)](request)
         except KafkaError as error:
@@ -127,45 +129,47 @@ class GroupCoordinator:
 
     def written(self, outcome: Outcome[Any], base_offset: int) -> None:
         """The outcome's records were appended, the first of them at the offset."""
-        change = outcome.change
-        if change.applied is not None:
-            change.applied()
-        if change.replays:
-            producer_id = NO_PRODUCER_ID if change.producer is None else change.producer.producer_id
-            for index, record in enumerate(change.records):
+        write: GroupWrite = outcome.write or REPLAYED
+        if write.applied is not None:
+            write.applied()
+        if write.replays:
+            producer_id = NO_PRODUCER_ID if write.producer is None else write.producer.producer_id
+            for index, record in enumerate(outcome.records):
                 self._replay(record, base_offset + index, producer_id)
 
     def settled(self, outcome: Outcome[Any], code: ErrorCode, now_ms: int) -> None:
         """The outcome's records are committed (NONE), or were never appended."""
-        if self._is_active and outcome.change.settled is not None:
-            self._shard.now_ms = now_ms
-            outcome.change.settled(code)
+        write: GroupWrite = outcome.write or REPLAYED
+        if self._is_active and write.settled is not None:
+            self._state.now_ms = now_ms
+            write.settled(code)
 
     def overdue(self, outcome: Outcome[Any], code: ErrorCode, now_ms: int) -> None:
         """The outcome's records are appended, and it takes long to commit them. What was decided stands."""
-        if self._is_active and outcome.change.overdue is not None:
-            self._shard.now_ms = now_ms
-            outcome.change.overdue(code)
+        write: GroupWrite = outcome.write or REPLAYED
+        if self._is_active and write.overdue is not None:
+            self._state.now_ms = now_ms
+            write.overdue(code)
 
     def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         if not group_id:
             raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
-        group = self._shard.groups.get(group_id)
+        group = self._state.groups.get(group_id)
         if group is None:
             raise KafkaError(f"there is no group {group_id}", ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    def _join(self, request: JoinGroup) -> Outcome[JoinReply]:
-        settings = self._shard.settings
+    def _join(self, request: JoinGroup) -> Outcome[JoinReply | Promise[JoinReply]]:
+        settings = self._state.settings
         checked(request, settings.session_timeout_ms_min, settings.session_timeout_ms_max)
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self._classic_members.join(request, group)
             return self._joining.join(request, tuple(group.tombstones()))
         return self._joining.join(request)
 
-    def _sync(self, request: SyncGroup) -> Outcome[SyncReply]:
+    def _sync(self, request: SyncGroup) -> Outcome[SyncReply | Promise[SyncReply]]:
         group = self._group(request.group)
         if isinstance(group, ConsumerGroup):
             return self._classic_members.sync(request, group)
@@ -187,7 +191,7 @@ class GroupCoordinator:
         results: list[DeletedGroup] = []
         records: list[GroupRecord] = []
         for group_id in dict.fromkeys(request.groups):
-            group = self._shard.groups.get(group_id)
+            group = self._state.groups.get(group_id)
             if group is None:
                 results.append(DeletedGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND))
             elif not group.is_empty:
@@ -196,7 +200,7 @@ class GroupCoordinator:
                 results.append(DeletedGroup(group_id))
                 records += self._committing.delete_all(group_id)
                 records += self._tombstones(group)
-        return Outcome(DeleteReply(ErrorCode.NONE, tuple(results)), Change(tuple(records)))
+        return Outcome(DeleteReply(ErrorCode.NONE, tuple(results)), tuple(records))
 
     @staticmethod
     def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
@@ -206,7 +210,7 @@ class GroupCoordinator:
 
     def expire_sessions(self, group_id: str, member_id: str | None, now_ms: int) -> None:
         """End the session of one member, or of all, at the next `tick`."""
-        self._shard.now_ms = now_ms
+        self._state.now_ms = now_ms
         group = self._group(group_id)
         if member_id is not None and member_id not in group.members:
             raise KafkaError(f"group {group_id} has no member {member_id}", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -217,80 +221,80 @@ class GroupCoordinator:
     def rebalance(self, group_id: str, now_ms: int) -> None:
         """Begin a rebalance at the next `tick`. In a group of the consumer protocol the epoch rises, and members that
         keep their partitions need not notice."""
-        self._shard.now_ms = now_ms
+        self._state.now_ms = now_ms
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
             hashed = self._heartbeats.planning.hash_of(group, group.members, group.regexes)
-            self._changes.append(Change((group.epoch_record(group.epoch + 1, hashed),)))
+            self._decided.append(Outcome(None, (group.epoch_record(group.epoch + 1, hashed),)))
         elif not group.is_empty:
-            self._changes.append(self._rounds.prepare_or_complete(group))
+            self._decided.append(self._rounds.prepare_or_complete(group))
 
     # Time.
 
     def next_deadline_ms(self) -> int | None:
         """When to tick next; 0 for now, None for never."""
-        if self._changes or self._to_expire:
+        if self._decided or self._to_expire:
             return 0
-        return self._shard.timers.next_deadline_ms()
+        return self._state.timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> Outcome[None] | None:
         """What time has brought about, one outcome a call; None when that is all."""
-        self._shard.now_ms = now_ms
+        self._state.now_ms = now_ms
         while self._is_active:
-            if self._changes:
-                change = self._changes.popleft()
+            if self._decided:
+                outcome = self._decided.popleft()
             elif self._to_expire:
-                change = self._expire(self._to_expire.popleft())
+                outcome = self._expire(self._to_expire.popleft())
             else:
-                call = self._shard.timers.due(now_ms)
+                call = self._state.timers.due(now_ms)
                 if call is None:
                     return None
-                change = call()
-            if change.records:
-                return Outcome(None, change)
+                outcome = call()
+            if outcome.records:
+                return outcome
         return None
 
-    def _begin_expiry(self) -> Change:
-        self._to_expire.extend(self._shard.groups)
-        interval_ms = self._shard.settings.offsets_check_interval_ms
-        self._shard.timers.schedule(_EXPIRY, self._shard.after_ms(interval_ms), self._begin_expiry)
+    def _begin_expiry(self) -> Outcome[None]:
+        self._to_expire.extend(self._state.groups)
+        interval_ms = self._state.settings.offsets_check_interval_ms
+        self._state.timers.schedule(_EXPIRY, self._state.after_ms(interval_ms), self._begin_expiry)
         return NOTHING
 
-    def _expire(self, group_id: str) -> Change:
-        group = self._shard.groups.get(group_id)
+    def _expire(self, group_id: str) -> Outcome[None]:
+        group = self._state.groups.get(group_id)
         if group is None:
             return NOTHING
         records, is_bare = self._committing.expired(group)
         if is_bare and group.is_idle:
             records += self._tombstones(group)
-        return Change(tuple(records))
+        return Outcome(None, tuple(records))
 
     # The world.
 
     def topics_changed(self, topics: Topics) -> None:
-        self._shard.topics = topics
+        self._state.topics = topics
 
     def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """A group as it is now, to be looked at."""
-        return self._shard.groups.get(group_id)
+        return self._state.groups.get(group_id)
 
     @property
     def groups(self) -> Iterable[ClassicGroup | ConsumerGroup]:
-        return self._shard.groups.values()
+        return self._state.groups.values()
 
     @property
     def positions(self) -> Iterable[tuple[str, Mapping[Place, CommittedOffset]]]:
         """What each group has committed, to be looked at."""
-        offsets = self._shard.offsets
+        offsets = self._state.offsets
         return ((group_id, offsets.of_group(group_id)) for group_id in offsets.groups())
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
         """The member that may read the partition in the group's name now."""
-        group = self._shard.groups.get(group_id)
-        return None if group is None else group.owner_of(topic, partition, self._shard.topics)
+        group = self._state.groups.get(group_id)
+        return None if group is None else group.owner_of(topic, partition, self._state.topics)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        return self._shard.offsets.get(group_id, (topic, partition))
+        return self._state.offsets.get(group_id, (topic, partition))
 
     # From the log, and away again.
 
@@ -318,34 +322,34 @@ class GroupCoordinator:
             raise CorruptStruct(f"the record at offset {offset}: {error}") from error
 
     def _replay(self, record: AnyRecord, offset: int, producer_id: int) -> None:
-        replay(self._shard, self._rounds, record, offset, producer_id)
+        replay(self._state, self._rounds, record, offset, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """A marker of the producer's was appended to the partition."""
-        self._shard.offsets.end(producer_id, committed)
+        self._state.offsets.end(producer_id, committed)
 
     def loaded(self, now_ms: int) -> None:
-        self._shard.now_ms = now_ms
+        self._state.now_ms = now_ms
         self._is_active = True
-        for group in [*self._shard.groups.values()]:
+        for group in [*self._state.groups.values()]:
             if isinstance(group, ConsumerGroup):
                 self._heartbeats.sessions.loaded(group)
                 continue
-            change = self._rounds.loaded(group)
-            if change.records:
-                self._changes.append(change)
-        interval_ms = self._shard.settings.offsets_check_interval_ms
-        self._shard.timers.schedule(_EXPIRY, self._shard.after_ms(interval_ms), self._begin_expiry)
+            outcome = self._rounds.loaded(group)
+            if outcome.records:
+                self._decided.append(outcome)
+        interval_ms = self._state.settings.offsets_check_interval_ms
+        self._state.timers.schedule(_EXPIRY, self._state.after_ms(interval_ms), self._begin_expiry)
 
     def unload(self) -> None:
         """The partition is led elsewhere: whoever waits here is sent there."""
         self._is_active = False
-        self._shard.timers.clear()
-        self._changes.clear()
+        self._state.timers.clear()
+        self._decided.clear()
         self._to_expire.clear()
-        for group in self._shard.groups.values():
+        for group in self._state.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
                     group.answer_join(member, JoinReply(ErrorCode.NOT_COORDINATOR, member.member_id))
                     group.answer_sync(member, SyncReply(ErrorCode.NOT_COORDINATOR))
-        self._shard.groups.clear()
+        self._state.groups.clear()

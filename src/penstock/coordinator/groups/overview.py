@@ -22,25 +22,25 @@ from .requests import (
     ListGroups,
     ListReply,
 )
-from .shard import Shard
+from .state import CoordinatorState
 
 
-def listed(shard: Shard, request: ListGroups) -> ListReply:
+def listed(state: CoordinatorState, request: ListGroups) -> ListReply:
     groups = tuple(
         ListedGroup(group.group_id, group.protocol_type or "", group.state, group.kind)
-        for group in shard.groups.values()
+        for group in state.groups.values()
         if (not request.states or group.state.lower() in request.states)
         and (not request.types or group.kind.lower() in request.types)
     )
     return ListReply(ErrorCode.NONE, groups)
 
 
-def described(shard: Shard, request: DescribeGroups) -> DescribeReply:
-    return DescribeReply(ErrorCode.NONE, tuple(_described(shard, group_id) for group_id in request.groups))
+def described(state: CoordinatorState, request: DescribeGroups) -> DescribeReply:
+    return DescribeReply(ErrorCode.NONE, tuple(_described(state, group_id) for group_id in request.groups))
 
 
-def _described(shard: Shard, group_id: str) -> DescribedGroup:
-    group = shard.groups.get(group_id)
+def _described(state: CoordinatorState, group_id: str) -> DescribedGroup:
+    group = state.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         message = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
         return DescribedGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message, DEAD)
@@ -67,24 +67,26 @@ def _described(shard: Shard, group_id: str) -> DescribedGroup:
     )
 
 
-def described_consumers(shard: Shard, request: ConsumerGroupDescribe) -> ConsumerDescribeReply:
-    groups = tuple(_described_consumer(shard, group_id) for group_id in request.groups)
+def described_consumers(state: CoordinatorState, request: ConsumerGroupDescribe) -> ConsumerDescribeReply:
+    groups = tuple(_described_consumer(state, group_id) for group_id in request.groups)
     return ConsumerDescribeReply(ErrorCode.NONE, groups)
 
 
-def _described_consumer(shard: Shard, group_id: str) -> DescribedConsumerGroup:
-    group = shard.groups.get(group_id)
+def _described_consumer(state: CoordinatorState, group_id: str) -> DescribedConsumerGroup:
+    group = state.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
         return DescribedConsumerGroup(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
-    members = tuple(_described_member(shard, group, member) for member in group.members.values())
-    assignor = group.preferred_assignor(group.members.values()) or shard.settings.consumer_assignors[0]
+    members = tuple(_described_member(state, group, member) for member in group.members.values())
+    assignor = group.preferred_assignor(group.members.values()) or state.settings.consumer_assignors[0]
     return DescribedConsumerGroup(
         group_id, ErrorCode.NONE, None, group.state, group.epoch, group.target_epoch, assignor, members
     )
 
 
-def _described_member(shard: Shard, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+def _described_member(
+    state: CoordinatorState, group: ConsumerGroup, member: ConsumerMember
+) -> DescribedConsumer:
     return DescribedConsumer(
         member.member_id,
         member.instance_id,
@@ -94,8 +96,8 @@ def _described_member(shard: Shard, group: ConsumerGroup, member: ConsumerMember
         member.client_host,
         member.names,
         member.regex or "",
-        _named(shard, _held(member)),
-        _named(shard, group.target_of(member)),
+        _named(state, _held(member)),
+        _named(state, group.target_of(member)),
         member.is_classic,
     )
 
@@ -108,11 +110,13 @@ def _held(member: ConsumerMember) -> dict[Uuid, list[int]]:
     return held
 
 
-def _named(shard: Shard, partitions: Mapping[Uuid, Iterable[int]]) -> tuple[DescribedTopicPartitions, ...]:
+def _named(
+    state: CoordinatorState, partitions: Mapping[Uuid, Iterable[int]]
+) -> tuple[DescribedTopicPartitions, ...]:
     """Topics that are deleted meanwhile have no name to be told by."""
     named = []
     for topic_id, each in partitions.items():
-        topic = shard.topics.by_id(topic_id)
+        topic = state.topics.by_id(topic_id)
         if topic is not None:
             named.append(DescribedTopicPartitions(topic_id, topic.name, tuple(each)))
     return tuple(named)

@@ -17,27 +17,27 @@ from .schemas import (
     OffsetCommitValue,
     Value,
 )
-from .shard import Shard
+from .state import CoordinatorState
 
 
-def replay(shard: Shard, rounds: Rounds, record: AnyRecord, offset: int, producer_id: int) -> None:
+def replay(state: CoordinatorState, rounds: Rounds, record: AnyRecord, offset: int, producer_id: int) -> None:
     if isinstance(record, OffsetRecord):
-        _know(shard, record.group)
-        record.put_into(shard.offsets, offset, producer_id)
+        _know(state, record.group)
+        record.put_into(state.offsets, offset, producer_id)
         return
     assert isinstance(record, GroupRecord)
     key, value = record
     if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
-        _replay_offset(shard, key, value, offset, producer_id)
+        _replay_offset(state, key, value, offset, producer_id)
     elif isinstance(key, GroupMetadataKey):
         assert value is None or isinstance(value, GroupMetadataValue)
-        _replay_classic(shard, rounds, key, value)
+        _replay_classic(state, rounds, key, value)
     else:
-        replay_consumer(shard, record)
+        replay_consumer(state, record)
 
 
 def _replay_offset(
-    shard: Shard,
+    state: CoordinatorState,
     key: OffsetCommitKey | LegacyOffsetCommitKey,
     value: Value | None,
     offset: int,
@@ -45,29 +45,29 @@ def _replay_offset(
 ) -> None:
     place = (key.topic, key.partition)
     if value is None:
-        shard.offsets.remove(key.group, place)
+        state.offsets.remove(key.group, place)
         return
     assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-    _know(shard, key.group)
+    _know(state, key.group)
     committed = from_record(value, offset)
     if producer_id == NO_PRODUCER_ID:
-        shard.offsets.put(key.group, place, committed)
+        state.offsets.put(key.group, place, committed)
     else:
-        shard.offsets.hold(producer_id, key.group, place, committed)
+        state.offsets.hold(producer_id, key.group, place, committed)
 
 
-def _know(shard: Shard, group: str) -> None:
+def _know(state: CoordinatorState, group: str) -> None:
     """A group of which nothing but offsets is known is a simple one."""
-    if group not in shard.groups:
-        shard.groups[group] = ClassicGroup(group, state_since_ms=shard.now_ms)
+    if group not in state.groups:
+        state.groups[group] = ClassicGroup(group, state_since_ms=state.now_ms)
 
 
 def _replay_classic(
-    shard: Shard, rounds: Rounds, key: GroupMetadataKey, value: GroupMetadataValue | None
+    state: CoordinatorState, rounds: Rounds, key: GroupMetadataKey, value: GroupMetadataValue | None
 ) -> None:
     if value is not None:
-        shard.groups[key.group] = ClassicGroup.from_record(key.group, value)
+        state.groups[key.group] = ClassicGroup.from_record(key.group, value)
         return
-    group = shard.groups.get(key.group)
+    group = state.groups.get(key.group)
     if isinstance(group, ClassicGroup):
         rounds.forget(group)

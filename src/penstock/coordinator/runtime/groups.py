@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
+from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.coordinator.groups import GroupCoordinator, Outcome, refusal, write_error, write_refusal
+from penstock.coordinator.groups import GroupCoordinator, refusal, write_error, write_refusal
 from penstock.coordinator.groups.offsets import CommittedOffset, OffsetRecord
 from penstock.coordinator.groups.requests import (
     ForgetPartitions,
@@ -31,7 +32,7 @@ from penstock.coordinator.groups.requests import (
 from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
 from penstock.coordinator.runtime.group_settings import group_settings
 from penstock.coordinator.runtime.image_topics import ImageTopics
-from penstock.coordinator.runtime.shard import Shard
+from penstock.coordinator.runtime.shard import CoordinatorShard
 from penstock.coordinator.runtime.shard_log import KeyValue, ShardLog
 from penstock.coordinator.runtime.shards import Shards
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
@@ -73,7 +74,7 @@ class _HeldCommit(NamedTuple):
 _DecidedCommit: TypeAlias = tuple[Outcome[Any], Promise[Any], OffsetCommit]
 
 
-class GroupShard(Shard):
+class GroupShard(CoordinatorShard):
     """The coordinator of one partition, and its driver."""
 
     def __init__(
@@ -217,7 +218,7 @@ class GroupShard(Shard):
 
         def settled(error: KafkaError | None) -> None:
             if error is None:
-                if outcome.change.settled is not None:
+                if outcome.write is not None and outcome.write.settled is not None:
                     self.coordinator.settled(outcome, ErrorCode.NONE, self._world.now_ms())
                     self.set_timer()
                 _pass_on(outcome.reply, later)
@@ -240,7 +241,7 @@ class GroupShard(Shard):
         if not outcome.records:
             self.log.after(settled, overdue)
             return
-        producer = outcome.change.producer
+        producer = None if outcome.write is None else outcome.write.producer
         try:
             base_offset = self.log.append(
                 [each.encoded() for each in outcome.records],

@@ -13,7 +13,7 @@ from penstock.records import RecordBatch
 logger = logging.getLogger(__name__)
 
 
-class Shard(ABC):
+class CoordinatorShard(ABC):
     """A coordinator on its partition: loading, serving, or, where its records cannot be read, neither."""
 
     def __init__(self, world: World, log: ShardLog, reload: Callable[[], None]) -> None:

@@ -10,12 +10,12 @@ from typing import Generic, TypeVar
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
 from penstock.base.world import World
-from penstock.coordinator.runtime.shard import Shard
+from penstock.coordinator.runtime.shard import CoordinatorShard
 from penstock.coordinator.runtime.shard_log import ShardLog
 from penstock.metadata import ClusterImage
 from penstock.replica import Replicas
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 
 RELOAD_MS = 1000
 """Between two times that a partition is read anew."""

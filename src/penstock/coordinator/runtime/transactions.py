@@ -17,7 +17,7 @@ from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.runtime.markers import MarkerWriter
-from penstock.coordinator.runtime.shard import Shard
+from penstock.coordinator.runtime.shard import CoordinatorShard
 from penstock.coordinator.runtime.shard_log import ShardLog
 from penstock.coordinator.runtime.shards import Shards
 from penstock.coordinator.transactions import (
@@ -67,7 +67,7 @@ def refusal(request: Request, code: ErrorCode) -> Any:
     return Reply(code)
 
 
-class TransactionShard(Shard):
+class TransactionShard(CoordinatorShard):
     """The coordinator of one partition, and its driver."""
 
     def __init__(
@@ -131,7 +131,7 @@ class TransactionShard(Shard):
             if error is not None:
                 self.lost(error)
                 answer(refusal(request, for_failed_write(error.code)))
-            elif self.coordinator.committed(outcome.token, self._world.now_ms()):
+            elif self.coordinator.committed(outcome, self._world.now_ms()):
                 answer(outcome.reply)
                 self._follow_up()
             else:
@@ -143,7 +143,7 @@ class TransactionShard(Shard):
         try:
             self.log.append(outcome.records, settled, overdue)
         except KafkaError as error:
-            self.coordinator.failed(outcome.token, now_ms)
+            self.coordinator.failed(outcome, now_ms)
             later.resolve(refusal(request, for_failed_write(error.code)))
             self._follow_up()
 

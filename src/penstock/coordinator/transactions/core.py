@@ -5,15 +5,15 @@ a client's request, a marker that was written, a timeout:
 
     outcome = coordinator.handle(request, now_ms)          NEEDS_PRODUCER_ID: get one, and ask again with it
     append outcome.records to the partition, in one batch
-    coordinator.committed(outcome.token, now_ms)           once they are; then the reply may leave
+    coordinator.committed(outcome, now_ms)                 once they are; then the reply may leave
     for each in coordinator.take_markers(): write them     and say so: handle(MarkersWritten(...))
 
-    coordinator.failed(outcome.token, now_ms)              they are not in the log: nothing has happened
+    coordinator.failed(outcome, now_ms)                    they are not in the log: nothing has happened
     for each in coordinator.tick(now_ms): handle it        no later than next_deadline_ms()
 
 From a decision to its commit, nothing else may change the same id. `failed` is for records that are certainly not in
 the log. Where that cannot be known, what is in memory is no longer what a reload would give: `unload`, and load again.
-Tokens and ends are numbers of the object that gave them: what is late for one object is nothing to tell another.
+An outcome from before an `unload` no longer counts.
 
 What the log says is all there is: `replay` every record, then `start`. Markers of transactions that were decided and
 not completed are handed out again from there; a partition that has its marker already takes another without harm.
@@ -25,6 +25,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
+from penstock.base.outcome import Outcome
 from penstock.records.structs import CorruptStruct
 
 from . import deciding
@@ -44,7 +45,6 @@ from .requests import (
     MarkersWritten,
     NeedsProducerId,
     OfOneId,
-    Outcome,
     ProducerEpoch,
     ProducerReply,
     Reply,
@@ -63,16 +63,26 @@ RETRY_MS = 100
 could not be written. As often as Kafka retries towards a partition's leader (`retry.backoff.ms`)."""
 
 
+class PendingWrite:
+    """A change that is decided and not committed."""
+
+    __slots__ = ("after",)
+
+    def __init__(self, after: dict[str, Transaction | None]) -> None:
+        self.after = after
+        """By transactional id: its state once the records are committed; None if the id expires."""
+
+
 class Entry:
     """One transactional id."""
 
-    __slots__ = ("current", "end", "token", "unmarked")
+    __slots__ = ("current", "end", "pending", "unmarked")
 
     def __init__(self, current: Transaction | None = None) -> None:
         self.current = current
         """As committed; None until the first record is."""
-        self.token = 0
-        """Of the change that is decided and not committed; 0 where there is none."""
+        self.pending: PendingWrite | None = None
+        """The change that is decided and not committed."""
         self.end = 0
         """Names the end whose markers are being written. Producer and epoch do not: before `transaction.version` 2,
         one transaction after the other has the same."""
@@ -87,10 +97,9 @@ class TransactionCoordinator:
         self.coordinator_epoch = -1
         """The leader epoch of the partition, by which the markers of a deposed coordinator are known."""
         self._entries: dict[str, Entry] = {}
-        self._changes: dict[int, dict[str, Transaction | None]] = {}
-        """By token: what each id becomes once the records are committed; None for one that is forgotten."""
-        self._last_number = 0
-        """Of tokens and ends. Goes on over an unload, so that what is late is known."""
+        self._pending: set[PendingWrite] = set()
+        self._last_end = 0
+        """Numbers the ends. Not reset by `unload`, so that late markers are recognised."""
         self._markers: list[Markers] = []
         self._timers = Timers()
         self._expiry = ExpiryRound()
@@ -128,7 +137,7 @@ class TransactionCoordinator:
     def unload(self) -> None:
         """Forget everything: the partition is led elsewhere, or is to be loaded again."""
         self._entries.clear()
-        self._changes.clear()
+        self._pending.clear()
         self._markers.clear()
         self._timers.clear()
         self._expiry = ExpiryRound()
@@ -166,7 +175,9 @@ class TransactionCoordinator:
             return Outcome(decided.reply)
         level = self.settings.transaction_version
         records = tuple(each.record(request.transactional_id, level) for each in decided.states)
-        return Outcome(decided.reply, records, self._promise({request.transactional_id: decided.states[-1]}))
+        return Outcome(
+            decided.reply, records, self._begin_write({request.transactional_id: decided.states[-1]})
+        )
 
     def _expire(self, request: ExpireIds, now_ms: TimestampMs) -> Outcome[Reply]:
         expired = [
@@ -177,25 +188,28 @@ class TransactionCoordinator:
         if not expired:
             return Outcome(Reply())
         records = tuple(Record(encode_key(each), None) for each in expired)
-        return Outcome(Reply(), records, self._promise(dict.fromkeys(expired)))
+        return Outcome(Reply(), records, self._begin_write(dict.fromkeys(expired)))
 
     def _view(self, entry: Entry | None, now_ms: TimestampMs, producer_id: ProducerId | None) -> View:
         current = None if entry is None else entry.current
-        is_pending = entry is not None and entry.token != 0
+        is_pending = entry is not None and entry.pending is not None
         return View(current, is_pending, self.settings, now_ms, producer_id)
 
-    def _promise(self, change: dict[str, Transaction | None]) -> int:
-        token = self._number()
-        self._changes[token] = change
-        for transactional_id in change:
+    def _begin_write(self, after: dict[str, Transaction | None]) -> PendingWrite:
+        write = PendingWrite(after)
+        self._pending.add(write)
+        for transactional_id in after:
             entry = self._entries.setdefault(transactional_id, Entry())
-            assert entry.token == 0, "an id changes once at a time"
-            entry.token = token
-        return token
+            assert entry.pending is None, "a transactional id has one pending change at a time"
+            entry.pending = write
+        return write
 
-    def _number(self) -> int:
-        self._last_number += 1
-        return self._last_number
+    def _finish_write(self, outcome: Outcome[Any]) -> dict[str, Transaction | None] | None:
+        write: PendingWrite | None = outcome.write
+        if write is None or write not in self._pending:
+            return None
+        self._pending.remove(write)
+        return write.after
 
     def _is_marked(self, request: MarkersWritten) -> bool:
         """Take note of markers; whether they were the last. Those of another end than this one are nothing."""
@@ -210,28 +224,28 @@ class TransactionCoordinator:
 
     # Afterwards.
 
-    def committed(self, token: int, now_ms: TimestampMs) -> bool:
+    def committed(self, outcome: Outcome[Any], now_ms: TimestampMs) -> bool:
         """The records are: the reply is true now. False where the coordinator was unloaded since: NOT_COORDINATOR."""
-        change = self._changes.pop(token, None)
-        if change is None:
+        after = self._finish_write(outcome)
+        if after is None:
             return False
-        for transactional_id, current in change.items():
+        for transactional_id, current in after.items():
             if current is None:
                 del self._entries[transactional_id]
                 continue
             entry = self._entries[transactional_id]
-            entry.current, entry.token = current, 0
+            entry.current, entry.pending = current, None
             self._follow(transactional_id, entry, now_ms)
         return True
 
-    def failed(self, token: int, now_ms: TimestampMs) -> bool:
+    def failed(self, outcome: Outcome[Any], now_ms: TimestampMs) -> bool:
         """The records are not in the log, and never will be: everything is as it was. False as with `committed`."""
-        change = self._changes.pop(token, None)
-        if change is None:
+        after = self._finish_write(outcome)
+        if after is None:
             return False
-        for transactional_id in change:
+        for transactional_id in after:
             entry = self._entries[transactional_id]
-            entry.token = 0
+            entry.pending = None
             if entry.current is None:
                 del self._entries[transactional_id]
             elif entry.current.state.is_prepared:
@@ -254,7 +268,8 @@ class TransactionCoordinator:
         if not current.state.is_prepared:
             entry.unmarked = set()
             return
-        entry.unmarked, entry.end = set(current.partitions), self._number()
+        self._last_end += 1
+        entry.unmarked, entry.end = set(current.partitions), self._last_end
         if not current.partitions:
             self._timers.wake(transactional_id, now_ms)
             return
@@ -298,7 +313,7 @@ class TransactionCoordinator:
         if entry is None or current is None:
             return None
         if current.state.is_prepared:
-            if entry.token or entry.unmarked:
+            if entry.pending or entry.unmarked:
                 return None
             self._timers.wake(transactional_id, now_ms + RETRY_MS)
             return MarkersWritten(transactional_id, entry.end)
@@ -312,7 +327,7 @@ class TransactionCoordinator:
         self._timers.wake(transactional_id, now_ms + RETRY_MS)
         return (
             None
-            if entry.token
+            if entry.pending
             else AbortTimedOut(transactional_id, ProducerEpoch(current.producer_id, current.epoch))
         )
 
@@ -331,7 +346,7 @@ class TransactionCoordinator:
     def is_pending(self, transactional_id: str) -> bool:
         """Whether a change of the id is decided and not committed."""
         entry = self._entries.get(transactional_id)
-        return entry is not None and entry.token != 0
+        return entry is not None and entry.pending is not None
 
 
 def _decide(view: View, request: OfOneId) -> Decision:

@@ -13,14 +13,12 @@ Replies have codes as Kafka's coordinator gives them; `codes` has what is made o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TimestampMs, TopicPartition
 
-from .schema import Record
 from .state import Partitions
 
 R_co = TypeVar("R_co", covariant=True)
@@ -166,17 +164,6 @@ class ListReply(NamedTuple):
     transactions: tuple[Listed, ...]
     unknown_states: tuple[str, ...]
     """Of the filter: names that no state has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R_co]):
-    """An answer, and the records that make it true."""
-
-    reply: R_co
-    records: tuple[Record, ...] = ()
-    """To be written in one batch. Where there are none, the reply is true already."""
-    token: int = 0
-    """By which the driver says how the records fared; 0 where there are none."""
 
 
 class NeedsProducerId(NamedTuple):

@@ -16,7 +16,7 @@ from penstock.base.loop_watch import Held
 from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
 from penstock.base.steps import Steps
 from penstock.base.world import World
-from penstock.coordinator.runtime.shard import Shard
+from penstock.coordinator.runtime.shard import CoordinatorShard
 from penstock.gateway.shared import cluster_metrics as cluster_page
 from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.exposition import Labels, Page, Sample, rendered
@@ -378,7 +378,7 @@ def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
     )
 
 
-def coordinator_states(shards: Iterable[Shard]) -> Counter[str]:
+def coordinator_states(shards: Iterable[CoordinatorShard]) -> Counter[str]:
     """How many of them are loading, serving, or damaged."""
     return Counter(
         "damaged" if each.is_damaged else "serving" if each.is_loaded else "loading" for each in shards

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid, is_reserved, uuid_text
+from penstock.base.outcome import Outcome
 from penstock.metadata import schema as s
 from penstock.metadata import versions as v
 from penstock.metadata.image import Broker, ClusterImage, Partition, Topic
@@ -20,7 +21,6 @@ from .requests import (
     BrokerHeartbeat,
     FenceBroker,
     HeartbeatReply,
-    Outcome,
     RegisterBroker,
     RegisterController,
     UnregisterBroker,

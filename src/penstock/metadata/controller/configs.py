@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.base.settings import BadSetting
 from penstock.metadata.configs import default_of, is_list
 from penstock.metadata.image import ALL_BROKERS, ClusterImage, Resource, ResourceType
@@ -19,7 +20,6 @@ from .requests import (
     ConfigChange,
     ConfigOp,
     IncrementalAlterConfigs,
-    Outcome,
     Result,
     refused,
 )

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.base.outcome import Outcome
 from penstock.metadata import configs as settings_in_force
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import ClusterImage
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT_MS = 9000
 """Kafka's broker.session.timeout.ms."""
 
-_DECIDE: dict[type, Callable[[Scene, Any], r.Outcome[Any]]] = {
+_DECIDE: dict[type, Callable[[Scene, Any], Outcome[Any]]] = {
     r.CreateTopics: topics.create_topics,
     r.DeleteTopics: topics.delete_topics,
     r.CreatePartitions: topics.create_partitions,
@@ -72,7 +73,7 @@ class Controller:
         """With all that was decided, committed or not."""
         return self._scene.image
 
-    def handle(self, request: Any, now_ms: TimestampMs) -> r.Outcome[Any]:
+    def handle(self, request: Any, now_ms: TimestampMs) -> Outcome[Any]:
         """The answer and the records that make it true; raises KafkaError where all of it is refused."""
         match request:
             case r.BrokerHeartbeat():
@@ -86,7 +87,7 @@ class Controller:
             case _:
                 return _DECIDE[type(request)](self._scene, request)
 
-    def tick(self, now_ms: TimestampMs) -> r.Outcome[int]:
+    def tick(self, now_ms: TimestampMs) -> Outcome[int]:
         """What time brings: brokers that have gone silent are fenced, leaders found where any will do, and preferred
         ones restored. The reply is how many of those."""
         records = brokers.fence_stale(self._scene, self._sessions, now_ms)
@@ -94,7 +95,7 @@ class Controller:
         records += partitions.elect_where_unclean_is_allowed(after)
         after = self._scene.after(records) if records else self._scene
         restored = self._balancing.due(after, now_ms)
-        return r.Outcome(len(restored), (*records, *restored))
+        return Outcome(len(restored), (*records, *restored))
 
     def cut(self, broker_id: int, broker_epoch: int) -> None:
         """The connection on which a broker was heard is no more."""

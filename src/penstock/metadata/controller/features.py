@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.image import ALL_BROKERS, ClusterImage, ResourceType
 from penstock.metadata.schema import AnyRecord, ConfigRecord, FeatureLevelRecord
 from penstock.metadata.versions import ELR_FEATURE, FEATURES, KRAFT_VERSION, METADATA_VERSION, loses_metadata
 
 from .configs import MIN_ISR
-from .requests import OK, FeatureUpdate, Outcome, Result, UpdateFeatures, UpgradeType, refused
+from .requests import OK, FeatureUpdate, Result, UpdateFeatures, UpgradeType, refused
 from .scene import Scene
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
+from penstock.base.outcome import Outcome
 from penstock.metadata import schema as s
 from penstock.metadata.configs import unclean_election_allowed
 from penstock.metadata.image import Partition, Topic
@@ -20,7 +21,6 @@ from .requests import (
     ElectLeaders,
     IsrChange,
     IsrChanged,
-    Outcome,
     Result,
     refused,
 )

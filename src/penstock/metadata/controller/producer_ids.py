@@ -1,9 +1,10 @@
 """Producer ids, handed to brokers in blocks: a number is never given twice."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.metadata.schema import ProducerIdsRecord
 
-from .requests import AllocateProducerIds, Outcome, ProducerIdBlock
+from .requests import AllocateProducerIds, ProducerIdBlock
 from .scene import Scene
 
 BLOCK_SIZE = 1000

@@ -15,6 +15,7 @@ here: it is part of every change of an ISR (`elections`).
 from collections import Counter
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.metadata import schema as s
 from penstock.metadata.configs import unclean_election_allowed
 from penstock.metadata.image import ClusterImage, Partition, Topic
@@ -24,7 +25,6 @@ from .requests import (
     OK,
     AlterReassignments,
     ListReassignments,
-    Outcome,
     PartitionTarget,
     Reassignment,
     ReassignmentResult,

@@ -5,26 +5,17 @@ An answer about several things carries a `Result` for each. What is wrong with a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.metadata.image import Resource
-from penstock.metadata.schema import RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, Uuids
+from penstock.metadata.schema import RECOVERED, Endpoint, Ids, SupportedFeature, Uuids
 from penstock.records.structs import NO_UUID
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R_co]):
-    """An answer, and the records that make it true: to be written together, and then replayed."""
-
-    reply: R_co
-    records: tuple[AnyRecord, ...] = ()
 
 
 class Result(NamedTuple):

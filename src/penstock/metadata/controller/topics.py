@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid, random_uuid, uuid_text
+from penstock.base.outcome import Outcome
 from penstock.metadata import schema as s
 from penstock.metadata.configs import broker_flag, broker_setting
 from penstock.metadata.image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
@@ -26,7 +27,6 @@ from .requests import (
     DeleteTopics,
     MorePartitions,
     NewTopic,
-    Outcome,
     Result,
     TopicResult,
     refused,

@@ -5,25 +5,26 @@ its instance id: coming back, it takes the place of its predecessor, without a r
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
-from penstock.coordinator.groups.outcome import Change, Outcome
 from penstock.coordinator.groups.requests import NO_MEMBER_ID, JoinGroup, JoinReply, write_error
 from penstock.coordinator.groups.schemas import Records
+from penstock.coordinator.groups.write import GroupWrite
 
 from .group import ClassicGroup, ClassicMember, State
 from .rounds import Rounds
 
-Joined = Outcome[JoinReply]
+Joined = Outcome[JoinReply | Promise[JoinReply]]
 
 
 class Joining:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
-        self._shard = rounds.shard
+        self._state = rounds.state
 
     def join(self, request: JoinGroup, before: Records = ()) -> Joined:
         """Join the group, or one that is made for it after the records before, which take away another of its name."""
-        groups = self._shard.groups
+        groups = self._state.groups
         found = groups.get(request.group)
         group = self._rounds.group(request.group)
         if group is not None:
@@ -33,7 +34,7 @@ class Joining:
                 f"there is no group {request.group} with member {request.member_id}",
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
-        group = ClassicGroup(request.group, state_since_ms=self._shard.now_ms)
+        group = ClassicGroup(request.group, state_since_ms=self._state.now_ms)
         # A new group is in the log from the start, so that one that never gets further can be found and deleted.
         record = group.record({})
         outcome = self._join(request, group)  # where this refuses, no group comes of it
@@ -49,7 +50,7 @@ class Joining:
                 else:
                     groups[request.group] = found
 
-        return Outcome(outcome.reply, Change((*before, record), settled, replays=False))
+        return Outcome(outcome.reply, (*before, record), GroupWrite(settled, replays=False))
 
     def _join(self, request: JoinGroup, group: ClassicGroup) -> Joined:
         if not self._has_room(group, request.member_id):
@@ -69,7 +70,7 @@ class Joining:
         return self._rejoin(request, group)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        limit = self._shard.settings.size_max
+        limit = self._state.settings.size_max
         member = group.members.get(member_id)
         if group.state is State.EMPTY:
             return True
@@ -80,12 +81,12 @@ class Joining:
 
     def _join_new(self, request: JoinGroup, group: ClassicGroup) -> Joined:
         if request.instance_id is not None:
-            member_id = f"{request.instance_id}-{self._shard.new_id()}"
+            member_id = f"{request.instance_id}-{self._state.new_id()}"
             existing = group.statics.get(request.instance_id)
             if existing is None:
                 return self._add(request, group, member_id)
             return self._replace(request, group, group.members[existing], member_id)
-        member_id = f"{request.client_id}-{self._shard.new_id()}"
+        member_id = f"{request.client_id}-{self._state.new_id()}"
         if request.needs_member_id:
             self._rounds.expect(group, member_id, request.session_timeout_ms)
             return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -110,14 +111,14 @@ class Joining:
         group.add(member, waits)
         # It cannot send heartbeats before it knows its id, so it is given longer; and not for ever, because a
         # client that went away meanwhile is not seen to.
-        self._rounds.renew(group, member, self._shard.settings.new_member_join_timeout_ms)
-        return Outcome(waits, self._rounds.prepare_or_complete(group))
+        self._rounds.renew(group, member, self._state.settings.new_member_join_timeout_ms)
+        return self._rounds.prepare_or_complete(group).with_reply(waits)
 
     def _update(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember) -> Joined:
         waits: Promise[JoinReply] = Promise()
         group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         group.await_join(member, waits)
-        return Outcome(waits, self._rounds.prepare_or_complete(group))
+        return self._rounds.prepare_or_complete(group).with_reply(waits)
 
     def _rejoin(self, request: JoinGroup, group: ClassicGroup) -> Joined:
         member = group.known(request.member_id, request.instance_id)
@@ -151,11 +152,11 @@ class Joining:
         group.await_join(member, waits)
         if group.state is State.COMPLETING:
             # The leader may be assigning to the old id at this moment.
-            return Outcome(waits, rounds.prepare(group))
+            return rounds.prepare(group).with_reply(waits)
         if group.state is not State.STABLE:
-            return Outcome(waits, rounds.complete_if_all_joined(group))
+            return rounds.complete_if_all_joined(group).with_reply(waits)
         if group.select_protocol() != group.protocol:
-            return Outcome(waits, rounds.prepare_or_complete(group))
+            return rounds.prepare_or_complete(group).with_reply(waits)
 
         def settled(code: ErrorCode) -> None:
             if member.awaits_join is not waits:
@@ -176,7 +177,7 @@ class Joining:
                 group.answer_join(member, rounds.joined(group, member)._replace(leader=old_leader))
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
-        return Outcome(waits, Change((group.record(assignments),), settled, replays=False))
+        return Outcome(waits, (group.record(assignments),), GroupWrite(settled, replays=False))
 
 
 def rebalance_timeout_ms(request: JoinGroup) -> int:

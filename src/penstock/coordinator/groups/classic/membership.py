@@ -1,8 +1,8 @@
 """SyncGroup, Heartbeat and LeaveGroup in a classic group, and what it asks of those who commit offsets."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.outcome import NOTHING, Outcome
 from penstock.base.promise import Promise
-from penstock.coordinator.groups.outcome import NOTHING, Outcome
 from penstock.coordinator.groups.requests import (
     NO_MEMBER_ID,
     Heartbeat,
@@ -22,9 +22,9 @@ from .rounds import Rounds, session_timer
 class Membership:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
-        self._shard = rounds.shard
+        self._state = rounds.state
 
-    def sync(self, request: SyncGroup, group: ClassicGroup) -> Outcome[SyncReply]:
+    def sync(self, request: SyncGroup, group: ClassicGroup) -> Outcome[SyncReply | Promise[SyncReply]]:
         if group.is_empty:
             raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.known(request.member_id, request.instance_id)
@@ -40,15 +40,13 @@ class Membership:
             raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
         self._rounds.has_synced(group, member.member_id)
         if group.state is State.STABLE:
-            return Outcome(
-                SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment), NOTHING
-            )
+            return Outcome(SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
         waits: Promise[SyncReply] = Promise()
         group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))  # it has given up on the first
         member.awaits_sync = waits
         if member.member_id != group.leader:
             return Outcome(waits)
-        return Outcome(waits, self._rounds.assigned(group, dict(request.assignments)))
+        return self._rounds.assigned(group, dict(request.assignments)).with_reply(waits)
 
     def heartbeat(self, request: Heartbeat, group: ClassicGroup) -> Outcome[HeartbeatReply]:
         member = group.known(request.member_id, request.instance_id)
@@ -64,19 +62,19 @@ class Membership:
             LeftMember(leaving.member_id, leaving.instance_id, self._leave(leaving, group))
             for leaving in request.members
         )
-        change = NOTHING
+        outcome = NOTHING
         if any(each.code is ErrorCode.NONE for each in left):
             if group.state in (State.STABLE, State.COMPLETING):
-                change = self._rounds.prepare_or_complete(group)
+                outcome = self._rounds.prepare_or_complete(group)
             elif group.state is State.PREPARING:
-                change = self._rounds.complete_if_all_joined(group)
-        return Outcome(LeaveReply(ErrorCode.NONE, left), change)
+                outcome = self._rounds.complete_if_all_joined(group)
+        return outcome.with_reply(LeaveReply(ErrorCode.NONE, left))
 
     def _leave(self, leaving: LeavingMember, group: ClassicGroup) -> ErrorCode:
         member_id = leaving.member_id
         if member_id in group.pending_joins:
             group.remove(member_id)
-            self._shard.timers.cancel(session_timer(group.group_id, member_id))
+            self._state.timers.cancel(session_timer(group.group_id, member_id))
             return ErrorCode.NONE
         if member_id == NO_MEMBER_ID:
             # An administrator removes a static member by its instance.

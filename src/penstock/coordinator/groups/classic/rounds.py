@@ -7,9 +7,10 @@ not in the log; its members join again.
 """
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups.outcome import NOTHING, Change
+from penstock.base.outcome import NOTHING, Outcome
 from penstock.coordinator.groups.requests import JoinedMember, JoinReply, SyncReply, write_error
-from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.groups.state import CoordinatorState
+from penstock.coordinator.groups.write import GroupWrite
 
 from .group import ClassicGroup, ClassicMember, State
 
@@ -27,26 +28,26 @@ def sync_timer(group_id: str) -> tuple[str, ...]:
 
 
 class Rounds:
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
+    def __init__(self, state: CoordinatorState) -> None:
+        self.state = state
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        group = self.shard.groups.get(group_id)
+        group = self.state.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    def loaded(self, group: ClassicGroup) -> Change:
+    def loaded(self, group: ClassicGroup) -> Outcome[None]:
         """The group was read from the log: its members have a session from now on."""
         for member in group.members.values():
             self.renew(group, member)
-        if len(group.members) > self.shard.settings.size_max:
+        if len(group.members) > self.state.settings.size_max:
             return self.prepare(group)  # the limit was lowered: the last to join again are left out
         return NOTHING
 
     def forget_timers(self, group: ClassicGroup) -> None:
         for member_id in (*group.members, *group.pending_joins):
-            self.shard.timers.cancel(session_timer(group.group_id, member_id))
-        self.shard.timers.cancel(join_timer(group.group_id))
-        self.shard.timers.cancel(sync_timer(group.group_id))
+            self.state.timers.cancel(session_timer(group.group_id, member_id))
+        self.state.timers.cancel(join_timer(group.group_id))
+        self.state.timers.cancel(sync_timer(group.group_id))
 
     def forget(self, group: ClassicGroup) -> None:
         """The group is gone, or of the other protocol now; whoever waits finds out by joining again."""
@@ -54,27 +55,27 @@ class Rounds:
         for member in group.members.values():
             group.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-        del self.shard.groups[group.group_id]
+        del self.state.groups[group.group_id]
 
     # The phase of joins.
 
-    def prepare_or_complete(self, group: ClassicGroup) -> Change:
+    def prepare_or_complete(self, group: ClassicGroup) -> Outcome[None]:
         return self.prepare(group) if group.can_rebalance else self.complete_if_all_joined(group)
 
-    def prepare(self, group: ClassicGroup) -> Change:
+    def prepare(self, group: ClassicGroup) -> Outcome[None]:
         """Begin a round: everybody has to join again."""
-        shard = self.shard
+        state = self.state
         if group.state is State.COMPLETING:
             for member in group.members.values():
                 member.assignment = b""
             self._propagate(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
-        shard.timers.cancel(sync_timer(group.group_id))
+        state.timers.cancel(sync_timer(group.group_id))
         is_first = group.state is State.EMPTY
-        group.enter(State.PREPARING, shard.now_ms)
+        group.enter(State.PREPARING, state.now_ms)
         if is_first:
             # A new group gives the rest of its members some time to come, instead of a round for each of them.
-            delay_ms = shard.settings.initial_rebalance_delay_ms
+            delay_ms = state.settings.initial_rebalance_delay_ms
             left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._wait_for_more(group.group_id, delay_ms, left_ms)
             return NOTHING
@@ -84,19 +85,19 @@ class Rounds:
         return NOTHING
 
     def _wait_for_more(self, group_id: str, delay_ms: int, left_ms: int) -> None:
-        self.shard.timers.schedule(
+        self.state.timers.schedule(
             join_timer(group_id),
-            self.shard.after_ms(delay_ms),
+            self.state.after_ms(delay_ms),
             lambda: self._first_delay_over(group_id, delay_ms, left_ms),
         )
 
-    def _first_delay_over(self, group_id: str, delay_ms: int, left_ms: int) -> Change:
+    def _first_delay_over(self, group_id: str, delay_ms: int, left_ms: int) -> Outcome[None]:
         group = self.group(group_id)
         if group is None:
             return NOTHING
         if group.had_newcomer and left_ms:
             group.had_newcomer = False
-            next_ms = min(self.shard.settings.initial_rebalance_delay_ms, left_ms)
+            next_ms = min(self.state.settings.initial_rebalance_delay_ms, left_ms)
             self._wait_for_more(group_id, next_ms, max(left_ms - delay_ms, 0))
             return NOTHING
         return self.complete(group)
@@ -104,32 +105,32 @@ class Rounds:
     def _complete_after(self, group: ClassicGroup, delay_ms: int) -> None:
         group_id = group.group_id
 
-        def over() -> Change:
+        def over() -> Outcome[None]:
             found = self.group(group_id)
             return NOTHING if found is None or found.state is not State.PREPARING else self.complete(found)
 
-        self.shard.timers.schedule(join_timer(group_id), self.shard.after_ms(delay_ms), over)
+        self.state.timers.schedule(join_timer(group_id), self.state.after_ms(delay_ms), over)
 
-    def complete_if_all_joined(self, group: ClassicGroup) -> Change:
+    def complete_if_all_joined(self, group: ClassicGroup) -> Outcome[None]:
         if group.state is not State.PREPARING or group.previous_state is State.EMPTY or not group.all_joined:
             return NOTHING
         return self.complete(group)
 
-    def complete(self, group: ClassicGroup) -> Change:
+    def complete(self, group: ClassicGroup) -> Outcome[None]:
         """End the phase of joins: who has not come is out, unless it is static, and a generation begins."""
-        shard = self.shard
-        shard.timers.cancel(join_timer(group.group_id))
+        state = self.state
+        state.timers.cancel(join_timer(group.group_id))
         for member in [*group.members.values()]:
             if member.awaits_join is None and member.instance_id is None:
                 group.remove(member.member_id)
-                shard.timers.cancel(session_timer(group.group_id, member.member_id))
+                state.timers.cancel(session_timer(group.group_id, member.member_id))
         if group.members and not self._elect_joined_leader(group):
             # Only static members are left and none has come. Their sessions end some day, or one of them comes.
             self._complete_after(group, group.rebalance_timeout_ms)
             return NOTHING
         self._next_generation(group)
         if group.state is State.EMPTY:
-            return Change((group.record({}),), replays=False)
+            return Outcome(None, (group.record({}),), GroupWrite(replays=False))
         listed = group.joined_members()
         for member in group.members.values():
             is_leader = member.member_id == group.leader
@@ -170,20 +171,20 @@ class Rounds:
         group.generation += 1
         group.protocol = group.select_protocol() if group.members else None
         group.subscribed_topics = group.compute_subscribed_topics()
-        group.enter(State.COMPLETING if group.members else State.EMPTY, self.shard.now_ms)
+        group.enter(State.COMPLETING if group.members else State.EMPTY, self.state.now_ms)
         group.pending_syncs.clear()
 
     # The phase of syncs.
 
     def _await_syncs(self, group: ClassicGroup) -> None:
         group_id, generation = group.group_id, group.generation
-        self.shard.timers.schedule(
+        self.state.timers.schedule(
             sync_timer(group_id),
-            self.shard.after_ms(group.rebalance_timeout_ms),
+            self.state.after_ms(group.rebalance_timeout_ms),
             lambda: self._syncs_overdue(group_id, generation),
         )
 
-    def _syncs_overdue(self, group_id: str, generation: int) -> Change:
+    def _syncs_overdue(self, group_id: str, generation: int) -> Outcome[None]:
         """Members that joined and never asked what they got are out."""
         group = self.group(group_id)
         if group is None or group.generation != generation or not group.pending_syncs:
@@ -192,15 +193,15 @@ class Rounds:
             return NOTHING
         for member_id in [*group.pending_syncs]:
             group.remove(member_id)
-            self.shard.timers.cancel(session_timer(group_id, member_id))
+            self.state.timers.cancel(session_timer(group_id, member_id))
         return self.prepare(group)
 
     def has_synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_syncs.pop(member_id, None)
         if not group.pending_syncs:
-            self.shard.timers.cancel(sync_timer(group.group_id))
+            self.state.timers.cancel(sync_timer(group.group_id))
 
-    def assigned(self, group: ClassicGroup, assignments: dict[str, bytes]) -> Change:
+    def assigned(self, group: ClassicGroup, assignments: dict[str, bytes]) -> Outcome[None]:
         """The leader has assigned: once that is in the log, everybody is told, and the group is stable."""
         generation = group.generation
 
@@ -211,13 +212,15 @@ class Rounds:
                 for member in group.members.values():
                     member.assignment = assignments.get(member.member_id, b"")
                 self._propagate(group, ErrorCode.NONE)
-                group.enter(State.STABLE, self.shard.now_ms)
+                group.enter(State.STABLE, self.state.now_ms)
                 return
             self._propagate(group, write_error(code))
             self.prepare(group)
 
         # Where it takes long to write, those who wait are told so, and another round begins, as if it had failed.
-        return Change((group.record(assignments),), settled, replays=False, overdue=settled)
+        return Outcome(
+            None, (group.record(assignments),), GroupWrite(settled, replays=False, overdue=settled)
+        )
 
     def _propagate(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
@@ -233,27 +236,27 @@ class Rounds:
     def renew(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:
         """The member has been heard of."""
         group_id, member_id = group.group_id, member.member_id
-        self.shard.timers.schedule(
+        self.state.timers.schedule(
             session_timer(group_id, member_id),
-            self.shard.after_ms(member.session_timeout_ms if timeout_ms is None else timeout_ms),
+            self.state.after_ms(member.session_timeout_ms if timeout_ms is None else timeout_ms),
             lambda: self._session_over(group_id, member_id),
         )
 
     def expire(self, group_id: str, member_id: str) -> None:
         """End the member's session as if it had not been heard of in time."""
-        self.shard.timers.hasten(session_timer(group_id, member_id), self.shard.now_ms)
+        self.state.timers.hasten(session_timer(group_id, member_id), self.state.now_ms)
 
     def expect(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """An id was given out; whoever has it should come back with it in time."""
         group_id = group.group_id
         group.pending_joins[member_id] = None
-        self.shard.timers.schedule(
+        self.state.timers.schedule(
             session_timer(group_id, member_id),
-            self.shard.after_ms(timeout_ms),
+            self.state.after_ms(timeout_ms),
             lambda: self._session_over(group_id, member_id),
         )
 
-    def _session_over(self, group_id: str, member_id: str) -> Change:
+    def _session_over(self, group_id: str, member_id: str) -> Outcome[None]:
         group = self.group(group_id)
         if group is None:
             return NOTHING
@@ -268,14 +271,14 @@ class Rounds:
             return self.prepare_or_complete(group)
         return self._complete_if_possible(group)
 
-    def _complete_if_possible(self, group: ClassicGroup) -> Change:
+    def _complete_if_possible(self, group: ClassicGroup) -> Outcome[None]:
         if group.state is State.PREPARING and group.all_joined:
             return self.complete(group)
         return NOTHING
 
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
         """A join that waits is answered first: its client, if it is there, may begin anew."""
-        self.shard.timers.cancel(session_timer(group.group_id, member.member_id))
+        self.state.timers.cancel(session_timer(group.group_id, member.member_id))
         group.answer_join(member, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import random_uuid, uuid_text
+from penstock.base.outcome import Outcome
 from penstock.coordinator.groups.classic.joining import rebalance_timeout_ms
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, read_subscription
-from penstock.coordinator.groups.outcome import Change, Outcome
 from penstock.coordinator.groups.requests import (
     NO_MEMBER_ID,
     Heartbeat,
@@ -29,6 +29,7 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.coordinator.groups.schemas import GroupRecord
 from penstock.coordinator.groups.settings import Topic
+from penstock.coordinator.groups.write import GroupWrite
 from penstock.records.structs import CorruptStruct
 
 from .group import ConsumerGroup
@@ -43,11 +44,11 @@ class ClassicMembers:
         self._heartbeats = heartbeats
         self._sessions = heartbeats.sessions
         self._rounds = heartbeats.rounds
-        self._shard = self._rounds.shard
+        self._state = self._rounds.state
 
     def join(self, request: JoinGroup, group: ConsumerGroup) -> Outcome[JoinReply]:
         is_unknown = request.member_id == NO_MEMBER_ID
-        member_id = uuid_text(random_uuid(self._shard.rng)) if is_unknown else request.member_id
+        member_id = uuid_text(random_uuid(self._state.rng)) if is_unknown else request.member_id
         self._heartbeats.check_room(group, member_id)
         self._check_protocols(request, group)
         if is_unknown and request.instance_id is None and request.needs_member_id:
@@ -69,9 +70,9 @@ class ClassicMembers:
         else:
             old = known_static(group, request.instance_id, member_id)
         new = _told(old, request, subscription)
-        if replaced is not None and can_downgrade(group, {replaced.member_id}, self._shard.settings):
+        if replaced is not None and can_downgrade(group, {replaced.member_id}, self._state.settings):
             return self._downgrade(group, replaced, old, new, records)
-        owned = _by_id(subscription, self._shard.topics.by_name)
+        owned = _by_id(subscription, self._state.topics.by_name)
         step = Step(
             group, old, new, owned, records, replaced=None if replaced is None else replaced.member_id
         )
@@ -81,7 +82,7 @@ class ClassicMembers:
             if code is ErrorCode.NONE:
                 self._sessions.joined(group, after)
 
-        return Outcome(_joined(after), Change(tuple(records), settled))
+        return Outcome(_joined(after), tuple(records), GroupWrite(settled))
 
     def _downgrade(
         self,
@@ -97,7 +98,7 @@ class ClassicMembers:
         change = downgrade(
             self._rounds, self._sessions, group, {replaced.member_id}, new, rebalances, records
         )
-        return Outcome(_joined(new), change)
+        return change.with_reply(_joined(new))
 
     def _check_protocols(self, request: JoinGroup, group: ConsumerGroup) -> None:
         known = [member.classic for member in group.members.values() if member.classic is not None]
@@ -126,7 +127,7 @@ class ClassicMembers:
             raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
         self._sessions.synced(group, member)
         has = {topic_id: tuple(partitions) for topic_id, partitions in member.assigned.items()}
-        assignment = assignment_of(member, has, self._shard.topics)
+        assignment = assignment_of(member, has, self._state.topics)
         return Outcome(SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment))
 
     def heartbeat(self, request: Heartbeat, group: ConsumerGroup) -> Outcome[HeartbeatReply]:
@@ -156,7 +157,7 @@ class ClassicMembers:
                 gone[member.member_id] = member
                 results.append(LeftMember(leaving.member_id, leaving.instance_id))
         change = self._heartbeats.fence(group, [*gone.values()])
-        return Outcome(LeaveReply(ErrorCode.NONE, tuple(results)), change)
+        return change.with_reply(LeaveReply(ErrorCode.NONE, tuple(results)))
 
     @staticmethod
     def _known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import random_uuid, uuid_text
+from penstock.base.outcome import NOTHING, Outcome
 from penstock.coordinator.groups.classic.group import ClassicGroup, tombstone
 from penstock.coordinator.groups.classic.rounds import Rounds
-from penstock.coordinator.groups.outcome import Change, Outcome
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.coordinator.groups.schemas import GroupRecord
+from penstock.coordinator.groups.write import GroupWrite
 
 from .group import ConsumerGroup
 from .member import (
@@ -29,18 +30,18 @@ from .sessions import Sessions
 class Heartbeats:
     def __init__(self, rounds: Rounds) -> None:
         self.rounds = rounds
-        self._shard = rounds.shard
-        self.planning = Planning(self._shard)
-        self.sessions = Sessions(self._shard, self.fence)
+        self._state = rounds.state
+        self.planning = Planning(self._state)
+        self.sessions = Sessions(self._state, self.fence)
 
     def heartbeat(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
-        check(request, self._shard.settings.consumer_assignors)
+        check(request, self._state.settings.consumer_assignors)
         if request.member_epoch < 0:
             return self._leave(request)
         records: list[GroupRecord] = []
         is_joining = request.member_epoch == JOINING_EPOCH
         group, is_new_group = self._group(request.group, is_joining, records)
-        member_id = request.member_id or uuid_text(random_uuid(self._shard.rng))
+        member_id = request.member_id or uuid_text(random_uuid(self._state.rng))
         self.check_room(group, member_id)
         old, replaced = self._member(group, member_id, request, records)
         step = Step(group, old, _told(old, request), request.owned, records, is_new_group, replaced)
@@ -60,13 +61,13 @@ class Heartbeats:
         reply = ConsumerHeartbeatReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._shard.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
             assignment=as_partitions(after.assigned) if is_told else None,
         )
-        return Outcome(reply, Change(tuple(records)))
+        return Outcome(reply, tuple(records))
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        limit = self._shard.settings.consumer_size_max
+        limit = self._state.settings.consumer_size_max
         if len(group.members) >= limit and member_id not in group.members:
             raise KafkaError(
                 f"group {group.group_id} has {limit} members, and may have no more",
@@ -75,7 +76,7 @@ class Heartbeats:
 
     def _group(self, group_id: str, creates: bool, records: list[GroupRecord]) -> tuple[ConsumerGroup, bool]:
         """The group, or what will be the group when the records are replayed."""
-        group = self._shard.groups.get(group_id)
+        group = self._state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group, not group.target_epoch and not group.members
         if group is None and creates:
@@ -85,7 +86,7 @@ class Heartbeats:
                 if not group.is_simple:
                     records.append(tombstone(group_id))
                 return ConsumerGroup(group_id), True
-            upgraded = upgrade(group, self._shard.settings, self._shard.topics, records)
+            upgraded = upgrade(group, self._state.settings, self._state.topics, records)
             for member in upgraded.members.values():
                 self.sessions.renew(upgraded, member)
             return upgraded, False
@@ -136,7 +137,7 @@ class Heartbeats:
     # Leaving.
 
     def _leave(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
-        group = self._shard.groups.get(request.group)
+        group = self._state.groups.get(request.group)
         if not isinstance(group, ConsumerGroup):
             raise KafkaError(f"there is no consumer group {request.group}", ErrorCode.GROUP_ID_NOT_FOUND)
         reply = ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -147,22 +148,23 @@ class Heartbeats:
             if request.member_epoch == AWAY_EPOCH:
                 # It keeps its place while its session lasts.
                 away = replace(member, epoch=AWAY_EPOCH, revoking={})
-                return Outcome(reply, Change((away.current_record(group.group_id),)))
-        return Outcome(reply, self.fence(group, [member]))
+                return Outcome(reply, (away.current_record(group.group_id),))
+        return self.fence(group, [member]).with_reply(reply)
 
-    def fence(self, group: ConsumerGroup, members: list[ConsumerMember]) -> Change:
+    def fence(self, group: ConsumerGroup, members: list[ConsumerMember]) -> Outcome[None]:
         """The members are out. What they had is free, and those who stay get it with the next target."""
         gone = {member.member_id for member in members}
         if not gone:
-            return Change()
+            return NOTHING
 
         def settled(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._shard.groups.get(group.group_id) is group:
+            if code is not ErrorCode.NONE and self._state.groups.get(group.group_id) is group:
                 for member in members:  # they are not out, and get another session
                     self.sessions.resume(group, member)
 
-        if can_downgrade(group, gone, self._shard.settings):
-            return downgrade(self.rounds, self.sessions, group, gone)._replace(settled=settled)
+        if can_downgrade(group, gone, self._state.settings):
+            classic = downgrade(self.rounds, self.sessions, group, gone)
+            return classic._replace(write=classic.write._replace(settled=settled))
         records: list[GroupRecord] = []
         for member in members:
             records += member_tombstones(group.group_id, member.member_id)
@@ -174,7 +176,7 @@ class Heartbeats:
         records.append(group.epoch_record(group.epoch + 1, hashed))
         for member_id in gone:
             self.sessions.forget(group.group_id, member_id)
-        return Change(tuple(records), settled)
+        return Outcome(None, tuple(records), GroupWrite(settled))
 
 
 def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.base.outcome import Outcome
 from penstock.coordinator.groups.classic.group import ClassicGroup, ClassicMember, State, tombstone
 from penstock.coordinator.groups.classic.rounds import Rounds
 from penstock.coordinator.groups.consumer_protocol import (
@@ -20,9 +21,9 @@ from penstock.coordinator.groups.consumer_protocol import (
     read_version,
     write_assignment,
 )
-from penstock.coordinator.groups.outcome import Change
 from penstock.coordinator.groups.schemas import ClassicMemberMetadata, ClassicProtocol, GroupRecord
 from penstock.coordinator.groups.settings import GroupSettings, Topics
+from penstock.coordinator.groups.write import GroupWrite
 from penstock.records.structs import CorruptStruct
 
 from .group import ConsumerGroup, metadata_hash
@@ -127,9 +128,9 @@ def downgrade(
     joining: ConsumerMember | None = None,
     rebalances: bool = True,
     before: Sequence[GroupRecord] = (),
-) -> Change:
+) -> Outcome[None]:
     """The classic group that a consumer group becomes. `joining` takes the place of the static member that is gone."""
-    shard = rounds.shard
+    state = rounds.state
     members = [member for member_id, member in group.members.items() if member_id not in gone]
     targets = dict(group.target)
     if joining is not None:
@@ -140,7 +141,7 @@ def downgrade(
         State.STABLE,
         generation=group.epoch,
         protocol_type=PROTOCOL_TYPE,
-        state_since_ms=shard.now_ms,
+        state_since_ms=state.now_ms,
     )
     for member in members:
         assert member.classic is not None
@@ -154,7 +155,7 @@ def downgrade(
                 member.rebalance_timeout_ms,
                 member.classic.session_timeout_ms,
                 protocols,
-                assignment_of(member, targets.get(member.member_id, {}), shard.topics),
+                assignment_of(member, targets.get(member.member_id, {}), state.topics),
             )
         )
     classic.protocol = classic.select_protocol()
@@ -169,13 +170,13 @@ def downgrade(
     def applied() -> None:
         for member_id in group.members:
             sessions.forget(group.group_id, member_id)
-        shard.groups[group.group_id] = classic
+        state.groups[group.group_id] = classic
         for member in classic.members.values():
             rounds.renew(classic, member)
         if rebalances:
             rounds.prepare(classic)
 
-    return Change(records, replays=False, applied=applied)
+    return Outcome(None, records, GroupWrite(replays=False, applied=applied))
 
 
 def _renamed(record: GroupRecord, old: str, new: str) -> GroupRecord:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.coordinator.groups.requests import Partitions
 from penstock.coordinator.groups.schemas import GroupRecord
-from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.groups.state import CoordinatorState
 
 from .assignors import ASSIGNORS, AssignedMember, assign_dealt
 from .group import ConsumerGroup, Resolved, metadata_hash
@@ -45,13 +45,13 @@ class Step:
 
 
 class Planning:
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(self, state: CoordinatorState) -> None:
+        self._state = state
 
     def take(self, step: Step) -> ConsumerMember:
         """The member after the step."""
         group, old, new, records = step.group, step.old, step.new, step.records
-        topics, now_ms = self._shard.topics, self._shard.now_ms
+        topics, now_ms = self._state.topics, self._state.now_ms
         names_changed = new.names != old.names
         regex_changed = (new.regex or "") != (old.regex or "")
         if new is not old and new != old:
@@ -99,12 +99,12 @@ class Planning:
         names: set[str] = set()
         for member in members.values():
             names |= group.topics_of(member, regexes)
-        return metadata_hash(names, self._shard.topics)
+        return metadata_hash(names, self._state.topics)
 
     def assigned(
         self, group: ConsumerGroup, members: dict[str, ConsumerMember], regexes: dict[str, Resolved]
     ) -> dict[str, Target]:
-        by_name = self._shard.topics.by_name
+        by_name = self._state.topics.by_name
         wanted = {
             member_id: [by_name[name] for name in group.topics_of(member, regexes) if name in by_name]
             for member_id, member in members.items()
@@ -119,19 +119,19 @@ class Planning:
             for member_id, member in members.items()
         }
         topics = {topic.topic_id: topic for each in wanted.values() for topic in each}
-        name = group.preferred_assignor(members.values()) or self._shard.settings.consumer_assignors[0]
+        name = group.preferred_assignor(members.values()) or self._state.settings.consumer_assignors[0]
         if name == "uniform" and _is_dealt_to(members.values()):
             return assign_dealt(specs, topics)
         return ASSIGNORS[name](specs, topics)
 
     def _regexes(self, step: Step, regex_changed: bool) -> tuple[dict[str, Resolved], bool]:
         """The group's expressions and what they match now, and whether that has changed."""
-        group, topics, now_ms = step.group, self._shard.topics, self._shard.now_ms
+        group, topics, now_ms = step.group, self._state.topics, self._state.now_ms
         if not group.regexes and not step.new.regex:
             return group.regexes, False
         version, checked_ms = group.regexes_checked
         waited_ms = now_ms - checked_ms
-        due = waited_ms >= self._shard.settings.regex_refresh_interval_ms or (
+        due = waited_ms >= self._state.settings.regex_refresh_interval_ms or (
             version != topics.version and waited_ms >= REGEX_INTERVAL_MS_MIN
         )
         if not due and not regex_changed and step.replaced is None:

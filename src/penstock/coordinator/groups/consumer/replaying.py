@@ -21,29 +21,29 @@ from penstock.coordinator.groups.schemas import (
     Key,
     Value,
 )
-from penstock.coordinator.groups.shard import Shard
+from penstock.coordinator.groups.state import CoordinatorState
 from penstock.records.structs import CorruptStruct
 
 from .group import ConsumerGroup, Resolved
 from .member import LEAVING_EPOCH, ConsumerMember, target_of
 
 
-def replay_consumer(shard: Shard, record: GroupRecord) -> None:
+def replay_consumer(state: CoordinatorState, record: GroupRecord) -> None:
     key, value = record
     group_id = getattr(key, "group_id", None)
     if group_id is None:
         return
-    group = _group(shard, group_id, creates=value is not None)
+    group = _group(state, group_id, creates=value is not None)
     if group is None:
         return  # a tombstone of something that is gone already
     if isinstance(key, ConsumerGroupMetadataKey) and value is None:
-        del shard.groups[group_id]
+        del state.groups[group_id]
         return
     _apply(group, key, value)
 
 
-def _group(shard: Shard, group_id: str, creates: bool) -> ConsumerGroup | None:
-    group = shard.groups.get(group_id)
+def _group(state: CoordinatorState, group_id: str, creates: bool) -> ConsumerGroup | None:
+    group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
     if not creates:
@@ -53,7 +53,7 @@ def _group(shard: Shard, group_id: str, creates: bool) -> ConsumerGroup | None:
             f"group {group_id} is a classic group, and is not taken away before it is another"
         )
     # A simple group is there for its offsets alone, which the consumer group takes over.
-    made = shard.groups[group_id] = ConsumerGroup(group_id)
+    made = state.groups[group_id] = ConsumerGroup(group_id)
     return made
 
 

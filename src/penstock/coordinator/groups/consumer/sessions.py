@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from penstock.coordinator.groups.outcome import NOTHING, Change
-from penstock.coordinator.groups.shard import Shard
+from penstock.base.outcome import NOTHING, Outcome
+from penstock.coordinator.groups.state import CoordinatorState
 
 from .group import ConsumerGroup
 from .member import ConsumerMember, MemberState
 
-Fence = Callable[[ConsumerGroup, list[ConsumerMember]], Change]
+Fence = Callable[[ConsumerGroup, list[ConsumerMember]], Outcome[None]]
 
 _SESSION, _REBALANCE, _JOIN, _SYNC = "member-session", "member-rebalance", "member-join", "member-sync"
 
 
 class Sessions:
-    def __init__(self, shard: Shard, fence: Fence) -> None:
-        self._shard = shard
+    def __init__(self, state: CoordinatorState, fence: Fence) -> None:
+        self._state = state
         self._fence = fence
 
     def loaded(self, group: ConsumerGroup) -> None:
@@ -30,14 +30,14 @@ class Sessions:
 
     def renew(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """The member has been heard of."""
-        timeout_ms = self._shard.settings.consumer_session_timeout_ms
+        timeout_ms = self._state.settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._fence_after(_SESSION, group, member, timeout_ms)
 
     def expire(self, group_id: str, member_id: str) -> None:
         """End the member's session as if it had not been heard of in time."""
-        self._shard.timers.hasten((_SESSION, group_id, member_id), self._shard.now_ms)
+        self._state.timers.hasten((_SESSION, group_id, member_id), self._state.now_ms)
 
     def moved(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """The member's state has changed. One of the classic protocol has its join and sync to be in time for."""
@@ -46,47 +46,47 @@ class Sessions:
         if member.state is MemberState.UNREVOKED:
             self.await_revocation(group, member)
         else:
-            self._shard.timers.cancel((_REBALANCE, group.group_id, member.member_id))
+            self._state.timers.cancel((_REBALANCE, group.group_id, member.member_id))
 
     def await_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         group_id, member_id, epoch = group.group_id, member.member_id, member.epoch
 
-        def over() -> Change:
+        def over() -> Outcome[None]:
             found = self._member(group_id, member_id)
             return NOTHING if found is None or found[1].epoch != epoch else self._fence(found[0], [found[1]])
 
         name = (_REBALANCE, group_id, member_id)
-        self._shard.timers.schedule(name, self._shard.after_ms(member.rebalance_timeout_ms), over)
+        self._state.timers.schedule(name, self._state.after_ms(member.rebalance_timeout_ms), over)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """A classic member was told to join again; the first time it is told counts."""
-        if (_JOIN, group.group_id, member.member_id) not in self._shard.timers:
+        if (_JOIN, group.group_id, member.member_id) not in self._state.timers:
             self._fence_after(_JOIN, group, member, member.rebalance_timeout_ms)
 
     def joined(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self._shard.timers.cancel((_JOIN, group.group_id, member.member_id))
+        self._state.timers.cancel((_JOIN, group.group_id, member.member_id))
         self.renew(group, member)
         self._fence_after(_SYNC, group, member, member.rebalance_timeout_ms)
 
     def synced(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self._shard.timers.cancel((_SYNC, group.group_id, member.member_id))
+        self._state.timers.cancel((_SYNC, group.group_id, member.member_id))
         self.renew(group, member)
 
     def forget(self, group_id: str, member_id: str) -> None:
         for kind in (_SESSION, _REBALANCE, _JOIN, _SYNC):
-            self._shard.timers.cancel((kind, group_id, member_id))
+            self._state.timers.cancel((kind, group_id, member_id))
 
     def _fence_after(self, kind: str, group: ConsumerGroup, member: ConsumerMember, timeout_ms: int) -> None:
         group_id, member_id = group.group_id, member.member_id
 
-        def over() -> Change:
+        def over() -> Outcome[None]:
             found = self._member(group_id, member_id)
             return NOTHING if found is None else self._fence(found[0], [found[1]])
 
-        self._shard.timers.schedule((kind, group_id, member_id), self._shard.after_ms(timeout_ms), over)
+        self._state.timers.schedule((kind, group_id, member_id), self._state.after_ms(timeout_ms), over)
 
     def _member(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, ConsumerMember] | None:
-        group = self._shard.groups.get(group_id)
+        group = self._state.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or member_id not in group.members:
             return None
         return group, group.members[member_id]

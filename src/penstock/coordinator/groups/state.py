@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.base.outcome import Outcome
+
 from .classic.group import ClassicGroup
 from .offsets import OffsetStore
-from .outcome import Change
 from .settings import GroupSettings, Topics
 from .timers import Timers
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Shard:
+class CoordinatorState:
     settings: GroupSettings
     topics: Topics
     rng: "Random"
     groups: "dict[str, ClassicGroup | ConsumerGroup]" = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
-    timers: Timers[Change] = field(default_factory=Timers)
+    timers: Timers[Outcome[None]] = field(default_factory=Timers)
     now_ms: int = 0
     """When what is being decided was asked."""
 
