@@ -189,12 +189,12 @@ def test_a_call_that_waits_in_vain_is_answered_with_nothing_when_the_time_is_up(
 def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(door: Door) -> None:
     door.join("alice")
     partition = door.context.replicas.find("orders", 0)
-    before = len(partition._watchers)
+    before = len(partition._fetches)
     call = door.consuming("alice", 0, wait_ms=20_000)
     door.world.advance(10)
-    assert len(partition._watchers) == before + 1
+    assert len(partition._fetches) == before + 1
     call.running.cancel()
-    assert len(partition._watchers) == before
+    assert len(partition._fetches) == before
     assert not door.members._seats._watches
 
 

@@ -9,9 +9,9 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.world import Syncable
 from penstock.records import build_batch
-from penstock.replica.group_commit import GroupCommit
+from penstock.replica.delayed_operations import ALL_IN_SYNC, DelayedProduce
+from penstock.replica.leader_syncs import LeaderSyncs
 from penstock.replica.sync_lane import SyncLane
-from penstock.replica.waiting import ALL_IN_SYNC, Writer
 from penstock.storage import Log
 from penstock.vfs import MemoryDisk
 
@@ -41,7 +41,7 @@ class Scene:
         self.world = KernelWorld()
         self.log: Log = new_log(MemoryDisk())
         self.lane = SyncLane(self.world)
-        self.syncs = GroupCommit(self.log, self.lane, self._settle)
+        self.syncs = LeaderSyncs(self.log, self.lane, self._settle)
         self.failed = 0
         self.log.files.sync_failed = self._sync_failed
         # The names of a new log are synced with its first records, which takes a thread.
@@ -50,7 +50,7 @@ class Scene:
         assert self.log.flushed == 1
         assert self.world.asked == []
 
-    def _settle(self, writer: Writer, error: KafkaError | None) -> None:
+    def _settle(self, writer: DelayedProduce, error: KafkaError | None) -> None:
         writer.settle(error)
 
     def _sync_failed(self) -> None:

@@ -50,7 +50,7 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
     penstock: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Partition, "_advance", lambda _: None)
+    monkeypatch.setattr(Partition, "advance_high_watermark", lambda _: None)
     outcome = penstock("sim", "run", "--seed", "3", "--steps", "900")
     assert outcome.code == 1
     assert outcome.err.startswith("penstock: seed 3: ")

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from penstock.handlers.producer_ids import ProducerIds
-from penstock.replica.group_commit import GroupCommit
+from penstock.replica.leader_syncs import LeaderSyncs
 from penstock.replica.partition import Partition
+from penstock.replica.pending_acks import PendingAcks
 from penstock.server.connection import Connection
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.history import Survives
@@ -71,7 +72,7 @@ def test_a_node_without_a_fault_passes() -> None:
 
 
 def test_an_acknowledgement_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "_syncs_committed", property(lambda _: False))
+    monkeypatch.setattr(PendingAcks, "syncs_committed", property(lambda _: False))
     assert rule(complaint()) in LOST
 
 
@@ -125,28 +126,28 @@ def test_producer_ids_that_begin_again_are_caught(monkeypatch: pytest.MonkeyPatc
 
 def test_a_high_watermark_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that follows the disk hides what was visible before the last kill."""
-    advance = Partition._advance
+    advance = Partition.advance_high_watermark
 
     def advance_to_the_disk(partition: Partition) -> None:
         advance(partition)
         partition.high_watermark = max(partition.log.log_start, partition.log.flushed)
 
-    monkeypatch.setattr(Partition, "_advance", advance_to_the_disk)
+    monkeypatch.setattr(Partition, "advance_high_watermark", advance_to_the_disk)
     assert rule(complaint()) == "HighWatermarkNeverBack"
 
 
 def test_a_request_that_is_never_answered_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = GroupCommit._settle_synced
+    settle = LeaderSyncs._settle_synced
     calls = 0
 
-    def forget_some(commits: GroupCommit) -> None:
+    def forget_some(commits: LeaderSyncs) -> None:
         nonlocal calls
         calls += 1
         if calls % 50 == 0 and commits.waiting:
             commits.waiting.popleft()
         settle(commits)
 
-    monkeypatch.setattr(GroupCommit, "_settle_synced", forget_some)
+    monkeypatch.setattr(LeaderSyncs, "_settle_synced", forget_some)
     quiet = replace(BUSY, crash_us_mean=0, reset_us_mean=0)
     assert rule(complaint(quiet)) == "EveryRequestAnswered"
 

@@ -25,7 +25,6 @@ from penstock.raft.resigned import Resigned
 from penstock.raft.role import Role
 from penstock.raft.unattached import Unattached
 from penstock.raft.voters import ReplicaKey
-from penstock.replica.data_path import DataPath
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.following import Following
 from penstock.replica.in_sync import InSync
@@ -159,13 +158,13 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
 
 
 def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = DataPath._commit
+    commit = Partition._commit
 
-    def show_all(partition: DataPath, followers: InSync) -> None:
+    def show_all(partition: Partition, followers: InSync) -> None:
         commit(partition, followers)
         partition.high_watermark = max(partition.high_watermark, partition.log.log_end)
 
-    monkeypatch.setattr(DataPath, "_commit", show_all)
+    monkeypatch.setattr(Partition, "_commit", show_all)
     assert complaint() in PARTED
 
 

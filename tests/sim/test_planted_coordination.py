@@ -22,6 +22,7 @@ from penstock.coordinator.transactions import state as to
 from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
 from penstock.replica.partition import Partition
+from penstock.replica.pending_acks import PendingAcks
 from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
 from penstock.sim.history import Survives
@@ -206,7 +207,7 @@ def test_offsets_that_a_transaction_leaves_behind_are_caught(monkeypatch: pytest
 def test_a_decision_that_is_told_before_it_is_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut the coordinator knows nothing of what it has said."""
     monkeypatch.setattr(
-        Partition, "_syncs_committed", property(lambda partition: not partition.topic.startswith("__"))
+        PendingAcks, "syncs_committed", property(lambda acks: not acks._partition.topic.startswith("__"))
     )
     assert complaint(replace(TRANSACTIONS, crash_us_mean=100_000)) in (
         "CommittedNotHidden",

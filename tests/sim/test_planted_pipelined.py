@@ -9,7 +9,7 @@ from tests.sim.test_planted_cluster import BUSY, complaint
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import RecordBatch
-from penstock.replica.partition import Partition
+from penstock.replica.append_path import AppendPath
 from penstock.sim import bench
 from penstock.sim.checkers import OrderKept, Rules, Violation
 from penstock.sim.cluster_extras import Extra
@@ -89,12 +89,12 @@ def test_producers_keep_their_epochs_whatever_they_are_refused_for() -> None:
 def test_a_node_that_calls_out_of_order_what_is_behind_a_refused_batch_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Partition, "check_refused", lambda *_: None)
+    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
     assert complaint(PIPELINED) == "EpochKept"
 
 
 def test_records_that_a_needless_new_epoch_writes_twice_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "check_refused", lambda *_: None)
+    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
     without(monkeypatch, EpochKept)
     assert complaint(PIPELINED) == "OnceOverEpochs"
 
@@ -102,7 +102,7 @@ def test_records_that_a_needless_new_epoch_writes_twice_are_caught(monkeypatch: 
 def test_records_that_a_needless_new_epoch_puts_behind_later_ones_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Partition, "check_refused", lambda *_: None)
+    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
     without(monkeypatch, EpochKept, OnceOverEpochs)
     assert complaint(PIPELINED) == "InOrderOverEpochs"
 
@@ -117,7 +117,7 @@ def test_a_batch_that_is_taken_in_place_of_the_refused_one_before_it_is_caught(
         producer = producers.by_id.get(batch.producer_id)
         return None if producer is None else producer.duplicate_of(batch)
 
-    monkeypatch.setattr(Partition, "check_refused", lambda *_: None)
+    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
     monkeypatch.setattr(Producers, "check", known)
     without(monkeypatch, OrderKept, InOrderOverEpochs)
     assert complaint(replace(PIPELINED, pipelined=PIPELINED.pipelined[:1])) == "DeliveredIsThere"

@@ -181,7 +181,7 @@ def _write_one(  # noqa: PLR0911  # the hot path: a function for each way out wo
                 appended.append_time,
             )
         )
-        partition.foretold.append(
+        partition.appends.prepared_replies.append(
             Foretold(
                 appended.last_offset, reply, context.metrics.produce, version, correlation_id, topic, number
             )

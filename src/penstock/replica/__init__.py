@@ -1,18 +1,23 @@
-"""Partitions as this node holds them: what is written, what is committed, and who waits for either.
+"""The partitions of this broker: log end, high watermark, ISR, replication and the requests that wait.
 
-data_path      a batch in a replica: staged, written, committed, synced; who waits for which
-partition      one replica: who leads it, who follows it
-in_sync        its followers, as their leader knows them
-isr_changes    what leaders ask of the controller
-hearsay        what a leader that may be deposed does not say
-fetchers       what is led elsewhere, copied from there: a `fetcher` for each leader, its `fetch_session`
-following      one partition of it: what is asked for, appended, cut off
-throttle       how fast, while partitions are moved
-replicas       all of the node's, found by topic name or id; follows the cluster's image
-housekeeping   retention, compaction, checkpoints: what the clock brings
+partition           one replica: leader or follower, ISR, high watermark
+append_path         appends to a leader: staged, written
+pending_acks        produce requests that wait for the ISR or for a sync (`leader_syncs`)
+delayed_operations  interfaces of the requests that wait
+in_sync             a leader's followers, and which of them are in sync
+isr_changes         ISR changes, sent to the controller
+deposed_leader      errors of a leader that may have been deposed
+failing_disk        replicas whose disk fails leave the ISR
+fetchers            replication from other leaders: a `fetcher` for each leader, with its `fetch_session`
+following           one partition of a fetcher: fetched, appended, truncated
+throttle            replication quotas during reassignments
+replicas            all partitions, found by topic name or id; applies the cluster image
+unclaimed           logs on disk that the image does not place here
+housekeeping        retention, compaction, checkpoints
 """
 
-from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, Watcher, Writer
+from penstock.replica.delayed_operations import ALL_IN_SYNC, DelayedFetch, DelayedProduce, Durability
+from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
 
-__all__ = ["ALL_IN_SYNC", "Durability", "Partition", "Replicas", "Watcher", "Writer"]
+__all__ = ["ALL_IN_SYNC", "DelayedFetch", "DelayedProduce", "Durability", "Partition", "Replicas"]

@@ -1,60 +1,212 @@
-"""One replica of a partition: who leads it, who follows, and what that means for its records.
+"""One replica of a partition: its role (leader or follower), its ISR and its high watermark.
 
-A leader takes batches in (`data_path`). Its followers fetch them, and by what they ask for it knows what they have
-(`in_sync`); whom it finds to have caught up or to have fallen behind it reports to the controller (`isr_changes`),
-whose word is law. A follower is told the high watermark by its leader.
+A leader appends batches (`append_path`) and acknowledges them (`pending_acks`). Followers fetch them; the offsets they
+fetch tell the leader what they have (`in_sync`). When a follower catches up or falls behind, the leader asks the
+controller for another ISR (`isr_changes`). A follower learns the high watermark from its leader (`following`).
 
-Both hear from the metadata log who leads: `lead` and `follow` may be called again and again, with the newest there is.
+`lead` and `follow` apply the newest partition record of the metadata log. Applying one twice does no harm.
 """
 
 import logging
-from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import LeaderEpoch, Offset
+from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
+from penstock.base.world import World
 from penstock.metadata.controller.requests import DAMAGED
 from penstock.metadata.image import Partition as Placed
-from penstock.replica.data_path import NOBODY, DataPath, LowWatermarkReached
+from penstock.replica.append_path import AppendPath
+from penstock.replica.delayed_operations import (
+    ALL_IN_SYNC,
+    DelayedFetch,
+    DelayedFollowerFetch,
+    DelayedProduce,
+    Durability,
+    PreparedReply,
+)
 from penstock.replica.in_sync import InSync, Seen
+from penstock.replica.inspections import Inspections
+from penstock.replica.isr_changes import IsrChanges
+from penstock.replica.pending_acks import PendingAcks
+from penstock.replica.refused_batches import RefusedBatches
 from penstock.replica.sync_lane import SyncLane
-from penstock.replica.waiting import ALL_IN_SYNC, Durability, Foretold, Tail, Watcher, Writer
-from penstock.storage import CorruptLog, StorageError
+from penstock.storage import CorruptLog, Log, StorageError
 from penstock.storage.unread import UnreadRecords
 
 __all__ = [
     "ALL_IN_SYNC",
-    "NOBODY",
     "NO_EPOCH",
+    "NO_LEADER",
+    "DelayedFetch",
+    "DelayedFollowerFetch",
+    "DelayedProduce",
     "Durability",
-    "Foretold",
     "Partition",
+    "PreparedReply",
     "SyncLane",
-    "Tail",
-    "Watcher",
-    "Writer",
 ]
 
 logger = logging.getLogger(__name__)
 
 HAND_OVER_RETRY_MS: Final = 100
-"""After so long a damaged leader asks for another one again, while the controller thinks about something else."""
+"""How long a damaged leader waits before it asks for another leader again, while another ISR change is pending."""
+
+NO_LEADER: Final = -1
+"""The leader id of a partition without a leader."""
 
 NO_EPOCH: Final = -1
 """The leader epoch of a client that does not know it."""
 
+LowWatermarkReached = Callable[[KafkaError | None], None]
+"""Called without an error when the low watermark is reached, or with the reason why it will not be."""
 
-class Partition(DataPath):
-    """Led here, or following. Made by `Replicas`."""
 
-    __slots__ = ()
+class Partition:
+    """A replica on this broker. Made by `Replicas`."""
+
+    __slots__ = (
+        "_acks",
+        "_changes",
+        "_fetches",
+        "_follower_fetches",
+        "_low_watermark_waiters",
+        "_world",
+        "appends",
+        "bytes_out",
+        "check_refused",
+        "copied_bytes",
+        "copied_records",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "in_sync",
+        "is_leader",
+        "leader_epoch",
+        "leader_high_watermark",
+        "leader_id",
+        "log",
+        "messages_out",
+        "min_in_sync",
+        "number",
+        "partition_epoch",
+        "stage",
+        "stage_own",
+        "stage_plain",
+        "topic",
+        "topic_id",
+        "wait",
+        "wait_for_written",
+        "write",
+    )
+
+    high_watermark: Offset
+    """First offset that is not on every replica of the ISR. Consumers read below it. Never moves back while the
+    process lives. Invariant: last_stable <= high_watermark <= log_end."""
+
+    def __init__(
+        self,
+        log: Log,
+        topic_id: Uuid,
+        world: World,
+        lane: SyncLane,
+        durability: Durability,
+        write_later: Callable[[Callable[[], None]], None],
+        changes: IsrChanges | None = None,
+        high_watermark: Offset = 0,
+        inspections: Inspections | None = None,
+        refused: RefusedBatches | None = None,
+    ) -> None:
+        """`changes` sends ISR changes to the controller; None on a node without one. `high_watermark` is the
+        checkpointed one. `refused` is shared by all partitions of the node. For `write_later` and `inspections`
+        see `AppendPath`."""
+        self.topic, self.number = log.partition.topic, log.partition.partition
+        self.topic_id, self.log = topic_id, log
+        self.leader_id = NO_LEADER
+        self.leader_epoch: LeaderEpoch = 0
+        self.partition_epoch = -1
+        """Moves with every change of the partition in the metadata log, ISR changes included."""
+        self.epoch_start: Offset = 0
+        """On a leader: the log end when its leader epoch began."""
+        self.is_leader = False
+        self.followers: InSync | None = None
+        """On a leader: its other replicas; None if it has none."""
+        self.in_sync = 1
+        """Size of the ISR, this replica included, as the controller has it."""
+        self.min_in_sync = 1
+        """`min.insync.replicas`."""
+        self.high_watermark = max(log.log_start, min(high_watermark, log.log_end))
+        self.leader_high_watermark: Offset = self.high_watermark
+        """On a follower: the leader's high watermark, which may be beyond the log end here."""
+        self._world, self._changes = world, changes
+        self._acks = PendingAcks(self, world, lane, durability)
+        refused = RefusedBatches() if refused is None else refused
+        appends = self.appends = AppendPath(self, self._acks, world, write_later, inspections, refused)
+        # Bound here, because a method that forwards would cost a call for each batch.
+        self.check_refused, self.write = appends.check_refused, appends.write
+        self.stage, self.stage_own, self.stage_plain = appends.stage, appends.stage_own, appends.stage_plain
+        self.wait, self.wait_for_written = appends.wait, appends.wait_for_written
+        self._fetches: dict[DelayedFetch, None] = {}
+        self._follower_fetches: dict[DelayedFollowerFetch, None] = {}
+        self._low_watermark_waiters: list[tuple[Offset, LowWatermarkReached]] = []
+        self.bytes_out = self.messages_out = 0
+        """Fetched by clients."""
+        self.copied_bytes = self.copied_records = 0
+        """Replicated from leaders."""
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.number} {self.log.log_start}..{self.high_watermark}>"
+
+    @property
+    def name(self) -> TopicPartition:
+        return self.log.partition
+
+    @property
+    def bytes_in(self) -> int:
+        """Appended while this broker led."""
+        return self.log.written_bytes - self.copied_bytes
+
+    @property
+    def messages_in(self) -> int:
+        return self.log.written_records - self.copied_records
+
+    @property
+    def last_stable(self) -> Offset:
+        """First offset that a `read_committed` consumer cannot read yet. Invariant: at most the high watermark."""
+        stable = min(self.high_watermark, self.log.last_stable)
+        markers = self.appends.uncommitted_markers
+        return min(stable, markers[0][1]) if markers else stable
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait to be written, replicated or synced."""
+        acks = self._acks
+        return self.appends.unwritten + len(acks.replicating) + len(acks.syncs.waiting)
+
+    @property
+    def least_in_sync(self) -> int:
+        """How many replicas must be in sync: `min.insync.replicas`, or all replicas if there are fewer."""
+        followers = self.followers
+        return min(self.min_in_sync, 1 if followers is None else len(followers.followers) + 1)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether this broker leads and too few replicas are in sync to commit anything."""
+        return self.followers is not None and self.in_sync < self.least_in_sync
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether it is led here and a replica is not in sync."""
+        """Whether this broker leads and a replica is not in sync."""
         return self.followers is not None and self.in_sync <= len(self.followers.followers)
 
-    # -- who leads -------------------------------------------------------------------------------------
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether the controller may have elected another leader without this broker knowing: it was cut off, or
+        paused. A partition with a single replica cannot have another leader."""
+        changes = self._changes
+        return self.followers is not None and changes is not None and not changes.is_in_touch()
+
+    # -- leadership ------------------------------------------------------------------------------------
 
     def lead(self, placed: Placed, min_in_sync: int) -> None:
         """Lead from now on, or go on leading with other replicas. `placed` is the partition in the cluster's image,
@@ -70,12 +222,12 @@ class Partition(DataPath):
             self.high_watermark = min(self.high_watermark, self.log.log_end)
             self.epoch_start = self.log.log_end
         elif placed.partition_epoch < self.partition_epoch:
-            self._advance()
+            self.advance_high_watermark()
             return  # the controller's answer was here before its record
         if is_new_epoch or placed.partition_epoch > self.partition_epoch or self.followers is None:
             self._place(placed, is_new_epoch)
         self.partition_epoch = placed.partition_epoch
-        self._advance()
+        self.advance_high_watermark()
         if self.log.is_damaged:
             self.damage_found()
 
@@ -98,7 +250,7 @@ class Partition(DataPath):
         """So many replicas must be in sync from now on."""
         self.min_in_sync = min_in_sync
         if self.followers is not None:
-            self._advance()
+            self.advance_high_watermark()
 
     def follow(
         self, leader_id: int, leader_epoch: LeaderEpoch, why: KafkaError, partition_epoch: int = -1
@@ -109,7 +261,7 @@ class Partition(DataPath):
             self._let_go(why)
         self.is_leader = False
         self.leader_id, self.leader_epoch, self.partition_epoch = leader_id, leader_epoch, partition_epoch
-        if leader_id != NOBODY:
+        if leader_id != NO_LEADER:
             self.log.limit_epochs(leader_epoch)
         if self._changes is not None and self._changes.failing is not None:
             self._changes.failing.placed(self)
@@ -118,36 +270,23 @@ class Partition(DataPath):
         """Lead no more: the partition is gone from here, or the node stops."""
         self._let_go(why)
         self.is_leader = False
-        self.leader_id = NOBODY
+        self.leader_id = NO_LEADER
 
     def _let_go(self, why: KafkaError) -> None:
         self.is_leader = False
         self.followers = None
         if self._changes is not None:
             self._changes.unwatch(self)
-        foretold, writers = self.foretold, [*self._unwritten, *self._committing, *self._syncs.waiting]
-        if foretold or writers:
-            self._note_refused(self._unanswered(foretold, writers), why)
-        self.log.drop_staged()
-        self._staged_bytes = 0
-        self._uncommitted_ends.clear()
-        self.foretold, self._unwritten, self._committing, self._syncs.waiting = [], [], deque(), deque()
-        if self._overdue_timer is not None:
-            self._overdue_timer.cancel()
-            self._overdue_timer = None
-        for reply in foretold:
-            reply.settle(why)
-        for writer in writers:
-            writer.settle(why)
-        lowering, self._lowering = self._lowering, []
-        for _, call in lowering:
+        self.appends.abandon(why)
+        waiters, self._low_watermark_waiters = self._low_watermark_waiters, []
+        for _, call in waiters:
             call(why)
-        watchers, self._watchers = self._watchers, {}
-        tails, self._tails = self._tails, {}
-        for watcher in watchers:
-            watcher.changed()
-        for tail in tails:
-            tail.changed()
+        fetches, self._fetches = self._fetches, {}
+        follower_fetches, self._follower_fetches = self._follower_fetches, {}
+        for fetch in fetches:
+            fetch.changed()
+        for follower_fetch in follower_fetches:
+            follower_fetch.changed()
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
         """Refuse who takes another epoch for the current one (KIP-320)."""
@@ -280,8 +419,8 @@ class Partition(DataPath):
         before, start_before = follower.log_end, follower.log_start
         follower.fetched(offset, log_start, self.log.log_end, broker_epoch, now_ms)
         follower.seen = seen
-        if self._lowering and log_start != start_before:
-            self._tell_low_watermark()
+        if self._low_watermark_waiters and log_start != start_before:
+            self._call_low_watermark_waiters()
         changes = self._changes
         if (
             broker_id not in followers.committed
@@ -291,7 +430,7 @@ class Partition(DataPath):
             logger.debug("%s: replica %d has caught up at %d", self.name, broker_id, offset)
             changes.propose(self, (*followers.committed, broker_id))
         if offset != before:
-            self._advance()
+            self.advance_high_watermark()
 
     def drop_lagging(self, now_ms: int) -> None:
         """Ask for an ISR without the followers that fell behind."""
@@ -319,62 +458,147 @@ class Partition(DataPath):
         followers.settle(isr)
         self.partition_epoch = partition_epoch
         self._isr_changed(self.in_sync, len(isr))
-        self._advance()
+        self.advance_high_watermark()
 
     def isr_refused(self) -> None:
         """The controller has not changed the ISR, and it is what it was."""
         if self.followers is not None:
             self.followers.forget_wish()
-            self._advance()
+            self.advance_high_watermark()
 
     def _isr_changed(self, before: int | None, after: int) -> None:
         self.in_sync = after
-        self._too_few_ms = None
-        if before is not None and before != after:
-            if self._changes is not None:
-                self._changes.count(before, after)
-            if after == 1 and self._durability is Durability.ALONE:
-                # What others vouched for is from now on only here.
-                self._syncs.flush()
-        for tail in list(self._tails):
-            tail.moved()
-        if self._lowering:
-            self._tell_low_watermark()
+        if before is not None and before != after and self._changes is not None:
+            self._changes.count(before, after)
+        self._acks.isr_changed(before, after)
+        for follower_fetch in list(self._follower_fetches):
+            follower_fetch.moved()
+        if self._low_watermark_waiters:
+            self._call_low_watermark_waiters()
 
-    @property
-    def low_watermark(self) -> Offset:
-        """Below it no replica that is alive has anything."""
-        if self.followers is None or self._changes is None:
-            return self.log.log_start
-        return self.followers.low_watermark(self.log.log_start, self._changes.is_alive)
+    # -- the high watermark ----------------------------------------------------------------------------
 
-    def when_low(self, offset: Offset, call: LowWatermarkReached) -> None:
-        """Call when the low watermark is at an offset, which may be now."""
-        self._lowering.append((offset, call))
-        self._tell_low_watermark()
+    def advance_high_watermark(self) -> None:
+        """Move the high watermark of a leader to the first offset that a replica of the ISR lacks."""
+        if self.followers is not None:
+            self._commit(self.followers)
+            return
+        self.high_watermark = max(self.high_watermark, self.log.log_end)
+        appends = self.appends
+        more, appends.staged_bytes = appends.staged_bytes, 0
+        if self._acks.replicating:  # from when the partition had more replicas
+            self._acks.committed(self.high_watermark)
+        if self._fetches:
+            for fetch in list(self._fetches):
+                if appends.ends_transaction:
+                    fetch.decided()
+                else:
+                    fetch.grew(more)
+        appends.ends_transaction = False
 
-    def _tell_low_watermark(self) -> None:
-        low = self.low_watermark
-        reached = [call for offset, call in self._lowering if offset <= low]
-        self._lowering = [each for each in self._lowering if each[0] > low]
-        for call in reached:
-            call(None)
-
-    # -- following -------------------------------------------------------------------------------------
+    def _commit(self, followers: InSync) -> None:
+        appends = self.appends
+        if (
+            appends.staged_bytes and not appends.is_staged
+        ):  # staged batches are announced when they are written
+            more, appends.staged_bytes = appends.staged_bytes, 0
+            for follower_fetch in list(self._follower_fetches):
+                follower_fetch.wrote(more)
+        if self.in_sync < self.least_in_sync:
+            return  # too few to commit anything: the next leader need not have it (KIP-966)
+        changes = self._changes
+        if changes is None:
+            end = followers.committed_end(self.log.log_end, 0, -1, lambda *_: False)
+        else:
+            end = followers.committed_end(
+                self.log.log_end, changes.now_ms(), changes.lag_ms_max, changes.is_eligible
+            )
+        if end <= self.high_watermark:
+            return
+        self.high_watermark = end
+        markers = appends.uncommitted_markers
+        while markers and markers[0][0] < end:
+            markers.popleft()
+        if self._acks.replicating:
+            self._acks.committed(end)
+        for fetch in list(self._fetches):
+            fetch.decided()
+        for follower_fetch in list(self._follower_fetches):
+            follower_fetch.moved()
 
     def follow_high_watermark(self, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
-        """What the leader says that it has committed, and where its log begins. Who has many partitions to tell saves
-        their new beginnings together first (`LogDirectory.save_log_starts`)."""
+        """Take over the high watermark and log start of the leader. To move the log start of many partitions, call
+        `LogDirectory.save_log_starts` for all of them first."""
         self.leader_high_watermark = leader_high_watermark
         high_watermark = min(leader_high_watermark, self.log.log_end)
-        is_news = high_watermark > self.high_watermark
-        if is_news:
+        has_moved = high_watermark > self.high_watermark
+        if has_moved:
             self.high_watermark = high_watermark
         if self.log.log_start < leader_log_start <= min(self.high_watermark, self.log.log_end):
             try:
                 self.log.advance_start(leader_log_start)
             except StorageError as error:
                 logger.error("%s", error)
-        if is_news:
-            for watcher in list(self._watchers):
-                watcher.decided()
+        if has_moved:
+            for fetch in list(self._fetches):
+                fetch.decided()
+
+    # -- fetches that wait -----------------------------------------------------------------------------
+
+    def watch(self, fetch: DelayedFetch) -> None:
+        """Notify a consumer's fetch of new records until `unwatch`."""
+        self._fetches[fetch] = None
+
+    def unwatch(self, fetch: DelayedFetch) -> None:
+        self._fetches.pop(fetch, None)
+
+    def tail(self, fetch: DelayedFollowerFetch) -> None:
+        """Notify a follower of every write until `untail`."""
+        self._follower_fetches[fetch] = None
+
+    def untail(self, fetch: DelayedFollowerFetch) -> None:
+        self._follower_fetches.pop(fetch, None)
+
+    # -- deleting records ------------------------------------------------------------------------------
+
+    def delete_records(self, offset: Offset) -> Offset:
+        """Move the log start to an offset (-1: to the high watermark) and return the log start."""
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                f"{self.name} ends at {self.high_watermark}, records before {offset} cannot be deleted",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        if offset > self.log.log_start:
+            self.log.advance_start(offset)
+            for fetch in list(self._fetches):
+                fetch.changed()
+            for follower_fetch in list(self._follower_fetches):
+                follower_fetch.changed()
+        return self.log.log_start
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The lowest log start of all live replicas."""
+        if self.followers is None or self._changes is None:
+            return self.log.log_start
+        return self.followers.low_watermark(self.log.log_start, self._changes.is_alive)
+
+    def when_low(self, offset: Offset, call: LowWatermarkReached) -> None:
+        """Call when the low watermark reaches an offset, which may be now."""
+        self._low_watermark_waiters.append((offset, call))
+        self._call_low_watermark_waiters()
+
+    def _call_low_watermark_waiters(self) -> None:
+        low = self.low_watermark
+        reached = [call for offset, call in self._low_watermark_waiters if offset <= low]
+        self._low_watermark_waiters = [each for each in self._low_watermark_waiters if each[0] > low]
+        for call in reached:
+            call(None)
+
+    def accept_loss(self, first_offset: Offset) -> None:
+        """Let `read_committed` consumers pass an undecided transaction. Durable when this returns."""
+        self.log.accept_loss(first_offset)
+        for fetch in list(self._fetches):
+            fetch.decided()

@@ -42,7 +42,7 @@ from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import CHANGES_MAX, IsrChanges
-from penstock.replica.partition import NOBODY, Durability, Partition, SyncLane
+from penstock.replica.partition import NO_LEADER, Durability, Partition, SyncLane
 from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
@@ -388,7 +388,7 @@ class Replicas:
 
     def _is_spare(self, placed: Placed) -> bool:
         """Whether nobody counts on the replica here: another leads, and it is neither in sync nor eligible."""
-        return placed.leader != NOBODY and self._node_id not in (*placed.isr, *placed.elr)
+        return placed.leader != NO_LEADER and self._node_id not in (*placed.isr, *placed.elr)
 
     def _mend(self, partition: Partition, placed: Placed) -> None:
         """Cut a damaged follower's log off, once nobody counts on it; until then, see that nobody does."""

@@ -302,4 +302,4 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     running.cancel()
     node.world.advance(KEEP_ALIVE_MS)
     assert out.data == first + b": keep-alive\n\n" * 3
-    assert not context.replicas.find("quiet", 0)._watchers
+    assert not context.replicas.find("quiet", 0)._fetches

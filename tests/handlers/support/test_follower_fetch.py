@@ -284,7 +284,7 @@ class TestSessions:
         leader.fetch(session=(leader.session_id, 1), forgotten=[1])
         leader.produce(1, b"a")
         assert leader.fetch(session=(leader.session_id, 2)) == {}
-        assert not leader.partitions[1]._tails
+        assert not leader.partitions[1]._follower_fetches
 
     def test_a_follower_that_begins_anew_ends_its_session_and_its_waiting_fetch(self) -> None:
         leader = Leader()
@@ -296,7 +296,7 @@ class TestSessions:
         leader.fetch((0, 0), session=(leader.session_id, 0))
         assert first.reply().responses == ()
         assert len(leader.context.fetch_sessions) == 1
-        assert len(leader.partition._tails) == 1
+        assert len(leader.partition._follower_fetches) == 1
 
     def test_who_is_not_in_sync_is_looked_at_each_time(self) -> None:
         """It may become eligible without anything being written."""

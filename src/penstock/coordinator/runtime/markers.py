@@ -43,7 +43,7 @@ Done = Callable[[KafkaError | None], None]
 
 
 class _MarkerWrite:
-    """A `Writer`."""
+    """A `DelayedProduce`."""
 
     acks = ALL_IN_SYNC
 

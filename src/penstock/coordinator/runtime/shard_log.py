@@ -61,7 +61,7 @@ class _Gathered:
 
 
 class _Write:
-    """A `Writer`: a batch, and what waits for it."""
+    """A `DelayedProduce`: a batch, and what waits for it."""
 
     acks = ALL_IN_SYNC
     deadline_ms: TimestampMs = 2**63 - 1

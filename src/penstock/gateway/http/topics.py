@@ -32,7 +32,7 @@ from penstock.metadata.controller.requests import (
     Result,
 )
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
-from penstock.replica.partition import NOBODY
+from penstock.replica.partition import NO_LEADER
 
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
@@ -191,7 +191,7 @@ def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
     places = [
         Place(context, topic.name, topic.id, number)
         for number, placed in topic.partitions.items()
-        if placed.leader not in (context.node_id, NOBODY)
+        if placed.leader not in (context.node_id, NO_LEADER)
     ]
     looked = yield from look(context, places, is_patient=False)
     return {each.number: bounds for each, bounds in looked.items()}

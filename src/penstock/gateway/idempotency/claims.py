@@ -60,7 +60,7 @@ class Claim:
 
 
 class Known(Promise["Where | KafkaError"]):
-    """A `Writer` for a record that is in the log, and perhaps not on disk."""
+    """A `DelayedProduce` for a record that is in the log, and perhaps not on disk."""
 
     __slots__ = ("_number", "acks", "appended", "deadline_ms")
 

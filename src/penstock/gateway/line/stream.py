@@ -96,7 +96,7 @@ def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) 
 
 
 class Stream:
-    """A `Watcher` of its partitions while it waits for more; before there are any, of the image."""
+    """A `DelayedFetch` of its partitions while it waits for more; before there are any, of the image."""
 
     __slots__ = (
         "_away",

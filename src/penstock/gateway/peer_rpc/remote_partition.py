@@ -28,7 +28,7 @@ from penstock.gateway.shared.topics import find_topic
 from penstock.gateway.shared.walking import READ_BYTES, RECORD_BYTES_A_TURN, RECORDS_A_TURN, Walk, size_of
 from penstock.handlers.support.context import Context
 from penstock.records import Record
-from penstock.replica import Partition, Watcher
+from penstock.replica import DelayedFetch, Partition
 from penstock.wire.fetch_client import FetchResponse
 
 READ_MS_MAX: Final = 10_000
@@ -172,7 +172,7 @@ class Place:
 
     # -- waiting for more ------------------------------------------------------------------------------
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: DelayedFetch) -> None:
         """Have a watcher told of more; `changed` when it is to look where the partition is now."""
         here = self.here
         if here is not None:
@@ -180,7 +180,7 @@ class Place:
         else:
             elsewhere_of(self._context).watching.watch(self.key, watcher, self.last_stable)
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: DelayedFetch) -> None:
         here = self._context.replicas.held(self.topic_id, self.number)
         if here is not None:
             here.unwatch(watcher)
@@ -346,7 +346,7 @@ class PlaceWalk:
 
 
 class PlaceGrowth(Promise[bool]):
-    """A `Watcher`: as `Growth`, of a place. What it is answered does not matter: who waits looks again."""
+    """A `DelayedFetch`: as `Growth`, of a place. What it is answered does not matter: who waits looks again."""
 
     __slots__ = ("_place", "_timer")
 

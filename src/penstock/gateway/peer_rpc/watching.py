@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, Uuid
 from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
-from penstock.replica import Watcher
+from penstock.replica import DelayedFetch
 from penstock.wire import AbortedTransaction, Api
 from penstock.wire.fetch import CONSUMER, NO_EPOCH, FetchPartition, FetchRequest, FetchResult, FetchTopic
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
@@ -85,7 +85,7 @@ class _Watched:
         self.at = at
         """Watchers have been told of everything below."""
         self.recent: Fetched | None = None
-        self.watchers: dict[Watcher, None] = {}
+        self.watchers: dict[DelayedFetch, None] = {}
 
 
 class Watching:
@@ -101,7 +101,7 @@ class Watching:
         self._is_stopped = True
         self._watched.clear()
 
-    def watch(self, key: Key, watcher: Watcher, known_end: Offset) -> None:
+    def watch(self, key: Key, watcher: DelayedFetch, known_end: Offset) -> None:
         """Have a watcher told when there is more than it knows of."""
         watched = self._watched.get(key)
         if watched is None:
@@ -110,7 +110,7 @@ class Watching:
         watched.at = min(watched.at, known_end)
         self._soon(0)
 
-    def unwatch(self, key: Key, watcher: Watcher) -> None:
+    def unwatch(self, key: Key, watcher: DelayedFetch) -> None:
         watched = self._watched.get(key)
         if watched is not None and watcher in watched.watchers:
             del watched.watchers[watcher]

@@ -106,7 +106,7 @@ class Member(NamedTuple):
 
 
 class Batch:
-    """Records of a call that go to one partition; a `Writer` once they are staged.
+    """Records of a call that go to one partition; a `DelayedProduce` once they are staged.
 
     What can be seen of a record alone is checked before it comes here. Where the log refuses the batch all the same,
     because of some records or because it got too large, the others are written without these:

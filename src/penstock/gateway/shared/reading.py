@@ -67,8 +67,8 @@ def within(records: Sequence[Record], bytes_max: int) -> int:
 
 
 class Growth(Promise[bool]):
-    """A `Watcher`: answered True when a partition has something to read at an offset, False when the time is up, or
-    the partition is not led here any more."""
+    """A `DelayedFetch`: resolved with True when a partition has something to read at an offset, with False when the
+    time is up or this broker no longer leads the partition."""
 
     __slots__ = ("_offset", "_partition", "_timer")
 

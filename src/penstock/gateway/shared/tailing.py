@@ -155,7 +155,7 @@ class Following:
 
 
 class _Watch:
-    """A `Watcher` of one partition."""
+    """A `DelayedFetch` of one partition."""
 
     __slots__ = ("_following", "_number")
 

@@ -12,7 +12,7 @@ WAIT_MS_MAX = 30_000
 
 
 class Write(Promise["Appended | KafkaError"]):
-    """A `Writer`, and its answer."""
+    """A `DelayedProduce`, and its answer."""
 
     __slots__ = ("acks", "appended", "deadline_ms")
 

@@ -1,7 +1,7 @@
 """A follower's fetch session, as the leader keeps it: what changed since the follower was last told, and nothing else.
 
 A follower may copy thousands of partitions, of which a few are written to. So a session is told by its partitions
-when something happens to them (it is their `Tail`), and looks only at those that are `due`:
+when something happens to them (it is their `DelayedFollowerFetch`), and looks only at those that are `due`:
 
     written to                          the follower waits for it, and is answered
     another high watermark, or ISR      told with the next answer; the follower has nothing to do with it
@@ -37,7 +37,7 @@ class Waker(Protocol):
 
 
 class FollowedPartition:
-    """A partition of a session: what the follower wants of it, and what it was told last. A `Tail`."""
+    """A partition of a session: what the follower wants of it, and what it was told last. A `DelayedFollowerFetch`."""
 
     __slots__ = (
         "asked",

@@ -185,7 +185,7 @@ class ProduceFastPath:
                 self._after,
             )
         )
-        partition.foretold.append(
+        partition.appends.prepared_replies.append(
             _new(
                 Foretold,
                 (
@@ -219,7 +219,7 @@ class ProduceFastPath:
 
 
 class FastPathWrite(Promise[Reply]):
-    """A batch that came this way, and waits for all replicas in sync; a `Writer`, and its answer."""
+    """A batch that came this way, and waits for all replicas in sync; a `DelayedProduce`, and its answer."""
 
     __slots__ = ("_correlation_id", "_route", "appended", "deadline_ms")
 

@@ -1,7 +1,7 @@
-"""Syncs of one log, and the producers that wait for them.
+"""Syncs of a leader's log, and the produce requests that wait for them.
 
-A sync runs beside the loop. What is written while one runs waits for the next: that is group commit, and it needs
-no timer. After a failed sync nothing that waited for it is acknowledged.
+A sync runs on a thread. Batches written while one runs wait for the next sync: group commit without a timer. After a
+failed sync no batch that waited for it is acknowledged.
 """
 
 import logging
@@ -10,35 +10,35 @@ from collections.abc import Callable
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
+from penstock.replica.delayed_operations import DelayedProduce
 from penstock.replica.sync_lane import SyncLane
-from penstock.replica.waiting import Writer
 from penstock.storage import Log, StorageError
 from penstock.storage.syncing import FlushWork
 
 logger = logging.getLogger(__name__)
 
 
-class GroupCommit:
+class LeaderSyncs:
     __slots__ = ("_disk_failed", "_is_flushing", "_lane", "_log", "_settle", "waiting")
 
     def __init__(
         self,
         log: Log,
         lane: SyncLane,
-        settle: Callable[[Writer, KafkaError | None], None],
+        settle: Callable[[DelayedProduce, KafkaError | None], None],
         disk_failed: Callable[[], object] = lambda: None,
     ) -> None:
-        """`disk_failed` is told of every sync that fails, whether somebody waits for it or not."""
+        """`disk_failed` is called for every sync that fails, even if no request waits for it."""
         self._log = log
         self._lane = lane
         self._settle = settle
         self._disk_failed = disk_failed
         self._is_flushing = False
-        self.waiting: deque[Writer] = deque()
-        """Written, and waiting for a sync; by offset, but for retries."""
+        self.waiting: deque[DelayedProduce] = deque()
+        """Written, and waiting for a sync; ordered by offset, except for retries."""
 
     def flush(self) -> None:
-        """Bring the log to disk; if a sync runs, the next one begins when it ends, for those who wait."""
+        """Sync the log. If a sync runs, the next one starts when it ends, provided that requests wait."""
         if self._is_flushing:
             return
         try:
@@ -75,10 +75,10 @@ class GroupCommit:
             self._settle(waiting.popleft(), None)
 
     def _failed(self, error: StorageError, log_end: Offset) -> None:
-        """Nothing that waited for this sync is known to be on disk."""
+        """Fail every request whose batch was to be synced by this sync."""
         logger.error("%s", error)
         failed = [each for each in self.waiting if each.appended.last_offset < log_end]
         self.waiting = deque(each for each in self.waiting if each.appended.last_offset >= log_end)
-        for writer in failed:
-            self._settle(writer, error)
+        for produce in failed:
+            self._settle(produce, error)
         self._disk_failed()
