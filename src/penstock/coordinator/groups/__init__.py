@@ -12,7 +12,7 @@ consumer_protocol  what consumers put into bytes      planning         what a me
 timers             deadlines without a clock          reconcile        from what it has to what it is to have
 settings           settings, and the topics           assignors        uniform, range, dealt
 state              what the parts share               sessions         the time that members have
-                                                      regex(_syntax)   subscriptions by expression
+                                                      regex            subscriptions by expression
                                                       classic_members  the classic protocol, translated
                                                       migration        one protocol to the other
                                                       replaying        what its records do
