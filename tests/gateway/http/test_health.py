@@ -7,16 +7,18 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
+from tests.gateway.peer_rpc.doors import eventually
 from tests.gateway.scrapes import get_json, scrape
 from tests.handlers.cluster import Cluster
 
 from penstock import __version__
 from penstock.base.steps import Running
 from penstock.base.world import World
-from penstock.gateway.shared.health import DISK_USABLE_BYTES_MIN, Problem, problems
+from penstock.gateway.shared.health import DISK_USABLE_BYTES_MIN, Problem, cluster_problems, problems
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
 from penstock.testing import Broker
+from penstock.testing import Cluster as RealCluster
 from penstock.vfs import FaultyDisk, Usage, Vfs
 
 
@@ -61,7 +63,7 @@ def test_a_node_that_serves_says_who_it_is(broker: Broker) -> None:
     assert health["node_id"] == 1
     assert len(health["cluster_id"]) == 22
     assert health["uptime_ms"] >= 0
-    assert health["problems"] == []
+    assert health["problems"] == health["cluster_problems"] == health["warnings"] == []
     assert get_json(broker, "/health/live") == (200, {"status": "ok"})
     assert get_json(broker, "/health/ready") == (200, {"status": "ok", "problems": []})
 
@@ -169,7 +171,7 @@ def test_coordinators_that_load_are_waited_for_and_damaged_ones_are_told() -> No
     assert found(Cluster(), [serving]) == []
     [problem] = found(Cluster(), [serving, loading, loading])
     assert (problem.code, problem.is_passing) == ("coordinators_loading", True)
-    assert problem.message == "2 coordinators of groups are reading their partition"
+    assert problem.message == "2 coordinators of groups are loading their partition of __consumer_offsets"
     [problem] = found(Cluster(), [serving, damaged])
     assert (problem.code, problem.is_passing) == ("coordinators_damaged", False)
 
@@ -181,3 +183,48 @@ def test_a_partition_that_is_led_here_and_not_served_is_told() -> None:
     [problem] = found(cluster)
     assert problem.code == "partitions_unserved"
     assert "orders-0, orders-1" in problem.message
+
+
+# -- the cluster around the node ---------------------------------------------------------------------------
+
+
+def around(cluster: Cluster) -> dict[str, str]:
+    """Messages by code."""
+    answers: list[list[Problem]] = []
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    Running(cluster_problems(cluster.context), answers.append, failed)
+    cluster.world.run_until(lambda: bool(answers))
+    return {each.code: each.message for each in answers[0]}
+
+
+def is_degraded(broker: Broker) -> bool:
+    return bool(get_json(broker, "/health")[1]["status"] == "degraded")
+
+
+def test_a_dead_broker_and_the_partitions_that_miss_it_are_named() -> None:
+    cluster = Cluster((1, 2))
+    cluster.create("orders", (1, 2), (1, 2), min_insync_replicas="2")
+    cluster.create("clicks", (1, 2))
+    cluster.create("alone", (2,))
+    assert around(cluster) == {}
+    cluster.fence(2)
+    assert around(cluster) == {
+        "brokers_fenced": "broker 2 is fenced: stopped, unreachable or starting",
+        "partitions_offline": "no leader for alone-0",
+        "partitions_under_min_isr": "fewer in-sync replicas than min.insync.replicas in orders-0, orders-1",
+        "partitions_under_replicated": "a replica is not in sync in clicks-0",
+    }
+
+
+def test_a_node_whose_cluster_misses_a_broker_is_degraded_and_ready() -> None:
+    with RealCluster(brokers=3, controllers=1, http=True) as cluster:
+        cluster.brokers[2].stop()
+        eventually(lambda: is_degraded(cluster.brokers[0]), "the cluster is degraded")
+        for node in (*cluster.brokers[:2], *cluster.controllers):
+            status, health = get_json(node, "/health")
+            assert (status, health["status"], health["problems"]) == (200, "degraded", [])
+            assert "broker 3" in health["cluster_problems"][0]["message"]
+            assert get_json(node, "/health/ready") == (200, {"status": "ok", "problems": []})

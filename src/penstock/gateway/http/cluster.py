@@ -9,28 +9,28 @@ from penstock.gateway.shared.controller_call import allow
 from penstock.handlers.support.context import AclResourceType, Context, Operation
 
 
-class EndpointShown(msgspec.Struct):
+class ListenerEndpoint(msgspec.Struct):
     listener: str
     host: str
     port: int
 
 
-class BrokerShown(msgspec.Struct):
+class BrokerDescription(msgspec.Struct):
     id: int
     rack: str | None
     fenced: bool
     """It leads nothing, and clients are not sent to it: it stopped, or has not said for too long that it lives."""
-    endpoints: list[EndpointShown]
+    endpoints: list[ListenerEndpoint]
     """Where Kafka clients reach it."""
 
 
-class ClusterShown(msgspec.Struct):
+class ClusterDescription(msgspec.Struct):
     cluster_id: str
     node_id: int
     """Of the broker that answers."""
     controller: int | None
     """The node that leads the quorum; null while there is none."""
-    brokers: list[BrokerShown]
+    brokers: list[BrokerDescription]
     topics: int
     partitions: int
     """Led by the broker that answers."""
@@ -42,10 +42,10 @@ def _describe(gateway: Any, request: Request) -> Response:
     leader = context.quorum.leader_id
     brokers = []
     for broker_id, broker in sorted(context.image.brokers.items()):
-        endpoints = [EndpointShown(each.name, each.host, each.port) for each in broker.endpoints]
-        brokers.append(BrokerShown(broker_id, broker.rack, broker.fenced, endpoints))
+        endpoints = [ListenerEndpoint(each.name, each.host, each.port) for each in broker.endpoints]
+        brokers.append(BrokerDescription(broker_id, broker.rack, broker.fenced, endpoints))
     return json(
-        ClusterShown(
+        ClusterDescription(
             context.cluster_id,
             context.node_id,
             leader if leader >= 0 else None,
@@ -63,6 +63,6 @@ ROUTES = (
         _describe,
         "cluster",
         "The cluster's id, its brokers and its controller.",
-        answer=ClusterShown,
+        answer=ClusterDescription,
     ),
 )

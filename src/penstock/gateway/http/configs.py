@@ -30,7 +30,7 @@ _SOURCES = {
 }
 
 
-class SettingShown(msgspec.Struct):
+class ConfigEntry(msgspec.Struct):
     name: str
     value: str | None
     """As text; null where nothing is set, or where it is a secret."""
@@ -44,22 +44,22 @@ class SettingShown(msgspec.Struct):
     documentation: str
 
 
-class SettingList(msgspec.Struct):
-    configs: list[SettingShown]
+class ConfigList(msgspec.Struct):
+    configs: list[ConfigEntry]
 
 
-class TopicChanges(msgspec.Struct, forbid_unknown_fields=True):
+class AlterTopicConfigsRequest(msgspec.Struct, forbid_unknown_fields=True):
     configs: TopicSettingChanges
     """By name, what each is to be; null takes back what was set. Others stay as they are."""
 
 
-class BrokerChanges(msgspec.Struct, forbid_unknown_fields=True):
+class AlterBrokerConfigsRequest(msgspec.Struct, forbid_unknown_fields=True):
     configs: BrokerSettingChanges
     """The same for what can be changed while brokers run."""
 
 
-def _shown(setting: Described) -> SettingShown:
-    return SettingShown(
+def _shown(setting: Described) -> ConfigEntry:
+    return ConfigEntry(
         setting.name,
         None if setting.sensitive else setting.value,
         _SOURCES.get(setting.source, "unknown"),
@@ -71,7 +71,7 @@ def _shown(setting: Described) -> SettingShown:
 
 
 def _settings(context: Context, resource: Resource) -> Response:
-    return json(SettingList([_shown(each) for each in describe(resource, context.image, context.settings)]))
+    return json(ConfigList([_shown(each) for each in describe(resource, context.image, context.settings)]))
 
 
 def _change(context: Context, resource: Resource, changes: Mapping[str, Any], replicas: int) -> Steps[None]:
@@ -120,7 +120,7 @@ ROUTES = (
         _of_topic,
         "configs",
         "All settings of a topic: what is in force, and who said so.",
-        answer=SettingList,
+        answer=ConfigList,
         errors=(404,),
     ),
     Route(
@@ -129,8 +129,8 @@ ROUTES = (
         _change_topic,
         "configs",
         "Change settings of a topic.",
-        body=TopicChanges,
-        answer=SettingList,
+        body=AlterTopicConfigsRequest,
+        answer=ConfigList,
         errors=(404, 409),
     ),
     Route(
@@ -139,7 +139,7 @@ ROUTES = (
         _of_broker,
         "configs",
         "All settings of this broker: what is in force, and who said so.",
-        answer=SettingList,
+        answer=ConfigList,
     ),
     Route(
         "PATCH",
@@ -147,8 +147,8 @@ ROUTES = (
         _change_brokers,
         "configs",
         "Change settings of all brokers, while they run.",
-        body=BrokerChanges,
-        answer=SettingList,
+        body=AlterBrokerConfigsRequest,
+        answer=ConfigList,
         errors=(409,),
     ),
 )

@@ -30,40 +30,40 @@ OFFSET_MAX = 2**63 - 1
 """What the protocol has room for."""
 
 
-class Joined(msgspec.Struct):
+class JoinResponse(msgspec.Struct):
     assignments: dict[str, list[int]]
     """By topic, the partitions that are the consumer's now."""
     status: str = "joined"
 
 
-class Left(msgspec.Struct):
+class LeaveResponse(msgspec.Struct):
     status: str = "left"
 
 
-class Header(msgspec.Struct):
+class ConsumedHeader(msgspec.Struct):
     key: str
     value: str | None
     """In base64."""
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class ConsumedRecord(msgspec.Struct, omit_defaults=True):
     offset: int
     timestamp: int
     """Milliseconds since 1970."""
     key: str | None
     """In base64, as is the value; null where there is none."""
     value: str | None
-    headers: list[Header] = msgspec.field(default_factory=list)
-    """Left out where it has none."""
+    headers: list[ConsumedHeader] = msgspec.field(default_factory=list)
+    """LeaveResponse out where it has none."""
 
 
-class Consumed(msgspec.Struct):
-    messages: list[Message]
+class ConsumeResponse(msgspec.Struct):
+    messages: list[ConsumedRecord]
     next_offset: int
     """What to commit once the messages are dealt with."""
 
 
-class Committed(msgspec.Struct):
+class CommitResponse(msgspec.Struct):
     status: str = "committed"
 
 
@@ -97,7 +97,7 @@ def _join(gateway: Any, request: Request) -> Steps[Response]:
 @_refusing
 def _leave(gateway: Any, request: Request) -> Steps[Response]:
     yield from gateway.membership.leave(request.session, request.query["group"], request.query["consumer"])
-    return json(Left())
+    return json(LeaveResponse())
 
 
 @_refusing
@@ -112,13 +112,13 @@ def _consume(gateway: Any, request: Request) -> Steps[Response]:
         query["max_messages"],
         query["wait_ms"],
     )
-    return json(Consumed([_message(each) for each in consumed.records], consumed.next_offset))
+    return json(ConsumeResponse([_message(each) for each in consumed.records], consumed.next_offset))
 
 
-def _message(record: Record) -> Message:
-    message = Message(record.offset, record.timestamp, _base64(record.key), _base64(record.value))
+def _message(record: Record) -> ConsumedRecord:
+    message = ConsumedRecord(record.offset, record.timestamp, _base64(record.key), _base64(record.value))
     if record.headers:
-        message.headers = [Header(_text(key), _base64(value)) for key, value in record.headers]
+        message.headers = [ConsumedHeader(_text(key), _base64(value)) for key, value in record.headers]
     return message
 
 
@@ -142,7 +142,7 @@ def _commit(gateway: Any, request: Request) -> Steps[Response]:
         query["partition"],
         query["offset"],
     )
-    return json(Committed())
+    return json(CommitResponse())
 
 
 def _name(name: str, what: str, *, is_required: bool = True) -> Query:
@@ -183,7 +183,7 @@ ROUTES = (
                 max=SESSION_MS_MAX,
             ),
         ),
-        answer=Joined,
+        answer=JoinResponse,
         errors=(404, 409),
     ),
     Route(
@@ -193,7 +193,7 @@ ROUTES = (
         "groups",
         "Leave a group; others get what the consumer had.",
         query=(_GROUP, _CONSUMER),
-        answer=Left,
+        answer=LeaveResponse,
         errors=(404, 409),
     ),
     Route(
@@ -221,7 +221,7 @@ ROUTES = (
                 max=WAIT_MS_MAX,
             ),
         ),
-        answer=Consumed,
+        answer=ConsumeResponse,
         errors=(404, 409),
     ),
     Route(
@@ -242,7 +242,7 @@ ROUTES = (
                 is_required=False,
             ),
         ),
-        answer=Committed,
+        answer=CommitResponse,
         errors=(404, 409),
     ),
 )

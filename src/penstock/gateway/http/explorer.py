@@ -6,7 +6,7 @@ from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
 from penstock.gateway.peer_rpc.views import view_anywhere
 from penstock.gateway.shared.controller_call import allow
-from penstock.gateway.shared.explorer import RECORDS_MAX, Produced, SetUp
+from penstock.gateway.shared.explorer import RECORDS_MAX, DemoProduced, DemoSetup
 from penstock.gateway.shared.log_inspection import ClusterView, TopicView, Wanted, view_cluster
 from penstock.handlers.support.context import AclResourceType, Operation
 
@@ -45,7 +45,7 @@ ROUTES = (
         setup,
         TAG,
         "Make the topic `architecture.demo`, with small segments, and write to it; done before, it is left as it is.",
-        answer=SetUp,
+        answer=DemoSetup,
     ),
     Route(
         "GET",
@@ -94,7 +94,7 @@ ROUTES = (
                 max=RECORDS_MAX,
             ),
         ),
-        answer=Produced,
+        answer=DemoProduced,
         errors=(404,),
     ),
 )

@@ -68,7 +68,7 @@ _NOT_A_MEMBER: Final = (
 """What is said to who commits for a group that has members, and is none of them."""
 
 
-class GroupListed(msgspec.Struct):
+class GroupListing(msgspec.Struct):
     group: str
     state: str
     type: str
@@ -77,13 +77,13 @@ class GroupListed(msgspec.Struct):
 
 
 class GroupList(msgspec.Struct):
-    groups: list[GroupListed]
+    groups: list[GroupListing]
     """By name."""
     next: str | None
     """For `after`: where to go on; null when this is all."""
 
 
-class MemberShown(msgspec.Struct):
+class MemberDescription(msgspec.Struct):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -93,7 +93,7 @@ class MemberShown(msgspec.Struct):
     """By topic, the partitions that it reads."""
 
 
-class GroupDescribed(msgspec.Struct):
+class GroupDescription(msgspec.Struct):
     group: str
     state: str
     type: str
@@ -101,7 +101,7 @@ class GroupDescribed(msgspec.Struct):
     """How partitions are shared out: the assignor's name, empty where there is none yet."""
     epoch: int | None
     """Of a group of the consumer protocol."""
-    members: list[MemberShown]
+    members: list[MemberDescription]
 
 
 class PartitionLag(msgspec.Struct):
@@ -128,7 +128,7 @@ class GroupLag(msgspec.Struct):
 _PLACE: Final = one_of("earliest", "latest", MOMENT)
 
 
-class OffsetsWanted(msgspec.Struct, forbid_unknown_fields=True):
+class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Where a group shall go on."""
 
     topic: TopicName
@@ -141,18 +141,18 @@ class OffsetsWanted(msgspec.Struct, forbid_unknown_fields=True):
     """All of the topic's unless given."""
 
 
-class OffsetMoved(msgspec.Struct):
+class PartitionOffset(msgspec.Struct):
     partition: int
     offset: int
 
 
-class OffsetsMoved(msgspec.Struct):
+class ResetOffsetsResponse(msgspec.Struct):
     group: str
     topic: str
-    partitions: list[OffsetMoved]
+    partitions: list[PartitionOffset]
 
 
-class GroupDeleted(msgspec.Struct):
+class DeleteGroupResponse(msgspec.Struct):
     status: str = "deleted"
 
 
@@ -191,7 +191,7 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         )
     )
     found = nsmallest(limit + 1, shown, key=lambda each: each.group)
-    rows = [GroupListed(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
+    rows = [GroupListing(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
     return json(GroupList(rows, rows[-1].group if len(found) > limit else None))
 
 
@@ -209,7 +209,7 @@ def _allowed(context: Context, request: Request, operation: Operation) -> str:
     return group
 
 
-def _find(context: Context, group: str) -> Steps[GroupDescribed]:
+def _find(context: Context, group: str) -> Steps[GroupDescription]:
     """The group, whichever protocol it speaks."""
     if OFFSETS_TOPIC not in context.image.topics:
         raise _absent(group)  # nobody has ever used one here
@@ -228,12 +228,12 @@ def _find(context: Context, group: str) -> Steps[GroupDescribed]:
         raise _absent(group)
     _check(classic.code, classic.message or f"group {group!r} cannot be described now")
     members = [_classic_member(each, classic.protocol_type) for each in classic.members]
-    return GroupDescribed(group, classic.state, "classic", classic.protocol, None, members)
+    return GroupDescription(group, classic.state, "classic", classic.protocol, None, members)
 
 
-def _consumer_group(found: DescribedConsumerGroup) -> GroupDescribed:
+def _consumer_group(found: DescribedConsumerGroup) -> GroupDescription:
     members = [
-        MemberShown(
+        MemberDescription(
             each.member_id,
             each.instance_id,
             each.client_id,
@@ -243,10 +243,10 @@ def _consumer_group(found: DescribedConsumerGroup) -> GroupDescribed:
         )
         for each in found.members
     ]
-    return GroupDescribed(found.group, found.state, "consumer", found.assignor, found.group_epoch, members)
+    return GroupDescription(found.group, found.state, "consumer", found.assignor, found.group_epoch, members)
 
 
-def _classic_member(member: DescribedMember, protocol_type: str) -> MemberShown:
+def _classic_member(member: DescribedMember, protocol_type: str) -> MemberDescription:
     topics: list[str] = []
     assignments: dict[str, list[int]] = {}
     if protocol_type == PROTOCOL_TYPE:  # members of Connect, say, put something else into these bytes
@@ -256,7 +256,7 @@ def _classic_member(member: DescribedMember, protocol_type: str) -> MemberShown:
             assignments = {each.topic: sorted(each.partitions) for each in assigned}
         except CorruptStruct:
             pass  # a client's own mistake; the rest of the group is shown all the same
-    return MemberShown(
+    return MemberDescription(
         member.member_id, member.instance_id, member.client_id, member.client_host, topics, assignments
     )
 
@@ -288,7 +288,7 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
 
 
-def _assigned(members: Iterable[MemberShown]) -> Iterator[tuple[TopicPartition, str]]:
+def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicPartition, str]]:
     for member in members:
         for topic, partitions in member.assignments.items():
             for number in partitions:
@@ -333,7 +333,7 @@ def _moment(text: str) -> TimestampMs:
 def _move(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.READ)
-    wanted: OffsetsWanted = request.body
+    wanted: ResetOffsetsRequest = request.body
     allow(context, request.session, Operation.READ, AclResourceType.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
@@ -355,7 +355,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
         if error.code in _NOT_A_MEMBER:
             raise HttpError(409, "non_empty_group", str(error)) from error
         raise
-    return json(OffsetsMoved(group, topic.name, [OffsetMoved(*each) for each in moved.items()]))
+    return json(ResetOffsetsResponse(group, topic.name, [PartitionOffset(*each) for each in moved.items()]))
 
 
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
@@ -368,7 +368,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
     if code is ErrorCode.NON_EMPTY_GROUP:
         raise KafkaError(f"group {group!r} has members: it can be deleted when they have left", code)
     _check(code, f"group {group!r} could not be deleted")
-    return json(GroupDeleted())
+    return json(DeleteGroupResponse())
 
 
 ROUTES = (
@@ -397,7 +397,7 @@ ROUTES = (
         _describe,
         "groups",
         "A group and its members.",
-        answer=GroupDescribed,
+        answer=GroupDescription,
         errors=(404,),
     ),
     Route(
@@ -406,7 +406,7 @@ ROUTES = (
         _delete,
         "groups",
         "Delete a group without members, with its offsets.",
-        answer=GroupDeleted,
+        answer=DeleteGroupResponse,
         errors=(404, 409),
     ),
     Route(
@@ -424,8 +424,8 @@ ROUTES = (
         _move,
         "groups",
         "Have a group without members go on elsewhere: at an offset, a time, or an end.",
-        body=OffsetsWanted,
-        answer=OffsetsMoved,
+        body=ResetOffsetsRequest,
+        answer=ResetOffsetsResponse,
         errors=(404, 409),
     ),
 )

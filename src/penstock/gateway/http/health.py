@@ -1,16 +1,19 @@
-"""GET /health and its two halves, for people, load balancers, and whoever restarts what does not live."""
+"""GET /health: this node and its cluster, for operators; /health/live and /health/ready, for supervisors and load
+balancers."""
 
 import msgspec
 
 from penstock import __version__
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Request, Route, json
-from penstock.gateway.shared.health import Operated, Problem, problems, warnings
+from penstock.gateway.shared.health import Operated, Problem, cluster_problems, problems, warnings
 
-OK, UNAVAILABLE = "ok", "unavailable"
+OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
 
 
 class Live(msgspec.Struct):
+    """Sent whenever the node answers at all."""
+
     status: str
 
 
@@ -18,34 +21,42 @@ class Ready(msgspec.Struct):
     status: str
     """`ok` or `unavailable`."""
     problems: list[Problem]
+    """What keeps this node from its work."""
 
 
 class Health(msgspec.Struct):
+    """This node, and its cluster as this node sees it."""
+
     status: str
-    """`ok` or `unavailable`."""
+    """`ok`; `unavailable` if this node has `problems`; `degraded` if only its cluster has problems."""
     cluster_id: str
     node_id: int
     version: str
     uptime_ms: int
     problems: list[Problem]
+    """Of this node: it is not ready, and the status code is 503."""
+    cluster_problems: list[Problem]
+    """Of other brokers, and of partitions wherever they are. The status code stays 200."""
     warnings: list[Problem]
-    """What does not count against `status`."""
+    """What an operator should know. Warnings do not change `status`."""
 
 
 def health(node: Operated, _: Request) -> Steps[Answer]:
     context = node.context
-    found = yield from problems(node)
-    up_ns = context.world.clock_ns() - context.metrics.started_ns
+    here = yield from problems(node)
+    around = yield from cluster_problems(context)
+    uptime_ns = context.world.clock_ns() - context.metrics.started_ns
     answer = Health(
-        UNAVAILABLE if found else OK,
+        UNAVAILABLE if here else DEGRADED if around else OK,
         context.cluster_id,
         context.node_id,
         __version__,
-        up_ns // 1_000_000,
-        found,
+        uptime_ns // 1_000_000,
+        here,
+        around,
         warnings(node),
     )
-    return _answer(answer, found)
+    return _answer(answer, here)
 
 
 def live(_node: Operated, _: Request) -> Answer:
@@ -58,7 +69,7 @@ def ready(node: Operated, _: Request) -> Steps[Answer]:
 
 
 def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
-    """The same whatever is found; and where something is, an error as all others are, too."""
+    """The answer; with a problem of this node also an `error`, as every other error response has it."""
     if not found:
         return json(answer)
     error = {"code": UNAVAILABLE, "message": "; ".join(each.message for each in found)}
@@ -71,17 +82,18 @@ ROUTES = (
         "/health",
         health,
         "operations",
-        "Who this node is, and what is wrong with it; 503 if anything is.",
+        "Health of this node and of its cluster. 503 if this node is not ready; 200 with status `degraded` if another "
+        "broker is down or partitions lack replicas.",
         answer=Health,
         errors=(503,),
     ),
-    Route("GET", "/health/live", live, "operations", "Whether the node lives.", answer=Live),
+    Route("GET", "/health/live", live, "operations", "Liveness: 200 whenever the node answers.", answer=Live),
     Route(
         "GET",
         "/health/ready",
         ready,
         "operations",
-        "Whether the node can do all of its work; 503 with the reasons if not.",
+        "Readiness: 200 if this node can do all of its work, otherwise 503 with the reasons.",
         answer=Ready,
         errors=(503,),
     ),

@@ -96,7 +96,7 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
     ] = None
 
 
-class Produced(Struct):
+class RecordMetadata(Struct):
     """Where a record is."""
 
     topic: str
@@ -113,7 +113,7 @@ class ProduceResult(Struct):
     error: ErrorInfo | UnsetType = UNSET
 
 
-Body: TypeAlias = ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
+ProduceBody: TypeAlias = ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
 
 
 def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError | KafkaError]:
@@ -126,7 +126,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
             if isinstance(outcome, KafkaError):
                 answer.resolve(about_topic(outcome, topic))
             else:
-                answer.resolve(Response(200, _encode(Produced(topic, outcome.partition, outcome.offset))))
+                answer.resolve(Response(200, _encode(RecordMetadata(topic, outcome.partition, outcome.offset))))
 
         gateway.producing.produce(
             request.session,
@@ -177,8 +177,8 @@ ROUTES = (
         produce,
         "records",
         "Write a record, or a list of records; answered when they are durable.",
-        body=Body,
-        answer=Produced | list[ProduceResult],
+        body=ProduceBody,
+        answer=RecordMetadata | list[ProduceResult],
         errors=(404, 409),
     ),
 )

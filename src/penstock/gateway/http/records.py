@@ -44,7 +44,7 @@ from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.fair_queue import Turns
 from penstock.gateway.shared.moments import parse_moment
 from penstock.gateway.shared.ranges import Ends, Range, resolve
-from penstock.gateway.shared.record_json import DECODINGS, RecordShown, show, show_some
+from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
 from penstock.handlers.support.context import Context, Operation
 from penstock.records import Record
 
@@ -80,23 +80,23 @@ RECORD_COST: Final = 64
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
-class PartitionPage(msgspec.Struct):
+class PartitionRecords(msgspec.Struct):
     """Records of a partition."""
 
     topic: str
     partition: int
-    records: list[RecordShown]
+    records: list[JsonRecord]
     next_offset: int
     """Where to go on."""
     end_offset: int
     """Behind the last record that can be read now."""
 
 
-class TopicPage(msgspec.Struct):
+class TopicRecords(msgspec.Struct):
     """Records of a topic, by partition and offset."""
 
     topic: str
-    records: list[RecordShown]
+    records: list[JsonRecord]
     next: str | None
     """For `start`, where to go on; null when this is all."""
 
@@ -136,7 +136,7 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
     if content_type == JSON:
         page = yield from _page(context, gateway.turns, ranges, asked)
         following = page.next or (place.number, ranges[-1].stop)
-        return json(PartitionPage(place.topic, place.number, page.records, following[1], place.last_stable))
+        return json(PartitionRecords(place.topic, place.number, page.records, following[1], place.last_stable))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
 
@@ -152,7 +152,7 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
     if content_type == JSON:
         page = yield from _page(context, gateway.turns, ranges, asked)
         following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
-        return json(TopicPage(topic.name, page.records, following))
+        return json(TopicRecords(topic.name, page.records, following))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
 
@@ -182,12 +182,12 @@ def _from_start(ranges: list[Range], partition: int, offset: Offset) -> list[Ran
 
 
 class Page(NamedTuple):
-    records: list[RecordShown]
+    records: list[JsonRecord]
     next: tuple[int, Offset] | None
     """Partition and offset of the first record that did not fit."""
 
 
-def _shown(place: Place, records: list[Record], asked: Asked) -> list[RecordShown]:
+def _shown(place: Place, records: list[Record], asked: Asked) -> list[JsonRecord]:
     shown = show(place.number, records, asked.decoding)
     if asked.columns is not None:
         show_some(place.topic, shown, asked.columns)
@@ -197,7 +197,7 @@ def _shown(place: Place, records: list[Record], asked: Asked) -> list[RecordShow
 def _page(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
     left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
-    shown: list[RecordShown] = []
+    shown: list[JsonRecord] = []
     for each in ranges:
         walk, number = PlaceWalk(context, *each), each.place.number
         try:
@@ -295,7 +295,7 @@ def _file(
 # -- deleting --------------------------------------------------------------------------------------------------
 
 
-class Shortened(msgspec.Struct):
+class DeleteRecordsResponse(msgspec.Struct):
     topic: str
     partition: int
     log_start: int
@@ -318,7 +318,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
         return start
 
     start = yield from insist(context, attempt)
-    return json(Shortened(place.topic, place.number, start))
+    return json(DeleteRecordsResponse(place.topic, place.number, start))
 
 
 # -- routes ----------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ ROUTES = (
         "records",
         "Committed records of a partition, by offset or by time.",
         query=(*_OFFSETS, *_TIMES, *_LIMITS, _FORMAT),
-        answer=PartitionPage,
+        answer=PartitionRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
     ),
@@ -427,7 +427,7 @@ ROUTES = (
         "records",
         "Committed records of all partitions, one partition after the other.",
         query=(_START, *_TIMES, *_LIMITS, _FORMAT),
-        answer=TopicPage,
+        answer=TopicRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
     ),
@@ -457,7 +457,7 @@ ROUTES = (
                 "before", int, "The offset that it is to begin at; -1 for its end.", is_required=True, min=-1
             ),
         ),
-        answer=Shortened,
+        answer=DeleteRecordsResponse,
         errors=(404, 409),
     ),
 )

@@ -45,7 +45,7 @@ REPLICAS_MAX: Final = 2**15 - 1
 """As the protocol counts them."""
 
 
-class TopicListed(msgspec.Struct):
+class TopicListing(msgspec.Struct):
     name: str
     id: str
     partitions: int
@@ -56,13 +56,13 @@ class TopicListed(msgspec.Struct):
 
 
 class TopicList(msgspec.Struct):
-    topics: list[TopicListed]
+    topics: list[TopicListing]
     """By name."""
     next: str | None
     """For `after`: where to go on; null when this is all."""
 
 
-class PartitionDescribed(msgspec.Struct):
+class PartitionDescription(msgspec.Struct):
     """What its leader alone knows (`log_start` and below) is null where it does not answer."""
 
     partition: int
@@ -81,14 +81,14 @@ class PartitionDescribed(msgspec.Struct):
     size_bytes: int | None = None
 
 
-class TopicDescribed(msgspec.Struct):
+class TopicDescription(msgspec.Struct):
     name: str
     id: str
     internal: bool
-    partitions: list[PartitionDescribed]
+    partitions: list[PartitionDescription]
 
 
-class TopicWanted(msgspec.Struct, forbid_unknown_fields=True):
+class CreateTopicRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A topic to create."""
 
     name: TopicName
@@ -99,12 +99,12 @@ class TopicWanted(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of the topic, by Kafka's names."""
 
 
-class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
+class CreatePartitionsRequest(msgspec.Struct, forbid_unknown_fields=True):
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_OF_A_TOPIC_MAX)]
     """How many there are to be: more than now, and not too many more at once."""
 
 
-class TopicDeleted(msgspec.Struct):
+class DeleteTopicResponse(msgspec.Struct):
     status: str = "deleted"
 
 
@@ -123,9 +123,9 @@ def _list(gateway: Any, request: Request) -> Response:
     return json(TopicList(rows, found[limit - 1] if len(found) > limit else None))
 
 
-def _listed(topic: Topic) -> TopicListed:
+def _listed(topic: Topic) -> TopicListing:
     first = topic.partitions[0]
-    return TopicListed(
+    return TopicListing(
         topic.name,
         uuid_text(topic.id),
         len(topic.partitions),
@@ -136,7 +136,7 @@ def _listed(topic: Topic) -> TopicListed:
 
 def _create(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    wanted: TopicWanted = request.body
+    wanted: CreateTopicRequest = request.body
     if not context.authorize(request.session, Operation.CREATE, AclResourceType.TOPIC, wanted.name):
         allow(context, request.session, Operation.CREATE, AclResourceType.CLUSTER)
     configs = new_texts(wanted.name, wanted.configs)
@@ -154,7 +154,7 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
         check(created.result, f"topic {wanted.name!r} could not be created")
     except KafkaError as error:
         raise about_topic(error, wanted.name) from error
-    made = TopicListed(
+    made = TopicListing(
         wanted.name,
         uuid_text(created.topic_id),
         created.partitions,
@@ -183,7 +183,7 @@ def _described(context: Context, topic: Topic) -> Steps[Response]:
         rows.append(_partition(context, topic, number, away.get(number)))
         if count % PARTITIONS_A_TURN == 0:
             yield others_first(context.world)
-    return json(TopicDescribed(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
+    return json(TopicDescription(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
 
 
 def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
@@ -197,9 +197,9 @@ def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
     return {each.number: bounds for each, bounds in looked.items()}
 
 
-def _partition(context: Context, topic: Topic, number: int, away: Bounds | None) -> PartitionDescribed:
+def _partition(context: Context, topic: Topic, number: int, away: Bounds | None) -> PartitionDescription:
     known = topic.partitions[number]
-    row = PartitionDescribed(
+    row = PartitionDescription(
         number,
         known.leader if known.leader >= 0 else None,
         known.leader_epoch,
@@ -236,7 +236,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
         )
     [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
     check(deleted.result, f"topic {topic.name!r} could not be deleted")
-    return json(TopicDeleted())
+    return json(DeleteTopicResponse())
 
 
 ROUTES = (
@@ -259,8 +259,8 @@ ROUTES = (
         _create,
         "topics",
         "Create a topic.",
-        body=TopicWanted,
-        answer=TopicListed,
+        body=CreateTopicRequest,
+        answer=TopicListing,
         status=201,
         errors=(409,),
     ),
@@ -270,7 +270,7 @@ ROUTES = (
         _describe,
         "topics",
         "A topic and its partitions: who leads them, what they hold.",
-        answer=TopicDescribed,
+        answer=TopicDescription,
         errors=(404,),
     ),
     Route(
@@ -279,8 +279,8 @@ ROUTES = (
         _change,
         "topics",
         "Give a topic more partitions.",
-        body=TopicChange,
-        answer=TopicDescribed,
+        body=CreatePartitionsRequest,
+        answer=TopicDescription,
         errors=(404, 409),
     ),
     Route(
@@ -289,7 +289,7 @@ ROUTES = (
         _delete,
         "topics",
         "Delete a topic and all of its records.",
-        answer=TopicDeleted,
+        answer=DeleteTopicResponse,
         errors=(404, 409),
     ),
 )

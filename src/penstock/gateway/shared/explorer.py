@@ -56,7 +56,7 @@ class PartitionGrowth(Struct, rename="camel"):
     segments: int
 
 
-class Produced(Struct, rename="camel"):
+class DemoProduced(Struct, rename="camel"):
     topic: str
     produced: int
     partitions: list[PartitionGrowth]
@@ -65,7 +65,7 @@ class Produced(Struct, rename="camel"):
     """In all partitions, now."""
 
 
-class SetUp(Struct, rename="camel"):
+class DemoSetup(Struct, rename="camel"):
     topic: str
     created: bool
     """False where the topic was there already."""
@@ -99,7 +99,7 @@ class Explorer:
         self._waiting: list[Promise[None]] = []
         """Others who want it set up: they find it done."""
 
-    def setup(self, session: Session) -> Steps[SetUp]:
+    def setup(self, session: Session) -> Steps[DemoSetup]:
         """Make the topic and write to it, unless that was done before."""
         allow(self._context, session, Operation.CREATE, AclResourceType.CLUSTER)
         allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
@@ -116,7 +116,7 @@ class Explorer:
             for each in waiting:
                 each.resolve(None)
 
-    def _set_up(self) -> Steps[SetUp]:
+    def _set_up(self) -> Steps[DemoSetup]:
         is_new = DEMO not in self._context.image.topics
         if is_new:
             is_new = yield from self._create()
@@ -132,7 +132,7 @@ class Explorer:
             message = f"{DEMO} was there without records, and {count} are in it now"
         else:
             message = f"{DEMO} was there with {records_before} records written to it; nothing was changed"
-        return SetUp(
+        return DemoSetup(
             topic=DEMO,
             created=is_new,
             records_before=records_before,
@@ -151,7 +151,7 @@ class Explorer:
         check(created.result, f"topic {DEMO!r} could not be created")
         return True
 
-    def produce(self, session: Session, count: int) -> Steps[Produced]:
+    def produce(self, session: Session, count: int) -> Steps[DemoProduced]:
         """Write so many more records."""
         allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         if DEMO not in self._context.image.topics:
@@ -160,7 +160,7 @@ class Explorer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         growth = yield from self._write(self._partitions(find_topic(self._context, DEMO)), count)
-        return Produced(
+        return DemoProduced(
             topic=DEMO,
             produced=count,
             partitions=growth,

@@ -1,10 +1,13 @@
-"""Whether a node can do its work, and if not, why.
+"""Health of this node, and of its cluster as this node sees it.
 
-    live     its loop turns: it would not answer otherwise
-    ready    it is counted on by its cluster, serves all that it leads, and its disk takes what is written
-             a controller alone: it knows who leads the quorum, and its disk takes what is written
+    live        the event loop runs: the node answers
+    ready       the node is not fenced, serves every partition that it leads, and its disk accepts writes
+                (a controller without a broker: it knows the quorum's leader, and its disk accepts writes)
+    degraded    the node is ready, and its cluster is not whole: a broker is fenced, or partitions lack a leader or
+                in-sync replicas
 
-Every problem is one that somebody has to do something about, or that passes by itself within moments (`is_passing`).
+A problem needs an operator, or ends by itself within moments (`is_passing`). Problems of the cluster never make a node
+unready: a load balancer that removed every node for one dead broker would turn a degraded cluster into an outage.
 """
 
 from typing import Final, Protocol
@@ -15,17 +18,19 @@ from penstock.base.steps import Steps
 from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.metrics_page import coordinator_states
 from penstock.handlers.support.context import Context
+from penstock.metadata.configs import min_insync_replicas
+from penstock.metadata.schema import NO_LEADER
 from penstock.storage import LogDirectory
 from penstock.vfs import Usage
 
 DISK_USABLE_BYTES_MIN: Final = 64 * 2**20
-"""Below that a node is not ready: what it keeps for itself, indexes and checkpoints, has no room for long."""
+"""A node with less is not ready: indexes and checkpoints would soon find no space."""
 
 NAMED_MAX: Final = 5
-"""Partitions that are named in a sentence; the others are counted."""
+"""Partitions or brokers that a message names; the rest are counted."""
 
-A_TURN: Final = 1000
-"""Partitions that are looked at before clients get their turn."""
+PARTITIONS_A_SLICE: Final = 1000
+"""Partitions that are checked before other work runs."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -35,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Operated(Protocol):
-    """A node that tells how it is."""
+    """A node that reports its health and metrics."""
 
     @property
     def context(self) -> Context: ...
@@ -45,11 +50,11 @@ class Operated(Protocol):
 
     @property
     def is_broker(self) -> bool:
-        """Else it is a controller, and nothing else."""
+        """False for a controller without a broker."""
 
 
 def disk_usage(directory: LogDirectory) -> Usage | None:
-    """Of the volume that holds the logs; None if even that cannot be read."""
+    """Usage of the volume that holds the logs; None if it cannot be read."""
     try:
         return directory.vfs.usage(directory.layout.logs)
     except OSError:
@@ -57,7 +62,7 @@ def disk_usage(directory: LogDirectory) -> Usage | None:
 
 
 def problems(node: Operated) -> Steps[list[Problem]]:
-    """All that is wrong; nothing if the node is ready."""
+    """What keeps this node from its work; empty if the node is ready."""
     context = node.context
     if not node.is_broker:
         return [*_quorum(context), *_disk(node.directory)]
@@ -67,7 +72,7 @@ def problems(node: Operated) -> Steps[list[Problem]]:
 
 
 def warnings(node: Operated) -> list[Problem]:
-    """What keeps the node from none of its work, and somebody should know."""
+    """What an operator should know, although the node does all of its work."""
     strays = node.directory.strays_left()
     if not strays:
         return []
@@ -75,7 +80,7 @@ def warnings(node: Operated) -> list[Problem]:
     return [
         Problem(
             "strays",
-            f"{len(strays)} partitions on disk, {size} bytes, belong to no topic of the cluster and are kept: "
+            f"{len(strays)} partitions on disk ({size} bytes) belong to no topic of the cluster and are kept: "
             f"{_named([str(each.partition) for each in strays])}; "
             f"see `penstock log strays list {node.directory.layout.logs}`",
         )
@@ -85,15 +90,23 @@ def warnings(node: Operated) -> list[Problem]:
 def _membership(context: Context) -> list[Problem]:
     broker = context.image.brokers.get(context.node_id)
     if broker is None or broker.fenced:
-        return [Problem("fenced", "the cluster does not count on this node yet: it is fenced", True)]
+        return [
+            Problem(
+                "fenced", "this broker is fenced: the controller has not accepted its heartbeats yet", True
+            )
+        ]
     if broker.in_controlled_shutdown:
-        return [Problem("stopping", "the node is being stopped", True)]
+        return [Problem("stopping", "this broker is shutting down", True)]
     return _quorum(context)
 
 
 def _quorum(context: Context) -> list[Problem]:
     if context.quorum.leader_id < 0:
-        return [Problem("no_controller", "no controller is known: nothing can be created or changed", True)]
+        return [
+            Problem(
+                "no_controller", "no active controller is known: topics and configs cannot be changed", True
+            )
+        ]
     return []
 
 
@@ -105,7 +118,7 @@ def _coordinators(context: Context) -> list[Problem]:
             found.append(
                 Problem(
                     "coordinators_loading",
-                    f"{states['loading']} coordinators of {what} are reading their partition",
+                    f"{states['loading']} coordinators of {what} are loading their partition of {shards.topic}",
                     True,
                 )
             )
@@ -122,13 +135,13 @@ def _coordinators(context: Context) -> list[Problem]:
 def _disk(directory: LogDirectory) -> list[Problem]:
     usage = disk_usage(directory)
     if usage is None:
-        return [Problem("disk_unreadable", f"the volume of {directory.layout.logs} cannot be looked at")]
+        return [Problem("disk_unreadable", f"the volume of {directory.layout.logs} cannot be read")]
     if usage.usable_bytes < DISK_USABLE_BYTES_MIN:
         return [
             Problem(
                 "disk_full",
-                f"{usage.usable_bytes} bytes are left on the volume of {directory.layout.logs}, "
-                f"expected {DISK_USABLE_BYTES_MIN} or more",
+                f"the volume of {directory.layout.logs} has {usage.usable_bytes} usable bytes, "
+                f"expected at least {DISK_USABLE_BYTES_MIN}",
             )
         ]
     return []
@@ -136,31 +149,72 @@ def _disk(directory: LogDirectory) -> list[Problem]:
 
 def _partitions(context: Context) -> Steps[list[Problem]]:
     in_doubt, unserved = [], []
-    looks = 0
+    checked = 0
     led = context.replicas.by_key
     for name in list(context.replicas.partitions):
         partition = context.replicas.partitions.get(name)
         if partition is not None and partition.log.is_in_doubt:
             in_doubt.append(str(name))
-        looks += 1
-        if looks % A_TURN == 0:
+        checked += 1
+        if checked % PARTITIONS_A_SLICE == 0:
             yield others_first(context.world)
     for topic in list(context.image.topics.values()):
         for number, placed in topic.partitions.items():
             if placed.leader == context.node_id and (topic.name, number) not in led:
                 unserved.append(f"{topic.name}-{number}")
-        looks += len(topic.partitions)
-        if looks >= A_TURN:
-            looks = 0
+        checked += len(topic.partitions)
+        if checked >= PARTITIONS_A_SLICE:
+            checked = 0
             yield others_first(context.world)
     found = []
     if in_doubt:
-        found.append(
-            Problem("log_failed", f"the disk failed, and nothing was written since, in {_named(in_doubt)}")
-        )
+        found.append(Problem("log_failed", f"the last write or sync failed in {_named(in_doubt)}"))
     if unserved:
-        found.append(Problem("partitions_unserved", f"led here and not served: {_named(unserved)}"))
+        found.append(Problem("partitions_unserved", f"this broker leads but cannot serve {_named(unserved)}"))
     return found
+
+
+def cluster_problems(context: Context) -> Steps[list[Problem]]:
+    """What is wrong beyond this node, by the metadata image that this node has."""
+    image = context.image
+    dead = [each.id for each in image.brokers.values() if each.fenced and each.id != context.node_id]
+    offline, under_min_isr, under_replicated = [], [], []
+    checked = 0
+    for topic in list(image.topics.values()):
+        in_sync_min = min_insync_replicas(topic.name, image, context.settings)
+        for number, partition in topic.partitions.items():
+            if partition.leader == NO_LEADER:
+                offline.append(f"{topic.name}-{number}")
+            elif len(partition.isr) < min(in_sync_min, len(partition.replicas)):
+                under_min_isr.append(f"{topic.name}-{number}")
+            elif len(partition.isr) < len(partition.replicas) and not partition.adding:
+                under_replicated.append(f"{topic.name}-{number}")
+        checked += len(topic.partitions)
+        if checked >= PARTITIONS_A_SLICE:
+            checked = 0
+            yield others_first(context.world)
+    found = []
+    if dead:
+        found.append(Problem("brokers_fenced", f"{_brokers(dead)} fenced: stopped, unreachable or starting"))
+    if offline:
+        found.append(Problem("partitions_offline", f"no leader for {_named(offline)}"))
+    if under_min_isr:
+        found.append(
+            Problem(
+                "partitions_under_min_isr",
+                f"fewer in-sync replicas than min.insync.replicas in {_named(under_min_isr)}",
+            )
+        )
+    if under_replicated:
+        found.append(
+            Problem("partitions_under_replicated", f"a replica is not in sync in {_named(under_replicated)}")
+        )
+    return found
+
+
+def _brokers(ids: list[int]) -> str:
+    named = _named([str(each) for each in sorted(ids)])
+    return f"broker {named} is" if len(ids) == 1 else f"brokers {named} are"
 
 
 def _named(names: list[str]) -> str:

@@ -18,12 +18,12 @@ DECODINGS: Final = ("base64", "text", "json")
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
-class HeaderShown(msgspec.Struct):
+class JsonHeader(msgspec.Struct):
     key: str
     value: Any
 
 
-class RecordShown(msgspec.Struct, omit_defaults=True):
+class JsonRecord(msgspec.Struct, omit_defaults=True):
     """A record, or those of its fields that were asked for. `key` and `value` are base64, or as `decode` says, or
     null."""
 
@@ -33,7 +33,7 @@ class RecordShown(msgspec.Struct, omit_defaults=True):
     """Milliseconds since 1970."""
     key: Any = UNSET
     value: Any = UNSET
-    headers: list[HeaderShown] | UnsetType = []
+    headers: list[JsonHeader] | UnsetType = []
     """Left out where there are none."""
     topic: str | UnsetType = UNSET
     """Left out unless it was asked for."""
@@ -77,17 +77,17 @@ _KEYS: Final[dict[str, Callable[[bytes | None], Any]]] = {"base64": _as_it_is, "
 _VALUES: Final[dict[str, Callable[[bytes | None], Any]]] = {**_KEYS, "json": _json}
 
 
-def show(partition: int, records: list[Record], decoding: str) -> list[RecordShown]:
+def show(partition: int, records: list[Record], decoding: str) -> list[JsonRecord]:
     """Records of a partition, for msgspec to encode: it writes bytes in base64."""
     key, value = _KEYS[decoding], _VALUES[decoding]
     return [
-        RecordShown(
+        JsonRecord(
             partition,
             each.offset,
             each.timestamp,
             key(each.key),
             value(each.value),
-            [HeaderShown(_name(name), key(content)) for name, content in each.headers]
+            [JsonHeader(_name(name), key(content)) for name, content in each.headers]
             if each.headers
             else [],
         )
@@ -95,7 +95,7 @@ def show(partition: int, records: list[Record], decoding: str) -> list[RecordSho
     ]
 
 
-def show_some(topic: str, shown: list[RecordShown], fields: Collection[str]) -> None:
+def show_some(topic: str, shown: list[JsonRecord], fields: Collection[str]) -> None:
     """Leave of records what was asked for."""
     hidden = [each for each in FIELDS if each not in fields]
     for each in shown:
