@@ -1,4 +1,4 @@
-"""The cluster: its brokers, and which of them lead what is decided."""
+"""GET /cluster: the brokers and the active controller."""
 
 from typing import Any
 
@@ -19,21 +19,21 @@ class BrokerDescription(msgspec.Struct):
     id: int
     rack: str | None
     fenced: bool
-    """It leads nothing, and clients are not sent to it: it stopped, or has not said for too long that it lives."""
+    """The broker is stopped, unreachable or starting: it leads no partition, and clients do not see it."""
     endpoints: list[ListenerEndpoint]
-    """Where Kafka clients reach it."""
+    """Addresses for Kafka clients."""
 
 
 class ClusterDescription(msgspec.Struct):
     cluster_id: str
     node_id: int
-    """Of the broker that answers."""
+    """The broker that answers."""
     controller: int | None
-    """The node that leads the quorum; null while there is none."""
+    """The active controller; null while there is none."""
     brokers: list[BrokerDescription]
     topics: int
     partitions: int
-    """Led by the broker that answers."""
+    """Number of partitions that the answering broker leads."""
 
 
 def _describe(gateway: Any, request: Request) -> Response:
@@ -62,7 +62,7 @@ ROUTES = (
         "/cluster",
         _describe,
         "cluster",
-        "The cluster's id, its brokers and its controller.",
+        "The cluster id, the brokers and the active controller.",
         answer=ClusterDescription,
     ),
 )

@@ -1,4 +1,4 @@
-"""Settings of topics and of the brokers: read, and changed one by one."""
+"""Configs of topics and brokers: read, and changed incrementally."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,13 +33,12 @@ _SOURCES = {
 class ConfigEntry(msgspec.Struct):
     name: str
     value: str | None
-    """As text; null where nothing is set, or where it is a secret."""
+    """null if nothing is set, or if the value is sensitive."""
     source: str
-    """Who said so: `topic`, `broker` and `all_brokers` (set at run time), `file` (when the node was started),
-    `default`."""
+    """Where it is set: `topic`, `broker` or `all_brokers` (at run time), `file` (at the node's start), `default`."""
     is_default: bool
     read_only: bool
-    """It cannot be changed while the node runs."""
+    """Whether a change needs a restart of the node."""
     type: str
     documentation: str
 
@@ -50,12 +49,12 @@ class ConfigList(msgspec.Struct):
 
 class AlterTopicConfigsRequest(msgspec.Struct, forbid_unknown_fields=True):
     configs: TopicSettingChanges
-    """By name, what each is to be; null takes back what was set. Others stay as they are."""
+    """New values by name; null removes what was set. Other configs stay unchanged."""
 
 
 class AlterBrokerConfigsRequest(msgspec.Struct, forbid_unknown_fields=True):
     configs: BrokerSettingChanges
-    """The same for what can be changed while brokers run."""
+    """New values by name, for configs that can change while brokers run; null removes what was set."""
 
 
 def _shown(setting: Described) -> ConfigEntry:
@@ -119,7 +118,7 @@ ROUTES = (
         "/topics/{topic}/configs",
         _of_topic,
         "configs",
-        "All settings of a topic: what is in force, and who said so.",
+        "All configs of a topic, with the source of each value.",
         answer=ConfigList,
         errors=(404,),
     ),
@@ -128,7 +127,7 @@ ROUTES = (
         "/topics/{topic}/configs",
         _change_topic,
         "configs",
-        "Change settings of a topic.",
+        "Change configs of a topic.",
         body=AlterTopicConfigsRequest,
         answer=ConfigList,
         errors=(404, 409),
@@ -138,7 +137,7 @@ ROUTES = (
         "/cluster/configs",
         _of_broker,
         "configs",
-        "All settings of this broker: what is in force, and who said so.",
+        "All configs of this broker, with the source of each value.",
         answer=ConfigList,
     ),
     Route(
@@ -146,7 +145,7 @@ ROUTES = (
         "/cluster/configs",
         _change_brokers,
         "configs",
-        "Change settings of all brokers, while they run.",
+        "Change configs of all brokers at run time.",
         body=AlterBrokerConfigsRequest,
         answer=ConfigList,
         errors=(409,),

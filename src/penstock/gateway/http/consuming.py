@@ -32,7 +32,7 @@ OFFSET_MAX = 2**63 - 1
 
 class JoinResponse(msgspec.Struct):
     assignments: dict[str, list[int]]
-    """By topic, the partitions that are the consumer's now."""
+    """The assigned partitions, by topic."""
     status: str = "joined"
 
 
@@ -43,7 +43,7 @@ class LeaveResponse(msgspec.Struct):
 class ConsumedHeader(msgspec.Struct):
     key: str
     value: str | None
-    """In base64."""
+    """As base64."""
 
 
 class ConsumedRecord(msgspec.Struct, omit_defaults=True):
@@ -51,7 +51,7 @@ class ConsumedRecord(msgspec.Struct, omit_defaults=True):
     timestamp: int
     """Milliseconds since 1970."""
     key: str | None
-    """In base64, as is the value; null where there is none."""
+    """As base64, like the value; null if there is none."""
     value: str | None
     headers: list[ConsumedHeader] = msgspec.field(default_factory=list)
     """LeaveResponse out where it has none."""
@@ -60,7 +60,7 @@ class ConsumedRecord(msgspec.Struct, omit_defaults=True):
 class ConsumeResponse(msgspec.Struct):
     messages: list[ConsumedRecord]
     next_offset: int
-    """What to commit once the messages are dealt with."""
+    """The offset to commit once the messages are processed."""
 
 
 class CommitResponse(msgspec.Struct):
@@ -149,10 +149,10 @@ def _name(name: str, what: str, *, is_required: bool = True) -> Query:
     return Query(name, str, what, is_required=is_required, min=1, max=NAME_CHARS_MAX)
 
 
-_GROUP = _name("group", "The group's name.")
-_CONSUMER = _name("consumer", "The consumer's name, which makes it the same member whenever it comes.")
-_TOPIC = _name("topic", "The topic's name.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
-_PARTITION = Query("partition", int, "The partition's number.", is_required=True, min=0, max=PARTITION_MAX)
+_GROUP = _name("group", "Id of the consumer group.")
+_CONSUMER = _name("consumer", "Name of the consumer. Calls with the same name come from the same member.")
+_TOPIC = _name("topic", "Name of the topic.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
+_PARTITION = Query("partition", int, "Number of the partition.", is_required=True, min=0, max=PARTITION_MAX)
 
 ROUTES = (
     Route(
@@ -160,15 +160,15 @@ ROUTES = (
         "/join",
         _join,
         "groups",
-        "Become a member of a group, and be told which partitions to read.",
+        "Join a group, and get the partitions to read.",
         query=(
             _GROUP,
             _CONSUMER,
             Query(
                 "topic",
                 list[str],
-                f"The topic to read, or up to {TOPICS_MAX} with commas in between, in place of those named before. "
-                "A topic that is not there is made.",
+                f"The topics to subscribe to, at most {TOPICS_MAX}, separated by commas. They replace an earlier "
+                "subscription. A topic that does not exist is created.",
                 is_required=True,
                 max=TOPICS_MAX,
                 pattern=TOPIC_NAME,
@@ -177,7 +177,7 @@ ROUTES = (
             Query(
                 "session_timeout_ms",
                 int,
-                "After how long without a call the consumer is taken out of the group.",
+                "The consumer is removed from the group after this time without a call.",
                 default=SESSION_MS,
                 min=SESSION_MS_MIN,
                 max=SESSION_MS_MAX,
@@ -191,7 +191,7 @@ ROUTES = (
         "/leave",
         _leave,
         "groups",
-        "Leave a group; others get what the consumer had.",
+        "Leave a group. Its partitions are assigned to other members.",
         query=(_GROUP, _CONSUMER),
         answer=LeaveResponse,
         errors=(404, 409),
@@ -201,21 +201,21 @@ ROUTES = (
         "/consume",
         _consume,
         "groups",
-        "Read a partition from where the group has committed to, or from the earliest record.",
+        "Read a partition from the group's committed offset, or from the earliest record.",
         query=(
             _GROUP,
             _name(
                 "consumer",
-                "The consumer's name. A group that has members is read by them alone, each what it was assigned.",
+                "Name of the consumer. While a group has members, only they may read, each its assigned partitions.",
                 is_required=False,
             ),
             _TOPIC,
             _PARTITION,
-            Query("max_messages", int, "How many messages at most.", default=100, min=1, max=MESSAGES_MAX),
+            Query("max_messages", int, "Maximum number of messages.", default=100, min=1, max=MESSAGES_MAX),
             Query(
                 "wait_ms",
                 int,
-                "How long to wait for a message, if there is none now.",
+                "How long to wait for a message if there is none yet.",
                 default=0,
                 min=0,
                 max=WAIT_MS_MAX,
@@ -229,7 +229,7 @@ ROUTES = (
         "/commit",
         _commit,
         "groups",
-        "Note how far a group has come in a partition: the offset of the next message to read.",
+        "Commit the offset of the next message to read.",
         query=(
             _GROUP,
             _TOPIC,
@@ -237,8 +237,8 @@ ROUTES = (
             Query("offset", int, "The next offset to read.", is_required=True, min=0, max=OFFSET_MAX),
             _name(
                 "consumer",
-                "Who commits; refused where the partition is no longer assigned to it. Without it, whoever "
-                "has joined over HTTP and has the partition is taken to.",
+                "Name of the consumer. The commit fails if the partition is no longer assigned to it. By default the "
+                "member that joined over HTTP and is assigned the partition.",
                 is_required=False,
             ),
         ),

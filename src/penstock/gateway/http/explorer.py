@@ -44,7 +44,7 @@ ROUTES = (
         "/api/architecture/setup",
         setup,
         TAG,
-        "Make the topic `architecture.demo`, with small segments, and write to it; done before, it is left as it is.",
+        "Create the topic `architecture.demo`, with small segments, and write records to it, unless it exists.",
         answer=DemoSetup,
     ),
     Route(
@@ -52,7 +52,7 @@ ROUTES = (
         "/api/architecture/cluster-info",
         cluster_info,
         TAG,
-        "The cluster: its id, its controller, its nodes, and where this one's logs lie.",
+        "The cluster id, the active controller, the brokers, and the log directory of this one.",
         answer=ClusterView,
     ),
     Route(
@@ -60,19 +60,24 @@ ROUTES = (
         "/api/architecture/topics/{name}",
         topic,
         TAG,
-        "A topic opened up: leaders, replicas in sync, segments, index entries, and the settings that shape them.",
+        "A topic from the inside: leaders, in-sync replicas, segments, index entries, configs.",
         query=(
-            Query("partition", int, "Show this partition alone.", min=0, max=2**31 - 1),
+            Query("partition", int, "Only this partition.", min=0, max=2**31 - 1),
             Query(
                 "segments",
                 int,
-                "Show so many segments of each partition, the newest.",
+                "Number of segments to show for each partition, the newest.",
                 default=100,
                 min=0,
                 max=10_000,
             ),
             Query(
-                "entries", int, "Show so many entries of each index, the first.", default=3, min=0, max=1_000
+                "entries",
+                int,
+                "Number of entries to show for each index, the first.",
+                default=3,
+                min=0,
+                max=1_000,
             ),
         ),
         answer=TopicView,
@@ -83,12 +88,12 @@ ROUTES = (
         "/api/architecture/produce",
         produce,
         TAG,
-        "Write more records to `architecture.demo`; 10,000 roll its segments.",
+        "Write more records to `architecture.demo`. 10,000 records roll several segments.",
         query=(
             Query(
                 "count",
                 int,
-                "How many records.",
+                "Number of records.",
                 default=1_000,
                 min=1,
                 max=RECORDS_MAX,

@@ -72,15 +72,15 @@ class GroupListing(msgspec.Struct):
     group: str
     state: str
     type: str
-    """`classic` or `consumer`: which of Kafka's two protocols it speaks."""
+    """`classic` or `consumer`: the rebalance protocol."""
     protocol_type: str
 
 
 class GroupList(msgspec.Struct):
     groups: list[GroupListing]
-    """By name."""
+    """In order of name."""
     next: str | None
-    """For `after`: where to go on; null when this is all."""
+    """The `after` of the next page; null on the last page."""
 
 
 class MemberDescription(msgspec.Struct):
@@ -90,7 +90,7 @@ class MemberDescription(msgspec.Struct):
     host: str
     subscribed: list[str]
     assignments: dict[str, list[int]]
-    """By topic, the partitions that it reads."""
+    """The assigned partitions, by topic."""
 
 
 class GroupDescription(msgspec.Struct):
@@ -98,9 +98,9 @@ class GroupDescription(msgspec.Struct):
     state: str
     type: str
     protocol: str
-    """How partitions are shared out: the assignor's name, empty where there is none yet."""
+    """Name of the assignor; empty if none is chosen yet."""
     epoch: int | None
-    """Of a group of the consumer protocol."""
+    """Group epoch; null for a classic group."""
     members: list[MemberDescription]
 
 
@@ -108,20 +108,20 @@ class PartitionLag(msgspec.Struct):
     topic: str
     partition: int
     committed: int | None
-    """Where the group goes on; null where it has committed nothing."""
+    """The committed offset; null if there is none."""
     end: int | None
-    """Behind the last record that consumers see; null where nobody leads the partition, or it is gone."""
+    """The high watermark; null if the partition has no leader or was deleted."""
     lag: int | None
-    """How many offsets lie between; where nothing is committed, all that there are."""
+    """`end` minus `committed`; without a committed offset, all offsets of the partition."""
     member_id: str | None
-    """Who reads it now."""
+    """The member that is assigned the partition."""
 
 
 class GroupLag(msgspec.Struct):
     group: str
     state: str
     lag: int
-    """Of all partitions together."""
+    """Sum over all partitions."""
     partitions: list[PartitionLag]
 
 
@@ -129,7 +129,7 @@ _PLACE: Final = one_of("earliest", "latest", MOMENT)
 
 
 class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a group shall go on."""
+    """New committed offsets of a group."""
 
     topic: TopicName
     to: (
@@ -138,7 +138,7 @@ class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
     )
     """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    """All of the topic's unless given."""
+    """Default: all partitions of the topic."""
 
 
 class PartitionOffset(msgspec.Struct):
@@ -377,17 +377,17 @@ ROUTES = (
         "/groups",
         _list,
         "groups",
-        "Groups, by name.",
+        "List groups in order of name.",
         query=(
-            Query("after", str, "Begin behind this name.", max=GROUP_CHARS_MAX),
-            Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
+            Query("after", str, "Only names after this one, in order.", max=GROUP_CHARS_MAX),
+            Query("limit", int, "Maximum number of groups.", default=LISTED, min=1, max=LISTED_MAX),
             Query(
                 "state",
                 str,
-                "Only those in this state, in small letters too.",
+                "Only groups in this state. Lower case works too.",
                 one_of=(*_STATES, *map(str.lower, _STATES)),
             ),
-            Query("type", str, "Only those that speak this protocol.", one_of=("classic", "consumer")),
+            Query("type", str, "Only groups of this protocol.", one_of=("classic", "consumer")),
         ),
         answer=GroupList,
     ),
@@ -396,7 +396,7 @@ ROUTES = (
         "/groups/{group}",
         _describe,
         "groups",
-        "A group and its members.",
+        "Describe a group and its members.",
         answer=GroupDescription,
         errors=(404,),
     ),
@@ -405,7 +405,7 @@ ROUTES = (
         "/groups/{group}",
         _delete,
         "groups",
-        "Delete a group without members, with its offsets.",
+        "Delete a group that has no members, with its committed offsets.",
         answer=DeleteGroupResponse,
         errors=(404, 409),
     ),
@@ -414,7 +414,7 @@ ROUTES = (
         "/groups/{group}/lag",
         _lag,
         "groups",
-        "How far a group is behind, partition by partition.",
+        "Lag of a group, by partition.",
         answer=GroupLag,
         errors=(404,),
     ),
@@ -423,7 +423,7 @@ ROUTES = (
         "/groups/{group}/offsets",
         _move,
         "groups",
-        "Have a group without members go on elsewhere: at an offset, a time, or an end.",
+        "Reset the committed offsets of a group that has no members: to an offset, a time, `earliest` or `latest`.",
         body=ResetOffsetsRequest,
         answer=ResetOffsetsResponse,
         errors=(404, 409),

@@ -1,4 +1,4 @@
-"""GET /metrics: for Prometheus, and for whoever reads its format."""
+"""GET /metrics, in Prometheus text format and OpenMetrics."""
 
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route
@@ -27,12 +27,12 @@ ROUTES = (
         "/metrics",
         metrics,
         "operations",
-        "Metrics of this node in Prometheus's text format, or in OpenMetrics.",
+        "Metrics of this node in Prometheus text format or OpenMetrics.",
         query=(
             Query(
                 "partitions",
                 bool,
-                "Show each partition as well: many lines on a large node.",
+                "Include metrics of each partition.",
                 default=False,
             ),
         ),

@@ -50,26 +50,26 @@ Base64: TypeAlias = Annotated[
 
 
 class ProduceHeader(Struct, forbid_unknown_fields=True):
-    """A record's header. There may be several with one key, and their order is kept."""
+    """A header of a record. Keys may repeat; the order is kept."""
 
     key: str
     value: Base64 | None = None
 
 
 class ProduceRecord(Struct, forbid_unknown_fields=True):
-    """A record to be written. Key, value and header values are base64."""
+    """A record to write. Key, value and header values are base64."""
 
     topic: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=NAME_LENGTH_MAX,
-            description="Made on first use, with `num.partitions` partitions.",
+            description="Created on first use, if `auto.create.topics.enable` is true.",
             extra_json_schema={"pattern": TOPIC_NAME, "examples": ["orders"]},
         ),
     ]
     value: Annotated[
-        Base64 | None, Meta(description="null is a tombstone: it deletes the key where a topic is compacted.")
+        Base64 | None, Meta(description="null is a tombstone: in a compacted topic it deletes the key.")
     ]
     key: Annotated[Base64 | None, Meta(description="Records with the same key go to the same partition.")] = (
         None
@@ -80,24 +80,22 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
             Meta(min_length=1, max_length=IDEMPOTENCY_KEY_BYTES_MAX, extra_json_schema={"anyOf": _IN_BYTES}),
         ]
         | None,
-        Meta(
-            description="Sent again on the same topic, it gets the first record's place; nothing is written twice."
-        ),
+        Meta(description="A retry with the same key to the same topic returns the first record's offset."),
     ] = None
     partition: Annotated[
         Annotated[int, Meta(ge=0, le=PARTITION_MAX)] | None,
-        Meta(description="Where the record goes, whatever its key."),
+        Meta(description="The partition to write to. By default chosen from the key."),
     ] = None
     headers: Annotated[
         Annotated[list[ProduceHeader], Meta(max_length=HEADERS_MAX)]
         | Annotated[dict[str, Base64 | None], Meta(max_length=HEADERS_MAX)]
         | None,
-        Meta(description="A list of headers, or an object where each key comes once."),
+        Meta(description="A list of headers, or an object from key to value."),
     ] = None
 
 
 class RecordMetadata(Struct):
-    """Where a record is."""
+    """The position of a written record."""
 
     topic: str
     partition: int
@@ -105,7 +103,7 @@ class RecordMetadata(Struct):
 
 
 class ProduceResult(Struct):
-    """Of one record of a list: where it is, or what is wrong."""
+    """The result of one record of a list: its position, or an error."""
 
     topic: str
     partition: int | UnsetType = UNSET
@@ -113,7 +111,9 @@ class ProduceResult(Struct):
     error: ErrorInfo | UnsetType = UNSET
 
 
-ProduceBody: TypeAlias = ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
+ProduceBody: TypeAlias = (
+    ProduceRecord | Annotated[list[ProduceRecord], Meta(min_length=1, max_length=RECORDS_MAX)]
+)
 
 
 def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError | KafkaError]:
@@ -126,7 +126,9 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
             if isinstance(outcome, KafkaError):
                 answer.resolve(about_topic(outcome, topic))
             else:
-                answer.resolve(Response(200, _encode(RecordMetadata(topic, outcome.partition, outcome.offset))))
+                answer.resolve(
+                    Response(200, _encode(RecordMetadata(topic, outcome.partition, outcome.offset)))
+                )
 
         gateway.producing.produce(
             request.session,
@@ -176,7 +178,7 @@ ROUTES = (
         "/produce",
         produce,
         "records",
-        "Write a record, or a list of records; answered when they are durable.",
+        "Produce a record or a list of records. The response is sent when they are durable (`acks=all`).",
         body=ProduceBody,
         answer=RecordMetadata | list[ProduceResult],
         errors=(404, 409),

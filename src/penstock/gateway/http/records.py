@@ -81,24 +81,24 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class PartitionRecords(msgspec.Struct):
-    """Records of a partition."""
+    """A page of records of a partition."""
 
     topic: str
     partition: int
     records: list[JsonRecord]
     next_offset: int
-    """Where to go on."""
+    """The offset at which the next page starts."""
     end_offset: int
-    """Behind the last record that can be read now."""
+    """The offset after the last record that can be read now."""
 
 
 class TopicRecords(msgspec.Struct):
-    """Records of a topic, by partition and offset."""
+    """A page of records of a topic, by partition and offset."""
 
     topic: str
     records: list[JsonRecord]
     next: str | None
-    """For `start`, where to go on; null when this is all."""
+    """The `start` of the next page; null on the last page."""
 
 
 # -- which records ---------------------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
     if content_type == JSON:
         page = yield from _page(context, gateway.turns, ranges, asked)
         following = page.next or (place.number, ranges[-1].stop)
-        return json(PartitionRecords(place.topic, place.number, page.records, following[1], place.last_stable))
+        return json(
+            PartitionRecords(place.topic, place.number, page.records, following[1], place.last_stable)
+        )
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
 
@@ -299,7 +301,7 @@ class DeleteRecordsResponse(msgspec.Struct):
     topic: str
     partition: int
     log_start: int
-    """Where it begins now."""
+    """The first offset of the partition now."""
 
 
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
@@ -330,54 +332,70 @@ _TIMES = (
     Query(
         "from",
         str,
-        "The first record that is as late as this: ISO 8601, or milliseconds since 1970.",
+        "Begin at the first record with this timestamp or a later one: ISO 8601, or milliseconds since 1970.",
         max=_TEXT_MAX,
         pattern=MOMENT,
     ),
-    Query("to", str, "End before the first record that is as late as this.", max=_TEXT_MAX, pattern=MOMENT),
-    Query("from_end", int, "So many offsets at the end of the range.", min=0, max=2**62),
+    Query(
+        "to",
+        str,
+        "End before the first record with this timestamp or a later one.",
+        max=_TEXT_MAX,
+        pattern=MOMENT,
+    ),
+    Query("from_end", int, "Only this many offsets at the end of the range.", min=0, max=2**62),
 )
 _LIMITS = (
     Query(
         "limit",
         int,
-        f"How many records at most. A page of JSON has {PAGE_RECORDS} unless told otherwise, and never more than "
-        f"{PAGE_RECORDS_MAX}, whatever is asked for: it says where to go on. Other forms have all.",
+        f"Maximum number of records. A page of JSON has {PAGE_RECORDS:,} by default and never more than "
+        f"{PAGE_RECORDS_MAX:,}, and names the start of the next page. Other formats have all records by default.",
         min=1,
         max=2**62,
     ),
     Query(
         "max_bytes",
         int,
-        f"How many bytes, about: of JSON {PAGE_BYTES} unless told otherwise, and never more than {PAGE_BYTES_MAX}; of "
-        f"Arrow's columns {FILE_BYTES} and {FILE_BYTES_MAX}.",
+        "Approximate maximum size in bytes. "
+        f"JSON: {PAGE_BYTES >> 20} MiB by default, at most {PAGE_BYTES_MAX >> 20} MiB. "
+        f"Arrow and Parquet (uncompressed): {FILE_BYTES >> 20} MiB by default, at most {FILE_BYTES_MAX >> 30} GiB.",
         min=1,
         max=2**62,
     ),
     Query(
         "decode",
         str,
-        "How bytes are shown: in base64, as text, or values as the JSON that they are. In files text makes text of "
-        "keys and values, as json does.",
+        "How keys and values are shown: as base64, as text, or values as JSON and keys as text. In Arrow and Parquet "
+        "both text and json make string columns.",
         default="base64",
         one_of=DECODINGS,
     ),
     Query(
         "columns",
         list[str],
-        f"Of each record, and of files: some of {','.join(COLUMNS)}.",
+        "Fields of each record, or columns of the file. All by default, in JSON without topic.",
         max=len(COLUMNS),
         one_of=COLUMNS,
         is_unique=True,
     ),
 )
-_FORMAT = Query("format", str, "In place of an Accept header.", one_of=tuple(FORMATS))
+_FORMAT = Query(
+    "format",
+    str,
+    "The format of the response. Takes precedence over the Accept header.",
+    one_of=tuple(FORMATS),
+)
 _OFFSETS = (
     Query("offset", int, "The first offset.", min=0),
-    Query("until", int, "The first offset that is not wanted.", min=0),
+    Query("until", int, "End before this offset.", min=0),
 )
 _START = Query(
-    "start", str, "Partition and offset to go on at, as `next` said: 1:250.", max=_TEXT_MAX, pattern=_PLACE
+    "start",
+    str,
+    "Where to continue, as `next` of the last page has it: partition and offset, such as 1:250.",
+    max=_TEXT_MAX,
+    pattern=_PLACE,
 )
 
 _TOPIC = "/topics/{topic}/records"
@@ -402,10 +420,10 @@ def _named(
 
 _ERRORS = (404, 409, 410, 412, 416, 501)
 _WORDS = {
-    "ndjson": "lines of JSON",
-    "arrow": "Arrow's stream",
-    "feather": "Arrow's file",
-    "parquet": "Parquet",
+    "ndjson": "newline-delimited JSON",
+    "arrow": "an Arrow IPC stream",
+    "feather": "an Arrow IPC file (Feather)",
+    "parquet": "a Parquet file",
 }
 
 ROUTES = (
@@ -414,7 +432,7 @@ ROUTES = (
         _PARTITION,
         _negotiated(_of_partition),
         "records",
-        "Committed records of a partition, by offset or by time.",
+        "Read committed records of a partition, by offset or by time.",
         query=(*_OFFSETS, *_TIMES, *_LIMITS, _FORMAT),
         answer=PartitionRecords,
         errors=_ERRORS,
@@ -425,7 +443,7 @@ ROUTES = (
         _TOPIC,
         _negotiated(_of_topic),
         "records",
-        "Committed records of all partitions, one partition after the other.",
+        "Read committed records of all partitions of a topic, one partition after the other.",
         query=(_START, *_TIMES, *_LIMITS, _FORMAT),
         answer=TopicRecords,
         errors=_ERRORS,
@@ -437,7 +455,7 @@ ROUTES = (
             f"{path}.{suffix}",
             _named(of, content_type),
             "records",
-            f"The same as {_WORDS[suffix]}, for tools that take a URL.",
+            f"The records as {_WORDS[suffix]}, for tools that take a URL.",
             query=(*extra, *_TIMES, *_LIMITS),
             errors=_ERRORS,
             content_types=(content_type,),
@@ -451,10 +469,14 @@ ROUTES = (
         _PARTITION,
         _delete,
         "records",
-        "Delete a partition's records before an offset.",
+        "Delete the records of a partition below an offset.",
         query=(
             Query(
-                "before", int, "The offset that it is to begin at; -1 for its end.", is_required=True, min=-1
+                "before",
+                int,
+                "Offset of the first record to keep; -1 deletes all records.",
+                is_required=True,
+                min=-1,
             ),
         ),
         answer=DeleteRecordsResponse,

@@ -1,8 +1,10 @@
-"""All routes: what each module serves, and the description of it."""
+"""All routes of the HTTP API, and the two that describe it."""
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
+from penstock.base.steps import Steps
 from penstock.gateway.http import (
     cluster,
     configs,
@@ -22,7 +24,7 @@ from penstock.gateway.http.protocol.messages import Request, Response, Route
 
 
 def all_routes() -> Sequence[Route]:
-    """In the order in which they are described."""
+    """All routes, in the order of the description."""
     return (
         *produce.ROUTES,
         *consuming.ROUTES,
@@ -44,17 +46,19 @@ def _description() -> bytes:
     return openapi.describe(all_routes())
 
 
-@cache
-def _page() -> bytes:
-    return docs_page.page(all_routes())
+_page: list[bytes] = []
+"""The page at /docs, once it was asked for."""
 
 
 def _openapi(_gateway: object, _request: Request) -> Response:
     return Response(200, _description())
 
 
-def _docs(_gateway: object, _request: Request) -> Response:
-    return Response(200, _page(), docs_page.HTML)
+def _docs(gateway: Any, _request: Request) -> Steps[Response]:
+    if not _page:
+        meanings = yield from docs_page.field_meanings(all_routes(), gateway.context.world)
+        _page.append(docs_page.page(all_routes(), meanings))
+    return Response(200, _page[0], docs_page.HTML)
 
 
 ROUTES = (
@@ -63,7 +67,7 @@ ROUTES = (
         "/openapi.json",
         _openapi,
         "about",
-        "This API, described in OpenAPI 3.1.",
+        "The API as an OpenAPI 3.1 document.",
         answer=dict,
     ),
     Route(
@@ -71,7 +75,7 @@ ROUTES = (
         "/docs",
         _docs,
         "about",
-        "This API, described for people.",
+        "This page.",
         content_types=(docs_page.HTML,),
     ),
 )

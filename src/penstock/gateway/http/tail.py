@@ -41,10 +41,13 @@ PARTITIONS_MAX: Final = 256
 
 WAIT_MS_MAX: Final = 86_400_000
 
+EARLIEST: Final = ("earliest", "beginning")
+LATEST: Final = ("latest", "end")
+
 DELETED: Final = "the topic was deleted"
-ALL_SENT: Final = "these are as many as were asked for"
-NOTHING_CAME: Final = "no more came in time"
-"""Why a stream ends of itself."""
+ALL_SENT: Final = "max_events were sent"
+NOTHING_CAME: Final = "no record arrived within wait_ms"
+"""Reasons of the event `end`."""
 
 _DIGITS_MAX = 18
 _encode = msgspec.json.Encoder().encode
@@ -59,8 +62,8 @@ def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
         raise HttpError(
             409,
             "too_many_partitions",
-            f"topic {topic.name!r} has {len(numbers)} partitions, and a stream {PARTITIONS_MAX} at most: "
-            "name one with partition",
+            f"topic {topic.name!r} has {len(numbers)} partitions; a stream follows at most {PARTITIONS_MAX}. "
+            "Choose one with the parameter partition.",
         )
     places = [find_place(context, topic.name, each) for each in numbers]
     if all(each.here is not None for each in places):
@@ -95,18 +98,18 @@ def _positions(request: Request, places: Sequence[Place]) -> dict[int, Offset]:
             number: seen[number] if number in seen and seen[number] <= end[number] else start
             for number, start in first.items()
         }
-    if origin in ("beginning", "end"):
-        return first if origin == "beginning" else end
+    if origin in (*EARLIEST, *LATEST):
+        return first if origin in EARLIEST else end
     if len(first) > 1:
         raise HttpError(
             409,
             "too_many_partitions",
-            f"from is an offset, which is of one partition, and there are {len(first)}: name one with partition",
+            f"from is an offset, and the topic has {len(first)} partitions. Choose one with the parameter partition.",
         )
     [(number, start)] = first.items()
     if not start <= int(origin) <= end[number]:
         raise KafkaError(
-            f"partition {number} has offsets {start} to {end[number]}, asked for {origin}",
+            f"offset {origin} is out of range: partition {number} has offsets {start} to {end[number]}",
             ErrorCode.OFFSET_OUT_OF_RANGE,
         )
     return {number: int(origin)}
@@ -124,7 +127,7 @@ def _after(last_id: str) -> dict[int, Offset]:
             raise HttpError(
                 400,
                 "bad_event_id",
-                f"Last-Event-ID is {last_id[:64]!r}, expected one of this stream's, as 0:41,1:7",
+                f"Last-Event-ID is {last_id[:64]!r}, expected an id of this stream such as 0:41,1:7",
             )
         found[int(number)] = max(int(offset) + 1, 0)
     return found
@@ -236,23 +239,31 @@ ROUTES = (
         "/topics/{topic}/tail",
         _tail,
         "records",
-        "Records as they come, as server-sent events; Last-Event-ID goes on where a stream broke off.",
+        "Stream records as server-sent events. A client that reconnects with `Last-Event-ID` misses none.",
         query=(
             Query(
                 "from",
                 str,
-                "Where: `beginning`, `end`, or an offset of the one `partition`.",
-                default="end",
+                "Where to start: `earliest`, `latest`, or an offset of the one `partition`. "
+                "`beginning` and `end` are other names of the first two.",
+                default="latest",
                 max=20,
-                pattern="^(beginning|end|[0-9]{1,18})$",
+                pattern="^(earliest|latest|beginning|end|[0-9]{1,18})$",
             ),
-            Query("partition", int, "One partition; all of them unless given.", min=0, max=2**31 - 1),
-            Query("decode", str, "How bytes are shown.", default="base64", one_of=DECODINGS),
-            Query("max_events", int, "End after so many records.", min=1, max=2**62),
+            Query("partition", int, "Only this partition. Default: all of the topic.", min=0, max=2**31 - 1),
+            Query(
+                "decode",
+                str,
+                "How keys and values are shown: as base64, as text, or values as JSON and keys as text.",
+                default="base64",
+                one_of=DECODINGS,
+            ),
+            Query("max_events", int, "End after this many records.", min=1, max=2**62),
             Query(
                 "wait_ms",
                 int,
-                "End when no record has come for so long; 0 sends what is there. Without it, the stream does not end.",
+                "End when no record arrives for this long; 0 sends the records that exist. "
+                "By default the stream does not end.",
                 min=0,
                 max=WAIT_MS_MAX,
             ),

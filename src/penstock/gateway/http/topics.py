@@ -49,21 +49,21 @@ class TopicListing(msgspec.Struct):
     name: str
     id: str
     partitions: int
-    """How many there are."""
+    """Number of partitions."""
     replication_factor: int
     internal: bool
-    """The cluster keeps it for itself."""
+    """Whether the topic holds state of the cluster."""
 
 
 class TopicList(msgspec.Struct):
     topics: list[TopicListing]
-    """By name."""
+    """In order of name."""
     next: str | None
-    """For `after`: where to go on; null when this is all."""
+    """The `after` of the next page; null on the last page."""
 
 
 class PartitionDescription(msgspec.Struct):
-    """What its leader alone knows (`log_start` and below) is null where it does not answer."""
+    """Fields from `log_start` on are known to the leader alone, and null if it does not answer."""
 
     partition: int
     leader: int | None
@@ -71,13 +71,13 @@ class PartitionDescription(msgspec.Struct):
     replicas: list[int]
     isr: list[int]
     log_start: int | None = None
-    """The first offset that there is."""
+    """The first offset."""
     end: int | None = None
-    """Behind the last record that is written."""
+    """Log end offset: the offset of the next record."""
     high_watermark: int | None = None
-    """Behind the last record that consumers see."""
+    """The first offset that is not on every in-sync replica. Consumers read below it."""
     last_stable: int | None = None
-    """Behind the last record that readers of committed records see."""
+    """Last stable offset: `read_committed` consumers read below it."""
     size_bytes: int | None = None
 
 
@@ -93,15 +93,16 @@ class CreateTopicRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     name: TopicName
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
-    """`num.partitions` unless given."""
+    """Default: `num.partitions`."""
     replication_factor: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] | None = None
+    """Default: `default.replication.factor`."""
     configs: TopicSettings = {}
-    """Settings of the topic, by Kafka's names."""
+    """Configs of the topic by name, such as `retention.ms`."""
 
 
 class CreatePartitionsRequest(msgspec.Struct, forbid_unknown_fields=True):
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_OF_A_TOPIC_MAX)]
-    """How many there are to be: more than now, and not too many more at once."""
+    """The new number of partitions; not less than now."""
 
 
 class DeleteTopicResponse(msgspec.Struct):
@@ -245,11 +246,11 @@ ROUTES = (
         "/topics",
         _list,
         "topics",
-        "Topics, by name.",
+        "List topics in order of name.",
         query=(
-            Query("after", str, "Begin behind this name.", max=NAME_LENGTH_MAX),
-            Query("limit", int, "How many at most.", default=LISTED, min=1, max=LISTED_MAX),
-            Query("internal", bool, "Also those that the cluster keeps for itself.", default=False),
+            Query("after", str, "Only names after this one, in order.", max=NAME_LENGTH_MAX),
+            Query("limit", int, "Maximum number of topics.", default=LISTED, min=1, max=LISTED_MAX),
+            Query("internal", bool, "Include internal topics, such as `__consumer_offsets`.", default=False),
         ),
         answer=TopicList,
     ),
@@ -269,7 +270,7 @@ ROUTES = (
         "/topics/{topic}",
         _describe,
         "topics",
-        "A topic and its partitions: who leads them, what they hold.",
+        "Describe a topic and its partitions: leaders, replicas, offsets and sizes.",
         answer=TopicDescription,
         errors=(404,),
     ),
@@ -278,7 +279,7 @@ ROUTES = (
         "/topics/{topic}",
         _change,
         "topics",
-        "Give a topic more partitions.",
+        "Add partitions to a topic.",
         body=CreatePartitionsRequest,
         answer=TopicDescription,
         errors=(404, 409),
@@ -288,7 +289,7 @@ ROUTES = (
         "/topics/{topic}",
         _delete,
         "topics",
-        "Delete a topic and all of its records.",
+        "Delete a topic with all of its records.",
         answer=DeleteTopicResponse,
         errors=(404, 409),
     ),

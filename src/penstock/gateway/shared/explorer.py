@@ -45,12 +45,12 @@ PORTION_RECORDS: Final = 500
 
 
 class PartitionGrowth(Struct, rename="camel"):
-    """What a call has written to one partition."""
+    """What a call wrote to one partition."""
 
     partition: int
     records: int
     first_offset: int | None
-    """Of the first record written; null where none was."""
+    """Offset of the first record written; null if there is none."""
     last_offset: int | None
     segments_before: int
     segments: int
@@ -62,20 +62,20 @@ class DemoProduced(Struct, rename="camel"):
     partitions: list[PartitionGrowth]
     segments_before: int
     segments: int
-    """In all partitions, now."""
+    """Number of segments in all partitions now."""
 
 
 class DemoSetup(Struct, rename="camel"):
     topic: str
     created: bool
-    """False where the topic was there already."""
+    """False if the topic existed."""
     records_before: int
-    """How many were in it; then none are added."""
+    """Number of records that it held. With any, no records are added."""
     produced: int
     partitions: list[PartitionGrowth]
     segments: int
     message: str
-    """What happened, in a sentence."""
+    """A summary."""
 
 
 class Reading(NamedTuple):

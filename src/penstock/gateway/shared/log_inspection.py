@@ -6,7 +6,7 @@ by. What only memory has to say is looked at on the loop, at one moment for all 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -45,7 +45,7 @@ SOURCES = {
     Source.STATIC_BROKER: "file",
     Source.DEFAULT: "default",
 }
-"""Who set a value, in the words that a topic's configs are told in as well."""
+"""Names of the sources, the same as in `GET /topics/{topic}/configs`."""
 
 T = TypeVar("T")
 
@@ -57,81 +57,85 @@ class OffsetIndexEntry(Struct, rename="camel"):
     offset: int
     """The last offset of a batch."""
     position: int
-    """The byte of the segment's file at which that batch begins."""
+    """The position of that batch in the segment's file, in bytes."""
 
 
 class TimeIndexEntry(Struct, rename="camel"):
     timestamp: int
-    """The largest timestamp up to here."""
+    """The largest timestamp of the segment up to this batch."""
     offset: int
-    """The last offset of the batch that brought it."""
+    """The last offset of the batch with that timestamp."""
 
 
-EntryT = TypeVar("EntryT", OffsetIndexEntry, TimeIndexEntry)
-
-
-class IndexView(Struct, Generic[EntryT], rename="camel"):
+class OffsetIndexView(Struct, rename="camel"):
     file: str
     entries: int
-    """How many there are. While the segment is active the newest may be in memory alone."""
+    """Number of entries. The newest ones of an active segment may be in memory only."""
     size_bytes: int
-    first: list[EntryT]
-    """The first of them, as many as were asked for."""
+    first: list[OffsetIndexEntry]
+    """The first entries, as many as `entries` of the request says."""
+
+
+class TimeIndexView(Struct, rename="camel"):
+    file: str
+    entries: int
+    size_bytes: int
+    first: list[TimeIndexEntry]
 
 
 class SegmentView(Struct, rename="camel"):
     file: str
     base_offset: int
-    """Of its first record; the files are named for it."""
+    """Offset of its first record. The file name has it."""
     end_offset: int
-    """The first offset that is not in it any more: the next segment's base, or the log's end."""
+    """The base offset of the next segment, or the log end offset."""
     size_bytes: int
     is_active: bool
-    """Whether records are appended to it: it is the last one. Its indexes are in memory until they are saved."""
+    """Whether it is the last segment, to which records are appended."""
     largest_timestamp: int
-    """-1 where it holds no record."""
-    offset_index: IndexView[OffsetIndexEntry]
-    time_index: IndexView[TimeIndexEntry]
+    """-1 if it holds no record."""
+    offset_index: OffsetIndexView
+    time_index: TimeIndexView
 
 
 class EpochView(Struct, rename="camel"):
     epoch: int
     start_offset: int
-    """Where this leader's records begin."""
+    """Offset of the first record of this leader epoch."""
 
 
 class PartitionView(Struct, rename="camel"):
     partition: int
     leader: int
-    """The node that takes writes; -1 where there is none."""
+    """-1 if there is none."""
     leader_epoch: int
     replicas: list[int]
     isr: list[int]
-    """Replicas in sync: those that an acknowledged record is on."""
+    """In-sync replicas."""
     directory: str | None
-    """Under the node's log directory; null where this node has no replica, and so nothing of what follows."""
+    """Name of the directory of its log. This and all that follows is null or empty if the broker has no replica."""
     log_start_offset: int | None
     log_end_offset: int | None
     high_watermark: int | None
-    """The first offset that consumers do not see yet: not on every replica in sync."""
+    """The first offset that is not on every in-sync replica. Consumers read below it."""
     last_stable_offset: int | None
-    """The same for consumers of committed transactions alone."""
+    """`read_committed` consumers read below it."""
     flushed_offset: int | None
-    """The first offset that is not known to be on disk."""
+    """The first offset that is not synced to disk."""
     leader_epochs: list[EpochView]
     size_bytes: int | None
     segment_count: int
     segments: list[SegmentView]
-    """The newest, as many as were asked for, in the order of their offsets."""
+    """The newest segments, as many as `segments` of the request says, in offset order."""
 
 
 class SettingView(Struct, rename="camel"):
     name: str
     value: str | None
     source: str
-    """Who set it: `topic`, `broker` or `all_brokers` (at run time), `file` (the node's start), `default`."""
+    """Where it is set: `topic`, `broker` or `all_brokers` (at run time), `file` (at the node's start), `default`."""
     what: str
-    """What it means."""
+    """Its meaning."""
 
 
 class TopicView(Struct, rename="camel"):
@@ -139,7 +143,7 @@ class TopicView(Struct, rename="camel"):
     topic_id: str
     partitions: list[PartitionView]
     segments: int
-    """Of all partitions shown."""
+    """Number of segments in the partitions shown."""
     size_bytes: int
     segment_bytes: int
     retention_ms: int
@@ -157,30 +161,30 @@ class NodeView(Struct, rename="camel"):
     id: int
     host: str
     port: int
-    """Where Kafka clients reach it: its first listener."""
+    """Address of its first listener, for Kafka clients."""
     listeners: list[ListenerView]
     rack: str | None
     is_fenced: bool
-    """Registered, but not serving: it leads nothing."""
+    """The broker is stopped, unreachable or starting: it leads no partition."""
 
 
 class QuorumView(Struct, rename="camel"):
     leader_id: int
     epoch: int
     high_watermark: int
-    """How far the metadata log is committed."""
+    """The first offset of the metadata log that is not committed."""
     voters: list[int]
 
 
 class ClusterView(Struct, rename="camel"):
     cluster_id: str
     controller: int
-    """The node that decides about topics, leaders and settings."""
+    """The active controller."""
     nodes: list[NodeView]
     answered_by: int
-    """The node that this was asked of."""
+    """The broker that answers."""
     log_directory: str
-    """Where that node's partitions lie."""
+    """The log directory of that broker."""
     topics: int
     partitions: int
     quorum: QuorumView
@@ -392,13 +396,13 @@ def _view_segment(glimpse: _SegmentGlimpse, entries_max: int) -> SegmentView:
         size_bytes=glimpse.size_bytes,
         is_active=glimpse.is_active,
         largest_timestamp=segment.largest().timestamp,
-        offset_index=IndexView(
+        offset_index=OffsetIndexView(
             _name(index.ref.path),
             index.size_bytes() // OFFSET_ENTRY.size,
             index.size_bytes(),
             [OffsetIndexEntry(*each) for each in index.first(entries_max)],
         ),
-        time_index=IndexView(
+        time_index=TimeIndexView(
             _name(time_index.ref.path),
             time_index.size_bytes() // TIME_ENTRY.size,
             time_index.size_bytes(),

@@ -24,19 +24,20 @@ class JsonHeader(msgspec.Struct):
 
 
 class JsonRecord(msgspec.Struct, omit_defaults=True):
-    """A record, or those of its fields that were asked for. `key` and `value` are base64, or as `decode` says, or
-    null."""
+    """A record, or the fields of it that `columns` names."""
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
     timestamp: int | UnsetType = UNSET
     """Milliseconds since 1970."""
     key: Any = UNSET
+    """As `decode` says: base64, or text; null if the record has none."""
     value: Any = UNSET
+    """As `decode` says: base64, text or JSON; null if the record has none."""
     headers: list[JsonHeader] | UnsetType = []
-    """Left out where there are none."""
+    """Left out if there are none."""
     topic: str | UnsetType = UNSET
-    """Left out unless it was asked for."""
+    """Only if `columns` names it."""
 
 
 def _text(data: bytes | None) -> Any:
@@ -87,9 +88,7 @@ def show(partition: int, records: list[Record], decoding: str) -> list[JsonRecor
             each.timestamp,
             key(each.key),
             value(each.value),
-            [JsonHeader(_name(name), key(content)) for name, content in each.headers]
-            if each.headers
-            else [],
+            [JsonHeader(_name(name), key(content)) for name, content in each.headers] if each.headers else [],
         )
         for each in records
     ]

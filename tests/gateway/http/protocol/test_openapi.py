@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -181,6 +182,21 @@ def test_the_page_shows_every_route_and_needs_nothing_else() -> None:
         assert route.summary.replace("`", "") in reader.text
     assert "@import" not in reader.text
     assert "url(" not in reader.text
+
+
+def test_the_page_names_types_and_bounds_as_a_user_would() -> None:
+    reader = Outward()
+    reader.feed(page(all_routes()).decode())
+    assert "penstock." not in reader.text
+    assert re.findall(r"[0-9]{8,}", reader.text) == []
+    assert "any value or" not in reader.text
+
+
+def test_the_page_has_the_docstrings_of_fields() -> None:
+    with Broker(http=True) as broker, urlopen(f"{broker.http_url}/docs", timeout=30) as response:
+        shown = response.read().decode()
+    assert "The active controller; null while there is none." in shown
+    assert "The base offset of the next segment, or the log end offset." in shown
 
 
 def test_what_routes_say_is_text_on_the_page() -> None:

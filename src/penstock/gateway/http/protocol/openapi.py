@@ -1,4 +1,4 @@
-"""The routes' description in OpenAPI 3.1, from the same table that requests are checked with."""
+"""`/openapi.json`: the API in OpenAPI 3.1, made from the table of routes that requests are validated with."""
 
 import re
 from collections.abc import Sequence
@@ -15,20 +15,32 @@ from penstock.gateway.http.protocol.routing import LISTED_MAX, bounds
 from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 
-ABOUT = """Topics, groups and offsets of a Penstock node, in JSON. They are the same that Kafka clients see.
+ABOUT = """Read and write topics, consumer groups and offsets over HTTP, in JSON. Kafka clients see the same ones.
 
-Keys and values are base64. Every error is `{"error": {"code", "message"}}`: a word for programs and a sentence for
-people."""
+Keys and values of records are base64. Every error is `{"error": {"code": "...", "message": "..."}}`: `code` is
+stable and meant for programs, `message` is a sentence for people."""
+
+TAGS = {
+    "records": "Produce, read, tail and delete records.",
+    "groups": "Consume as a member of a group; list, describe, reset and delete groups.",
+    "topics": "List, create, describe, extend and delete topics.",
+    "configs": "Read and change configs of topics and brokers.",
+    "cluster": "The brokers and the active controller.",
+    "explorer": "Look into a topic's segments and indexes, with a topic to experiment on.",
+    "operations": "Health for supervisors and load balancers, metrics for Prometheus.",
+    "about": "This description of the API.",
+}
+"""What the calls of each section do."""
 
 _TOPIC = {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX, "pattern": TOPIC_NAME}
 
 PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "topic": ("A topic's name.", _TOPIC),
-    "name": ("A topic's name.", _TOPIC),
-    "group": ("A consumer group's id.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
-    "partition": ("The number of a partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
+    "topic": ("Name of the topic.", _TOPIC),
+    "name": ("Name of the topic.", _TOPIC),
+    "group": ("Id of the consumer group.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
+    "partition": ("Number of the partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
 }
-"""What the parameters in paths are, by name: they mean the same everywhere."""
+"""Parameters in paths, by name: a name means the same in every path."""
 
 _REF = "#/components/schemas/{name}"
 _KINDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean"}
@@ -47,7 +59,10 @@ def describe(routes: Sequence[Route]) -> bytes:
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": ABOUT},
-        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
+        "tags": [
+            {"name": tag, "description": TAGS.get(tag, "")}
+            for tag in dict.fromkeys(route.tag for route in routes)
+        ],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -77,7 +92,7 @@ def _operation(route: Route, body: Any, answer: Any) -> dict[str, Any]:
 
 
 def operation_id(route: Route) -> str:
-    """A name for the call that generated clients use: getTopicsTopicRecords."""
+    """The call's name in generated clients: getTopicsTopicRecords."""
     words = re.findall(r"[A-Za-z0-9]+", route.path)
     return route.method.lower() + "".join(word[0].upper() + word[1:] for word in words)
 
