@@ -73,7 +73,7 @@ class Crowd:
                 groups=nothing,
                 transactions=nothing,
                 markers=nothing,
-                neighbours=nothing,
+                broker_client=nothing,
                 image=nothing,
                 metrics=turn.metrics,
             )

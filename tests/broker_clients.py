@@ -1,7 +1,7 @@
-"""Other brokers that answer when a test says so: a `Neighbours` whose questions are written and read as on the wire.
+"""Other brokers that answer when a test says so: a `BrokerClient` whose questions are written and read as on the wire.
 
-others = AskedNeighbours()
-writer = MarkerWriter(..., neighbours=others)
+others = FakeBrokerClient()
+writer = MarkerWriter(..., broker_client=others)
 [question] = others.waiting
 question.message                                        the request, as the other broker reads it
 question.answer(lambda make: make.Response(...))         its reply, through both sides' codecs
@@ -42,7 +42,7 @@ class Question:
         self.later.resolve(PeerFailed(f"broker {self.broker_id} is gone"))
 
 
-class AskedNeighbours:
+class FakeBrokerClient:
     def __init__(self) -> None:
         self.asked: list[Question] = []
 
@@ -50,7 +50,7 @@ class AskedNeighbours:
     def waiting(self) -> list[Question]:
         return [each for each in self.asked if not each.later.is_settled]
 
-    def ask(
+    def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[T | PeerFailed]:
         assert timeout_ms > 0

@@ -41,7 +41,7 @@ from penstock.metadata.versions import SUPPORTED
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.messages import Reply, Request
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.wire import (
     Api,
     read_request,
@@ -196,7 +196,9 @@ class Cluster:
             groups=cast("Any", None),
             transactions=cast("Any", None),
             markers=cast("Any", None),
-            neighbours=Neighbours(self.world, cast("Any", None), lambda: self.context.image, "PLAINTEXT"),
+            broker_client=BrokerClient(
+                self.world, cast("Any", None), lambda: self.context.image, "PLAINTEXT"
+            ),
             image=EMPTY,
         )
         self.context.denied = set()

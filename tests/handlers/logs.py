@@ -83,7 +83,7 @@ class Logs:
             groups=nothing,
             transactions=nothing,
             markers=nothing,
-            neighbours=nothing,
+            broker_client=nothing,
             image=nothing,
         )
 

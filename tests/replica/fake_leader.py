@@ -115,7 +115,7 @@ class LeaderSession:
 
 
 class Leader:
-    """Stands in for `Neighbours`: asks arrive at once, answers `latency_ms` later."""
+    """Stands in for `BrokerClient`: asks arrive at once, answers `latency_ms` later."""
 
     def __init__(self, world: StillWorld, *, latency_ms: float = 1, session_slots: int = 10) -> None:
         self.world = world
@@ -148,7 +148,7 @@ class Leader:
         led.high_watermark = led.log.log_end
         self.look()
 
-    def ask(
+    def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[T | PeerFailed]:
         answer: Promise[T | PeerFailed] = Promise()

@@ -71,7 +71,7 @@ class Broker:
 
 
 class Brokers:
-    """Also stands in for everybody's `Neighbours`."""
+    """Also stands in for everybody's `BrokerClient`."""
 
     def __init__(self, count: int) -> None:
         self.world = StillWorld()
@@ -82,10 +82,10 @@ class Brokers:
             return 300  # so that a copy stops anywhere
         return int(BROKER_SETTINGS[name].default or 0)
 
-    def ask(
+    def send(
         self, broker_id: int, request: Request[object], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[object | PeerFailed]:
-        return self.brokers[broker_id].leader.ask(broker_id, request, timeout_ms=timeout_ms, purpose=purpose)
+        return self.brokers[broker_id].leader.send(broker_id, request, timeout_ms=timeout_ms, purpose=purpose)
 
     def elect(self, leader: int, epoch: int) -> Broker:
         chosen = self.brokers[leader]

@@ -130,7 +130,7 @@ def test_a_partition_that_is_led_elsewhere_is_here_and_copied_and_found_by_nobod
 def test_a_new_follower_asks_for_nothing_before_its_name_is_durable() -> None:
     broker = Broker()
     names: list[str] = []
-    sync_names, ask = broker.directory.sync_names, broker.leader.ask
+    sync_names, ask = broker.directory.sync_names, broker.leader.send
 
     def note_sync() -> None:
         names.append("synced")
@@ -141,7 +141,7 @@ def test_a_new_follower_asks_for_nothing_before_its_name_is_durable() -> None:
         return ask(*args, **options)  # type: ignore[arg-type]
 
     broker.directory.sync_names = note_sync  # type: ignore[method-assign]
-    broker.leader.ask = note_ask  # type: ignore[method-assign, assignment]
+    broker.leader.send = note_ask  # type: ignore[method-assign, assignment]
     broker.leader.lead()
     broker.replay(*created(OTHER))
     broker.world.advance(1)

@@ -28,7 +28,7 @@ TOPIC = "orders"
 
 
 class Link:
-    """`Neighbours` over clients of the node: one connection for each purpose, answers as they come."""
+    """`BrokerClient` over clients of the node: one connection for each purpose, answers as they come."""
 
     def __init__(self, node: StillNode) -> None:
         self.node = node
@@ -37,7 +37,7 @@ class Link:
         self.requests = 0
         self._poll()
 
-    def ask(
+    def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[T | PeerFailed]:
         assert broker_id == LEADER

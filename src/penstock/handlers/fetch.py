@@ -40,7 +40,7 @@ from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selec
 from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
 from penstock.records.counting import records_in
 from penstock.replica import Partition
-from penstock.replica.deposed_leader import as_leader
+from penstock.replica.deposed_leader import retriable_if_deposed
 from penstock.storage import StorageError
 from penstock.storage.unread import UnreadRecords
 from penstock.wire import (
@@ -272,7 +272,7 @@ class ConsumerFetch:
             return FetchResult(number, 0, high, stable, start, cast(Buffer, records), aborted)
         except KafkaError as error:
             led = context.replicas.led(topic, number)
-            code = error.code if led is None else as_leader(led, error).code
+            code = error.code if led is None else retriable_if_deposed(led, error).code
             return FetchResult(number, code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
 
     def _admit(self, partition: Partition, asked: FetchPartition) -> None:

@@ -1,12 +1,13 @@
-"""What a leader says from memory when it may lead no more.
+"""Rewrites final errors to retriable ones while this broker may have been deposed as leader.
 
-A leader that was cut off, or stood still, may have been deposed, and goes on until it hears of it. What it takes in
-is never committed then, and nobody is told that it was. But a refusal waits for nothing: a client that has talked to
-the newer leader meanwhile, and comes back, is told that its batch is out of order, or its transaction not open, and
-gives up, though all is well. So a leader that may be deposed says NOT_LEADER_OR_FOLLOWER in place of such a last word,
-and a coordinator NOT_COORDINATOR: clients ask who leads, and try again. Everything else it goes on to do: while no
-controller is there, leaders are what they were. So a member that is not known, or behind, is told so as ever: it joins
-again, which it could not do if it were sent to ask for a coordinator until a controller is back.
+A leader that is cut off, or pauses, may have been deposed without knowing. It commits nothing then, and acknowledges
+nothing. But it can still return errors, some of which are final for clients: a client that wrote to the new leader
+meanwhile and comes back would get OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE, and give up. So a leader that
+may be deposed returns NOT_LEADER_OR_FOLLOWER instead, and a coordinator NOT_COORDINATOR: clients
+refresh metadata and retry.
+
+All else works as before: while no controller is available, leaders keep leading. So UNKNOWN_MEMBER_ID and
+ILLEGAL_GENERATION are not rewritten: a member must be able to rejoin before a controller is back.
 """
 
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.replica.partition import Partition
 
-LAST_WORDS: Final = frozenset(
+FINAL_ERRORS: Final = frozenset(
     {
         # to producers
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -26,9 +27,9 @@ LAST_WORDS: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.TRANSACTION_ABORTABLE,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-        # to readers, who begin anew wherever `auto.offset.reset` says
+        # to consumers, which would reset to `auto.offset.reset`
         ErrorCode.OFFSET_OUT_OF_RANGE,
-        # to members of groups, and to who manages them
+        # to members of groups and to admin clients
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.UNRELEASED_INSTANCE_ID,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -37,19 +38,19 @@ LAST_WORDS: Final = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
-"""Refusals that rest on what a leader remembers, and that clients take for final."""
+"""Errors that clients do not retry, and that depend on state which a newer leader may have changed."""
 
 
-def is_hearsay(partition: Partition, code: ErrorCode) -> bool:
-    """Whether a refusal would be a last word of one that may not have it."""
-    return code in LAST_WORDS and partition.may_be_deposed
+def may_be_outdated(partition: Partition, code: ErrorCode) -> bool:
+    """Whether an error is final and a newer leader might not return it."""
+    return code in FINAL_ERRORS and partition.may_be_deposed
 
 
-def as_leader(partition: Partition, error: KafkaError) -> KafkaError:
-    """What a client is told in place of an error: the same, unless it is hearsay."""
-    if not is_hearsay(partition, error.code):
+def retriable_if_deposed(partition: Partition, error: KafkaError) -> KafkaError:
+    """The error itself, or NOT_LEADER_OR_FOLLOWER in place of one that may be outdated."""
+    if not may_be_outdated(partition, error.code):
         return error
     return KafkaError(
-        f"{partition.name} may be led elsewhere by now, where this may not be so: {error}",
+        f"This broker may no longer lead {partition.name}; refresh metadata and retry. Its own answer was: {error}",
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     )

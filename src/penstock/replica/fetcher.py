@@ -202,7 +202,7 @@ class Fetcher:
             else:
                 self._enter(following)
 
-        find_ends(home.neighbours, self.leader_id, home.node_id, following, home.timeout_ms).then(found)
+        find_ends(home.broker_client, self.leader_id, home.node_id, following, home.timeout_ms).then(found)
 
     def _leader_failed(self, error: KafkaError) -> None:
         self._session.lose()
@@ -251,7 +251,7 @@ class Fetcher:
             return
         question = self._question = _Question(purpose)
         self._busy.add(purpose)
-        answer = self._home.neighbours.ask(
+        answer = self._home.broker_client.send(
             self.leader_id,
             Request(
                 Api.FETCH,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.world import World
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.replica.fetcher import Fetcher
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.following import Following, Key
@@ -27,7 +27,7 @@ class Fetchers:
         self,
         world: World,
         node_id: int,
-        neighbours: Neighbours,
+        broker_client: BrokerClient,
         lane: SyncLane,
         durability: Durability,
         *,
@@ -39,7 +39,7 @@ class Fetchers:
         begin, all with one write."""
         self.world = world
         self.node_id = node_id
-        self.neighbours = neighbours
+        self.broker_client = broker_client
         self.broker_epoch = broker_epoch
         self.save_log_starts = save_log_starts
         self.syncs = FollowerSyncs(world, lane, durability)

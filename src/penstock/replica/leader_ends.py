@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.replica.following import Ends, Following, error_code
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
@@ -25,13 +25,13 @@ PURPOSE: Final = "replica-ends"
 
 
 def find_ends(
-    neighbours: Neighbours, leader_id: int, node_id: int, following: Following, timeout_ms: float
+    broker_client: BrokerClient, leader_id: int, node_id: int, following: Following, timeout_ms: float
 ) -> Promise[Ends | KafkaError]:
     found: Promise[Ends | KafkaError] = Promise()
 
     def ask(timestamp: int) -> Promise[Any]:
         request = _request(node_id, following, timestamp, timeout_ms)
-        return neighbours.ask(leader_id, request, timeout_ms=timeout_ms, purpose=PURPOSE)
+        return broker_client.send(leader_id, request, timeout_ms=timeout_ms, purpose=PURPOSE)
 
     def told_start(answer: Any) -> None:
         start = _offset_in(answer, following)

@@ -37,7 +37,7 @@ from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AlterPartition
 from penstock.metadata.image import Partition as Placed
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
@@ -78,7 +78,7 @@ class Replicas:
         settings: BrokerSettings,
         durability: Durability,
         write_later: Callable[[Callable[[], None]], None],
-        neighbours: Neighbours | None = None,
+        broker_client: BrokerClient | None = None,
         controller: ControllerPort | None = None,
         broker_epoch: Callable[[], int] = lambda: -1,
         is_in_touch: Callable[[], bool] = lambda: True,
@@ -113,11 +113,11 @@ class Replicas:
             self.isr_changes = IsrChanges(
                 world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max, is_in_touch
             )
-        if neighbours is not None:
+        if broker_client is not None:
             self.fetchers = Fetchers(
                 world,
                 node_id,
-                neighbours,
+                broker_client,
                 self.lane,
                 durability,
                 setting=self._number,

@@ -49,7 +49,7 @@ from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.schema import Endpoint, RemoveTopicRecord
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
@@ -201,8 +201,8 @@ class Node:
             is_deserted=lambda: self.quorum.is_deserted,
             registered=directory.registered,
         )
-        neighbours = Neighbours(world, self._peers, lambda: self.context.image, config.cluster.listener)
-        self._peers.lost = neighbours.lost
+        broker_client = BrokerClient(world, self._peers, lambda: self.context.image, config.cluster.listener)
+        self._peers.lost = broker_client.lost
         replicas = Replicas(
             data_world,
             directory,
@@ -210,7 +210,7 @@ class Node:
             settings,
             Durability(config.setting("durability.fsync")),
             self._turn.write_later,
-            neighbours,
+            broker_client,
             controller,
             lambda: self._lifecycle.epoch,
             lambda: self._lifecycle.is_in_touch,
@@ -219,7 +219,7 @@ class Node:
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = Groups(data_world, replicas, settings, lambda: self.context.image)
         markers = MarkerWriter(
-            data_world, replicas, groups, identity.node_id, lambda: self.context.image, neighbours
+            data_world, replicas, groups, identity.node_id, lambda: self.context.image, broker_client
         )
         self.context = Context(
             world=data_world,
@@ -238,7 +238,7 @@ class Node:
                 data_world, replicas, settings, lambda: self.context.image, producer_ids, markers
             ),
             markers=markers,
-            neighbours=neighbours,
+            broker_client=broker_client,
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
             client_memory=self._turn.memory,

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import pytest
-from tests.broker_clients import AskedNeighbours, Question
+from tests.broker_clients import FakeBrokerClient, Question
 from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode
@@ -23,7 +23,7 @@ class Ending:
 
     def __init__(self, cluster: Cluster, *partitions: TopicPartition, commit: bool = True) -> None:
         self.world = cluster.world
-        self.others = AskedNeighbours()
+        self.others = FakeBrokerClient()
         self.written: list[TopicPartition] = []
         self.is_over = False
         nothing = cast(Any, None)

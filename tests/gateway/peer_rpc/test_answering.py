@@ -25,14 +25,14 @@ SESSION = Session("", 0, "10.0.0.7:4711", "HTTP")
 
 
 class Carrier:
-    """`Neighbours`: brings a request to another node, and its response back; or loses it."""
+    """`BrokerClient`: brings a request to another node, and its response back; or loses it."""
 
     def __init__(self, there: StillNode) -> None:
         self._there = there
         self.purposes: list[str] = []
         self.failure: PeerFailed | None = None
 
-    def ask(
+    def send(
         self, broker_id: int, request: Request[Any], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[Any]:
         self.purposes.append(purpose)
@@ -55,7 +55,7 @@ class Pair:
     def __init__(self) -> None:
         self.here, self.there = StillNode(), StillNode()
         self.carrier = Carrier(self.there)
-        context = replace(self.here.node.context, neighbours=self.carrier)  # type: ignore[arg-type]
+        context = replace(self.here.node.context, broker_client=self.carrier)  # type: ignore[arg-type]
         self.elsewhere = Elsewhere(context, None)
 
     def do(self, steps: Steps[Any]) -> Any:

@@ -9,7 +9,7 @@ from penstock.base.promise import Promise
 from penstock.handlers.support.client_view import VANISHES_MS
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.metadata_delay import AGAIN_MS
-from penstock.replica.broker_client import DOUBT_MS
+from penstock.replica.broker_client import MAY_BE_DEAD_MS
 from penstock.wire import Api
 from penstock.wire.peers import Address
 
@@ -24,7 +24,7 @@ def doubted(three: Cluster) -> Cluster:
 
 def lose(cluster: Cluster, broker: int) -> None:
     """A connection from here to it breaks."""
-    cluster.context.neighbours.lost(Address(f"host-{broker}", 9000 + broker))
+    cluster.context.broker_client.lost(Address(f"host-{broker}", 9000 + broker))
 
 
 def move(cluster: Cluster, dead: int) -> None:
@@ -74,7 +74,7 @@ def test_news_of_other_leaders_are_no_answer(doubted: Cluster) -> None:
 def test_a_broken_connection_alone_costs_half_a_second_at_most(doubted: Cluster) -> None:
     lose(doubted, 2)
     answer = ask(doubted, "t")
-    doubted.world.advance(DOUBT_MS - 1)
+    doubted.world.advance(MAY_BE_DEAD_MS - 1)
     assert not answer.is_settled
     doubted.world.advance(1)
     assert leader(answer) == 2
@@ -112,7 +112,7 @@ def test_such_a_doubt_costs_half_a_second_at_most_as_well(doubted: Cluster) -> N
     answer = ask(doubted, "t")
     doubted.world.advance(50)
     lose(doubted, 2)
-    doubted.world.advance(DOUBT_MS - 51)
+    doubted.world.advance(MAY_BE_DEAD_MS - 51)
     assert not answer.is_settled
     doubted.world.advance(1)
     assert leader(answer) == 2

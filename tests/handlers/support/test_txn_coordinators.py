@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.broker_clients import AskedNeighbours, TxnRequest
+from tests.broker_clients import FakeBrokerClient, TxnRequest
 from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -46,9 +46,9 @@ class Asking:
     def __init__(self, leader: int) -> None:
         self.cluster = Cluster(brokers=(1, 2))
         self.cluster.create(TRANSACTIONS_TOPIC, (leader,))
-        self.here, self.others = Coordinators(), AskedNeighbours()
+        self.here, self.others = Coordinators(), FakeBrokerClient()
         self.cluster.context.transactions = cast(Any, self.here)
-        self.cluster.context.neighbours = cast(Any, self.others)
+        self.cluster.context.broker_client = cast(Any, self.others)
 
     def ask(self, request: AddPartitions | VerifyPartitions) -> Promise[dict[TopicPartition, ErrorCode]]:
         return ask_coordinator(self.cluster.context, request)

@@ -39,7 +39,7 @@ from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
-from penstock.replica.deposed_leader import is_hearsay
+from penstock.replica.deposed_leader import may_be_outdated
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,11 @@ class GroupShard(CoordinatorShard):
     def _as_coordinator(self, request: Request, outcome: Outcome[Any]) -> Outcome[Any]:
         """What was decided, unless it is a refusal that only the coordinator may give, and that may be another now."""
         reply = outcome.reply
-        if outcome.records or isinstance(reply, Promise) or not is_hearsay(self.log.partition, reply.code):
+        if (
+            outcome.records
+            or isinstance(reply, Promise)
+            or not may_be_outdated(self.log.partition, reply.code)
+        ):
             return outcome
         return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
 

@@ -20,7 +20,7 @@ from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata import ClusterImage
 from penstock.records import end_txn_marker
 from penstock.replica import ALL_IN_SYNC, Partition, Replicas
-from penstock.replica.broker_client import Neighbours
+from penstock.replica.broker_client import BrokerClient
 from penstock.storage import Appended, Origin
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api
@@ -61,14 +61,14 @@ class MarkerWriter:
         groups: Groups,
         node_id: int,
         image: Callable[[], ClusterImage],
-        neighbours: Neighbours,
+        broker_client: BrokerClient,
     ) -> None:
         self._world = world
         self._replicas = replicas
         self._groups = groups
         self._node_id = node_id
         self._image = image
-        self._neighbours = neighbours
+        self._broker_client = broker_client
 
     def write(
         self, markers: Markers, written: Callable[[TopicPartition], None], is_over: Callable[[], bool]
@@ -90,7 +90,7 @@ class MarkerWriter:
 
     def ask(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Promise[Any]:
         """Have another broker write them."""
-        return self._neighbours.ask(
+        return self._broker_client.send(
             leader, _request(markers, names), timeout_ms=WRITE_MS_MAX, purpose="markers"
         )
 

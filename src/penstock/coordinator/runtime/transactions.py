@@ -44,7 +44,7 @@ from penstock.metadata import BrokerSettings, ClusterImage
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
-from penstock.replica.deposed_leader import is_hearsay
+from penstock.replica.deposed_leader import may_be_outdated
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -157,7 +157,7 @@ class TransactionShard(CoordinatorShard):
         )
         partition = self.log.partition
         is_end = isinstance(request, EndTxn) and ErrorCode.NONE in codes
-        if (is_end and partition.may_be_deposed) or any(is_hearsay(partition, code) for code in codes):
+        if (is_end and partition.may_be_deposed) or any(may_be_outdated(partition, code) for code in codes):
             return refusal(request, ErrorCode.NOT_COORDINATOR)
         return reply
 

@@ -78,7 +78,7 @@ class Elsewhere:
             else:
                 answer.resolve(letters.read_reply(asked, response.response_data or b""))
 
-        self._context.neighbours.ask(
+        self._context.broker_client.send(
             broker_id,
             request,
             timeout_ms=timeout_ms + wait_ms,

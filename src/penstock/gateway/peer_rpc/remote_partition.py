@@ -146,7 +146,7 @@ class Place:
             self._told(recent)
             return recent
         request = fetch_request({self.key: offset}, wait_ms=0, partition_bytes=bytes_max, bytes_max=bytes_max)
-        response: FetchResponse = yield self._context.neighbours.ask(
+        response: FetchResponse = yield self._context.broker_client.send(
             self.leader, request, timeout_ms=READ_MS_MAX, purpose=elsewhere.lanes.shared(self.number)
         )
         results = [each for _, found in response.topics for each in found]

@@ -167,7 +167,7 @@ class Watching:
             if self._watched:
                 self._soon(0 if is_well else RETRY_MS)
 
-        asked: Promise[FetchResponse | PeerFailed] = self._context.neighbours.ask(
+        asked: Promise[FetchResponse | PeerFailed] = self._context.broker_client.send(
             leader, request, timeout_ms=TIMEOUT_MS, purpose=_PURPOSE
         )
         asked.then(answered)

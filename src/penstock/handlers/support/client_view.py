@@ -43,14 +43,14 @@ class ClientView:
         """The brokers that clients are told of: those that are alive, and those that have just died. With a broker
         that vanishes librdkafka forgets where its partitions have gone, and asks for it a second later."""
         context = self._context
-        if not context.neighbours.has_doubts:
+        if not context.broker_client.has_lost_connections:
             return self.brokers
         named = dict(self.brokers)
         for broker_id, broker in self._image.brokers.items():
             if (
                 broker_id not in named
                 and not broker.in_controlled_shutdown
-                and context.neighbours.was_lost(broker_id, VANISHES_MS)
+                and context.broker_client.was_lost(broker_id, VANISHES_MS)
             ):
                 endpoint = context.endpoint(broker, self._session)
                 if endpoint is not None:

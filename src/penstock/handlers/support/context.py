@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.raft.messages import Reply, Request
     from penstock.raft.voters import VoterSet
     from penstock.replica import Replicas
-    from penstock.replica.broker_client import Neighbours
+    from penstock.replica.broker_client import BrokerClient
     from penstock.wire.peers import Address, Peers
 
 
@@ -206,7 +206,7 @@ class Context:
     groups: "Groups"
     transactions: "Transactions"
     markers: "MarkerWriter"
-    neighbours: "Neighbours"
+    broker_client: "BrokerClient"
     image: ClusterImage
     """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
     image_watchers: OrderedSet[Callable[[], None]] = field(default_factory=OrderedSet)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
-from penstock.replica.broker_client import DOUBT_MS
+from penstock.replica.broker_client import MAY_BE_DEAD_MS
 
 from .context import Context, Session
 
@@ -32,13 +32,13 @@ def once_sure(
     now_ns = context.world.clock_ns()
     is_again = now_ns - session.metadata_ns < AGAIN_MS * 1_000_000
     session.metadata_ns = now_ns
-    neighbours = context.neighbours
-    if len(context.image.brokers) < 2 or not (is_again or neighbours.has_doubts):
+    broker_client = context.broker_client
+    if len(context.image.brokers) < 2 or not (is_again or broker_client.has_lost_connections):
         return respond()
     known = tuple(leaders())
 
     def has_doubts() -> bool:
-        return any(neighbours.is_doubtful(each) for each in set(known))
+        return any(broker_client.may_be_dead(each) for each in set(known))
 
     is_doubtful = has_doubts()
     if not known or not (is_again or is_doubtful):
@@ -54,8 +54,8 @@ def once_sure(
         """The client may have seen a leader go, and this node a moment after it was asked."""
         nonlocal timer
         waited_ms = (context.world.clock_ns() - now_ns) // 1_000_000
-        if waited_ms < DOUBT_MS and has_doubts():
-            timer = context.world.call_later(DOUBT_MS - waited_ms, finish)
+        if waited_ms < MAY_BE_DEAD_MS and has_doubts():
+            timer = context.world.call_later(MAY_BE_DEAD_MS - waited_ms, finish)
         else:
             finish()
 
@@ -65,6 +65,6 @@ def once_sure(
         session.metadata_ns = context.world.clock_ns()
         later.resolve(respond())
 
-    timer = context.world.call_later(DOUBT_MS if is_doubtful else AGAIN_MS, overdue)
+    timer = context.world.call_later(MAY_BE_DEAD_MS if is_doubtful else AGAIN_MS, overdue)
     context.image_watchers.add(look)
     return later

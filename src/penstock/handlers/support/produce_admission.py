@@ -4,7 +4,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.replica import ALL_IN_SYNC, Partition
-from penstock.replica.deposed_leader import as_leader
+from penstock.replica.deposed_leader import retriable_if_deposed
 from penstock.wire import ProduceRequest, TopicKey
 
 _ACKS = (0, 1, ALL_IN_SYNC)
@@ -45,6 +45,6 @@ def batch_error(
     """What the producer is told of a batch that is refused; one that will come again is remembered."""
     partition = context.replicas.led(topic, number)
     if partition is not None:
-        error = as_leader(partition, error)
+        error = retriable_if_deposed(partition, error)
     context.replicas.note_refused(topic, number, records, error)
     return error

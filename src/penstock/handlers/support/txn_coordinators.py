@@ -48,9 +48,9 @@ def ask_coordinator(context: Context, request: TxnRequest) -> Promise[Codes]:
             )
         )
     else:
-        context.neighbours.ask(leader, _request(request), timeout_ms=ASK_MS_MAX, purpose="transactions").then(
-            lambda reply: answer.resolve(_codes(names, reply))
-        )
+        context.broker_client.send(
+            leader, _request(request), timeout_ms=ASK_MS_MAX, purpose="transactions"
+        ).then(lambda reply: answer.resolve(_codes(names, reply)))
     return answer
 
 
