@@ -54,7 +54,10 @@ def _sentences() -> Iterator[list[int]]:
         complain(str(error))
         code.append(EXIT_CANNOT)
     except ImportError as error:
-        complain(f"{error.name or error} is not installed here: `pip install 'penstock[spark]'`")
+        complain(
+            f"this command needs the extra `spark`, and {error.name or error} is not installed: "
+            "`pip install 'penstock[spark]'`, or `pip install '.[spark]'` in a clone of Penstock"
+        )
         code.append(EXIT_CANNOT)
 
 

@@ -1,5 +1,6 @@
 """Commands of Penstock's that another command runs beside itself."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,14 +16,18 @@ STOP_S_MAX = 90.0
 def child_of(
     arguments: list[str], stdout: int | IO[str], stderr: IO[str]
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A command of Penstock's; stopped as Ctrl-C would, and killed only if that does nothing."""
-    # A session of its own: a Ctrl-C at the terminal reaches this process alone, which stops them in their order.
+    """Run a penstock command as a child process; stop it with SIGTERM, and kill it if it does not end.
+
+    The child gets no PENSTOCK_SERVER: it talks to the nodes that this command started.
+    """
+    # In its own session, so that Ctrl-C reaches only this process, which stops its children in order.
     child = subprocess.Popen(
         [sys.executable, "-m", "penstock", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
         text=True,
+        env={name: value for name, value in os.environ.items() if name != "PENSTOCK_SERVER"},
         start_new_session=True,
     )
     try:

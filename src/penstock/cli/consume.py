@@ -139,7 +139,7 @@ def _resolve(
 ) -> dict[TopicPartition, Offset]:
     """The offset that a place has in each partition; the end, for a time that no record has reached."""
     if place.edge is not None:
-        return dict(firsts if place.edge == "beginning" else lasts)
+        return dict(firsts if place.edge == "earliest" else lasts)
     if place.time_ms is not None:
         found = _offsets(cluster, wanted, list(firsts), place.time_ms)
         return {partition: lasts[partition] if each < 0 else each for partition, each in found.items()}

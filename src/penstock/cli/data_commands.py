@@ -77,7 +77,9 @@ def produce(
         typer.Option("--idempotent/--no-idempotent", help="No record twice; the default with --acks all."),
     ] = None,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell the result as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON. For records in JSON: --format json.")
+    ] = False,
 ) -> None:
     """Send records: a line each, a JSON object a line, whole files, or made up.
 
@@ -122,9 +124,7 @@ def consume(
         list[int] | None,
         typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated."),
     ] = None,
-    start: Annotated[
-        str, typer.Option("--from", "-o", metavar="PLACE", help="Where to begin.")
-    ] = "beginning",
+    start: Annotated[str, typer.Option("--from", "-o", metavar="PLACE", help="Where to begin.")] = "earliest",
     until: Annotated[
         str | None, typer.Option("--until", metavar="PLACE", help="Where to stop, before what is there.")
     ] = None,
@@ -152,11 +152,13 @@ def consume(
         typer.Option("--isolation", help="Whether records of open and aborted transactions are read."),
     ] = Isolation.UNCOMMITTED,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the records as JSON: the same as --format json.")
+    ] = False,
 ) -> None:
     """Read records, and write a line for each.
 
-    Without --follow it stops at the end of each partition as it was at the start. A PLACE is beginning, end, an offset
+    Without --follow it stops at the end of each partition as it was at the start. A PLACE is earliest, latest, an offset
     (-5: five before the end), a time (2026-01-01T10:00:00Z, @1767225600000) or so long ago (-1h).
 
     Formats: text (the value, with key and headers where separators say so), value, raw (values with nothing in
@@ -165,7 +167,7 @@ def consume(
 
     \b
     penstock consume orders
-    penstock consume orders --from end --follow --format full
+    penstock consume orders --from latest --follow --format full
     penstock consume orders --from -1h --until -30m --format json
     penstock consume orders -p 0 -o 100 -n 10 --format '%o %k=%v'
     """

@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.child import child_of
+from penstock.cli.extras import require_extra
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_table
 from penstock.client.cluster import Cluster
@@ -33,11 +34,14 @@ from penstock.client.errors import ClientError
 from penstock.client.offsets import READ_COMMITTED
 from penstock.client.producer import Producer
 from penstock.client.settings import parse_address
+from penstock.spark.errors import SparkMissing
+from penstock.spark.java import prepare_java
 
 ORDERS, TOTALS = "demo.orders", "demo.totals"
 PRODUCTS: Final = {"espresso": 2.2, "cappuccino": 3.1, "flat white": 3.4, "filter coffee": 2.8, "tea": 2.5}
 SECONDS_WITHOUT_TERMINAL: Final = 20
 """How long it shows results where nobody can press Ctrl-C."""
+PIPELINE_LOG: Final = "pipeline.log"
 START_S_MAX: Final = 300.0
 CREATE_MS_MAX: Final = 10_000
 CATCH_UP_S_MAX: Final = 60.0
@@ -76,6 +80,11 @@ flows:
 
 def demo(data: Path, *, rate: int, seconds: float | None, out: TextIO = sys.stdout) -> int:
     """Run it until Ctrl-C, or for so many seconds after the first result."""
+    require_extra("spark", "penstock demo", "pyspark", "pyarrow", "yaml")
+    try:
+        prepare_java()
+    except SparkMissing as missing:
+        raise Refused(str(missing)) from missing
     if seconds is None and not out.isatty():
         seconds = SECONDS_WITHOUT_TERMINAL
     stop = threading.Event()
@@ -114,13 +123,16 @@ def _watch(
     give_up = time.monotonic() + START_S_MAX
     while not stop.is_set():
         if pipeline.poll() is not None:
-            raise Refused(f"the pipeline ended by itself, with exit code {pipeline.returncode}")
+            log = data / PIPELINE_LOG
+            raise Refused(
+                f"the pipeline ended with exit code {pipeline.returncode}: {_last_line(log)}; the whole log is {log}"
+            )
         results.read(LINE_S)
         shop.check()
         now = time.monotonic()
         if not results.totals:
             if now > give_up:
-                raise Refused(f"there was no result within {START_S_MAX:.0f} s; see {data / 'pipeline.log'}")
+                raise Refused(f"there was no result within {START_S_MAX:.0f} s; see {data / PIPELINE_LOG}")
             continue
         if until is None and seconds is not None:
             until = now + seconds
@@ -148,14 +160,15 @@ def _node(data: Path, say: "_Teller") -> Iterator[str]:
     arguments = ["up", "--data", str(data / "node"), "--kafka", "127.0.0.1:0"]
     arguments += ["--http", "127.0.0.1:0", "--line", "off"]
     say(f"$ penstock {' '.join(arguments)}")
+    log_file = data / "node.log"
     with (
-        (data / "node.log").open("w") as log,
+        log_file.open("w") as log,
         child_of(arguments, stdout=subprocess.PIPE, stderr=log) as child,
     ):
         assert child.stdout is not None
         ready = child.stdout.readline()
         if not ready:
-            raise Refused(f"the node did not start; see {data / 'node.log'}")
+            raise Refused(f"the node did not start: {_last_line(log_file)}; the whole log is {log_file}")
         say(ready.strip())
         yield ready.split("kafka=")[1].split()[0]
 
@@ -164,9 +177,15 @@ def _node(data: Path, say: "_Teller") -> Iterator[str]:
 def _pipeline(file: Path, say: "_Teller") -> Iterator["subprocess.Popen[str]"]:
     arguments = ["pipeline", "run", str(file)]
     say(f"$ penstock {' '.join(arguments)}")
-    log = file.with_name("pipeline.log")
+    log = file.with_name(PIPELINE_LOG)
     with log.open("w") as out, child_of(arguments, stdout=out, stderr=out) as child:
         yield child
+
+
+def _last_line(log: Path) -> str:
+    """The last line of a child's log, which is the reason why it ended."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("penstock: ") if lines else "it wrote nothing"
 
 
 class _Shop:

@@ -21,6 +21,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; return the exit code."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # names of files need not be text
@@ -35,6 +36,23 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code
+
+
+def _open_closed_streams() -> None:
+    """Connect standard streams that the caller closed (`>&-`) to /dev/null.
+
+    A free descriptor below 3 would be given to the next file or socket, and output would go into it.
+    """
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        if stream is None:
+            with suppress(OSError):
+                os.fstat(number)
+                continue
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is `number`
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _dispatch(arguments: list[str]) -> int:

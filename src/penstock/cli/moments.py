@@ -1,6 +1,6 @@
 """Places in a log as a person names them: an end of it, an offset, a time, or so long ago.
 
-beginning, end           the ends of each partition
+earliest, latest         the ends of each partition; beginning and end mean the same
 120, -5                  an offset; so many records before the end
 @1767225600000           milliseconds since 1970
 2026-01-01T10:00:00Z     a time; without a zone it is UTC, a date alone is its midnight
@@ -26,10 +26,12 @@ class Place(NamedTuple):
     time_ms: int | None = None
 
 
-def parse_place(text: str, now_ms: int, words: str = "beginning, end") -> Place:
+def parse_place(text: str, now_ms: int, words: str = "earliest, latest") -> Place:
     """The place; `words` are the names that the command's help has for places, should this be none."""
-    if text in ("beginning", "earliest", "end", "latest"):
-        return Place(edge="beginning" if text in ("beginning", "earliest") else "end")
+    if text in ("earliest", "beginning"):
+        return Place(edge="earliest")
+    if text in ("latest", "end"):
+        return Place(edge="latest")
     if re.fullmatch(r"-?\d+", text) and abs(int(text)) <= INT64_MAX:
         return Place(offset=int(text))
     time_ms = parse_time(text, now_ms)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.moments import parse_time
-from penstock.cli.output import Refused, print_json, progress
+from penstock.cli.output import Refused, complain, print_json, progress
 from penstock.cli.produce_input import (
     LineForm,
     NewRecord,
@@ -97,6 +97,8 @@ def run(server: str, wanted: Wanted, *, as_json: bool) -> int:
 
             producer = Producer(cluster, settings, delivered)
             records = _source(wanted, form, lambda: producer.due_ms)
+            if as_json and not wanted.input_json:
+                records = _with_json_hint(records)
             try:
                 _produce(cluster, producer, records, wanted, timestamp)
             except (KeyboardInterrupt, ClientError, Refused, OSError):
@@ -148,6 +150,19 @@ def _source(wanted: Wanted, form: LineForm, idle_ms: Callable[[], float]) -> Ite
     if _is_made_up(wanted):
         return made_up(wanted.size or SIZE_DEFAULT, form, random.Random())
     return from_lines(wanted.inputs, form, as_json=wanted.input_json, idle_ms=idle_ms)
+
+
+def _with_json_hint(records: Iterator[NewRecord | None]) -> Iterator[NewRecord | None]:
+    """Complain if the first line is a record from `consume --json`: --json does not parse the input."""
+    first = next((each for each in records if each is not None), None)
+    if first is None:
+        return
+    if first.value is not None and first.value.startswith(b'{"topic":') and b'"offset":' in first.value:
+        complain(
+            "the input looks like records in JSON, and is sent as text: to send the records, add --format json"
+        )
+    yield first
+    yield from records
 
 
 def _is_made_up(wanted: Wanted) -> bool:

@@ -126,7 +126,7 @@ def _asked(
 
 def _placed(cluster: Cluster, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
     if place.edge is not None:
-        return _at(cluster, partitions, EARLIEST if place.edge == "beginning" else LATEST)
+        return _at(cluster, partitions, EARLIEST if place.edge == "earliest" else LATEST)
     if place.offset is not None and place.offset >= 0:
         return dict.fromkeys(partitions, place.offset)
     ends = _at(cluster, partitions, LATEST)

@@ -1,7 +1,8 @@
 """What the commands that talk to a broker share: the server's address, and how its refusals are told."""
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,11 @@ from penstock.cli.output import Refused, complain
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
     from penstock.client.settings import ClientSettings
+
+RETRY_SILENT_S = 2.0
+"""How long retries go unreported: a leader election takes less."""
+RETRY_GAP_S = 10.0
+"""Retries further apart than this belong to different problems; a report is repeated no sooner."""
 
 SERVER_DEFAULT = "127.0.0.1:9092"
 
@@ -34,6 +40,7 @@ def connected(server: str, settings: "ClientSettings | None" = None) -> "Iterato
     """A cluster for one command. What it refuses is one sentence and exit code 2; damaged records are 1."""
     from penstock.base.errors import KafkaError  # noqa: PLC0415  # only who runs a command pays for the client
     from penstock.client.cluster import Cluster  # noqa: PLC0415
+    from penstock.client.errors import Unreachable  # noqa: PLC0415
     from penstock.client.settings import parse_servers  # noqa: PLC0415
     from penstock.records.errors import CorruptBatch  # noqa: PLC0415
 
@@ -42,13 +49,32 @@ def connected(server: str, settings: "ClientSettings | None" = None) -> "Iterato
     except ValueError as error:
         raise Refused(str(error)) from error
     try:
-        with Cluster(servers, settings) as cluster:
+        with Cluster(servers, settings, on_retry=RetryReports()) as cluster:
             yield cluster
     except CorruptBatch as damage:
         complain(str(damage))
         raise typer.Exit(EXIT_WRONG) from damage
+    except Unreachable as error:
+        raise Refused(f"{error}; start a broker with `penstock up`, or name one with --server") from error
     except KafkaError as error:
         raise Refused(str(error)) from error
+
+
+class RetryReports:
+    """Reports on standard error why a command waits, once its retries have gone on for a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first_s = self._last_s = self._reported_s = float("-inf")
+
+    def __call__(self, error: Exception) -> None:
+        now_s = self._clock()
+        if now_s - self._last_s > RETRY_GAP_S:
+            self._first_s = now_s
+        self._last_s = now_s
+        if now_s - self._first_s >= RETRY_SILENT_S and now_s - self._reported_s >= RETRY_GAP_S:
+            self._reported_s = now_s
+            complain(f"{error}; retrying, Ctrl-C stops")
 
 
 def parse_pairs(texts: list[str], what: str) -> dict[str, str]:

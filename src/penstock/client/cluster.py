@@ -35,9 +35,17 @@ T = TypeVar("T")
 class Backoff:
     """Pauses between tries: each twice as long as the last, give or take a fifth, until a deadline."""
 
-    def __init__(self, settings: ClientSettings, clock: Clock, rng: random.Random, timeout_ms: float) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        rng: random.Random,
+        timeout_ms: float,
+        on_retry: Callable[[Exception], None],
+    ) -> None:
         self._clock = clock
         self._rng = rng
+        self._on_retry = on_retry
         self._pause_ms = float(settings.retry_backoff_ms)
         self._pause_ms_max = float(settings.retry_backoff_ms_max)
         self.deadline_ms = clock.now_ms() + timeout_ms
@@ -56,6 +64,7 @@ class Backoff:
         pause_ms = self.next_pause_ms()
         if pause_ms >= self.left_ms:
             raise error
+        self._on_retry(error)
         self._clock.sleep_ms(pause_ms)
 
 
@@ -69,6 +78,7 @@ class Cluster:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         is_patient: bool = False,
+        on_retry: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         """Servers of which none answers the first time are told at once, as mistyped ones should be; by who
         is patient they are waited for, as those that have answered once are by everybody."""
@@ -81,6 +91,8 @@ class Cluster:
         self._servers = list(servers)
         self._links: dict[Address, Link] = {}
         self._has_answered = is_patient
+        self.on_retry = on_retry
+        """Called with the error before each retry of a call or of a produced batch."""
         self._told_at: dict[str, float] = {}
 
     def __enter__(self) -> "Cluster":
@@ -98,7 +110,7 @@ class Cluster:
 
     def backoff(self, timeout_ms: float | None = None) -> Backoff:
         limit = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
-        return Backoff(self.settings, self.clock, self.rng, limit)
+        return Backoff(self.settings, self.clock, self.rng, limit, self.on_retry)
 
     # -- connections ----------------------------------------------------------------------------------
 

@@ -368,6 +368,8 @@ class Producer:
             self._failure = TimedOut(
                 f"{len(batch.records)} records for {queue.partition} were not delivered within {seconds:g} s: {error}"
             )
+        else:
+            self._cluster.on_retry(error)
 
 
 def _available(topic: TopicInfo) -> list[int]:

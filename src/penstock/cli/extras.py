@@ -1,0 +1,21 @@
+"""Checks that the packages of an optional extra are installed, before a command starts anything."""
+
+from importlib.util import find_spec
+
+from penstock.cli.output import Refused
+
+
+def require_extra(extra: str, command: str, *modules: str) -> None:
+    for module in modules:
+        if not _is_installed(module):
+            raise Refused(
+                f"{command} needs the extra `{extra}`, and {module} is not installed: `pip install 'penstock[{extra}]'`, "
+                f"or `pip install '.[{extra}]'` in a clone of Penstock"
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
