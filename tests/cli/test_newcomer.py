@@ -63,7 +63,7 @@ def test_demo_without_java_says_so(tmp_path: Path) -> None:
         (["topics", "list", "--server", NO_BROKER], 2),
         (["log", "ls", "nowhere"], 2),
     ],
-    ids=lambda each: str(each),
+    ids=str,
 )
 def test_closed_standard_streams_are_no_error(arguments: list[str], code: int) -> None:
     """`penstock ... >&-`, and with all three streams closed."""

@@ -56,7 +56,7 @@ def _sentences() -> Iterator[list[int]]:
     except ImportError as error:
         complain(
             f"this command needs the extra `spark`, and {error.name or error} is not installed: "
-            "`pip install 'penstock[spark]'`, or `pip install '.[spark]'` in a clone of Penstock"
+            "run `pip install '.[spark]'` in a clone of Penstock"
         )
         code.append(EXIT_CANNOT)
 

@@ -77,9 +77,7 @@ def produce(
         typer.Option("--idempotent/--no-idempotent", help="No record twice; the default with --acks all."),
     ] = None,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON. For records in JSON: --format json.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send records: a line each, a JSON object a line, whole files, or made up.
 
@@ -153,13 +151,13 @@ def consume(
     ] = Isolation.UNCOMMITTED,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the records as JSON: the same as --format json.")
+        bool, typer.Option("--json", help="Print records as JSON, as --format json does.")
     ] = False,
 ) -> None:
     """Read records, and write a line for each.
 
-    Without --follow it stops at the end of each partition as it was at the start. A PLACE is earliest, latest, an offset
-    (-5: five before the end), a time (2026-01-01T10:00:00Z, @1767225600000) or so long ago (-1h).
+    Without --follow it stops at the end of each partition as it was at the start. A PLACE is earliest, latest,
+    an offset (-5: five before the end), a time (2026-01-01T10:00:00Z, @1767225600000) or so long ago (-1h).
 
     Formats: text (the value, with key and headers where separators say so), value, raw (values with nothing in
     between), full, json, hex, or a template: %t topic, %p partition, %o offset, %T time in ms, %k key, %v value,

@@ -9,8 +9,8 @@ def require_extra(extra: str, command: str, *modules: str) -> None:
     for module in modules:
         if not _is_installed(module):
             raise Refused(
-                f"{command} needs the extra `{extra}`, and {module} is not installed: `pip install 'penstock[{extra}]'`, "
-                f"or `pip install '.[{extra}]'` in a clone of Penstock"
+                f"{command} needs the extra `{extra}`, and {module} is not installed: "
+                f"run `pip install '.[{extra}]'` in a clone of Penstock"
             )
 
 
