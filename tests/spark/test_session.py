@@ -111,7 +111,8 @@ def test_no_pyspark_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(
-        SparkMissing, match=r"^Spark is not installed here \(pyspark is missing\): `pip install"
+        SparkMissing,
+        match=r"^Spark is not installed \(pyspark is missing\): install Penstock with its extra `spark`",
     ):
         light_session("test")
 

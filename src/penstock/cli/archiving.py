@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import KafkaError
+from penstock.base.extras import install_hint
 from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.output import complain, print_json, print_json_line
 from penstock.spark.pipeline.errors import CannotRun, one_sentence
@@ -55,8 +56,7 @@ def _sentences() -> Iterator[list[int]]:
         code.append(EXIT_CANNOT)
     except ImportError as error:
         complain(
-            f"this command needs the extra `spark`, and {error.name or error} is not installed: "
-            "run `pip install '.[spark]'` in a clone of Penstock"
+            f"this command needs the extra `spark`, and {error.name or error} is not installed: {install_hint('spark')}"
         )
         code.append(EXIT_CANNOT)
 

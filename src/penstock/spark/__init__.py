@@ -1,14 +1,22 @@
 """Spark reads and writes topics here: no jar, Spark's Python Data Source API and Arrow.
 
+    import penstock.spark
     spark.read.format("penstock").option("kafka.bootstrap.servers", ...).option("subscribe", "orders").load()
 
 The driver plans (which partitions, from where to where), executors read and decode. Works with Apache Kafka as with
-Penstock. This package imports nothing by itself: pyspark and Arrow load with the module that needs them.
+Penstock. Importing this package makes sessions that start later run this Python, where Spark finds the format by
+itself; it imports neither pyspark nor Arrow, which load with the module that needs them.
 
-    source      what format("penstock") is        reading     topics as rows, once or as a stream
-    schema      the columns                       scanning    segment files as rows, without a broker
-    session     a light session                   writing     rows into topics, exactly once
-    java, home  a Java for it, a home for it      columns     record batches to Arrow, and back
-    errors      what goes wrong, in sentences     archiving   a topic as a table, compared and brought back
-    told        options, as a user gave them      pipeline    sources, queries and sinks in one file
+    source      the data source `penstock`           reading     topics as rows, once or as a stream
+    schema      its columns                          writing     rows into topics, exactly once
+    options     parsing of options                   archiving   a topic as a table, compared and replayed
+    executable  which Python Spark runs              pipeline    sources, queries and sinks in one file
+    session     a light local session                worker      set-up of a Python worker
+    java, home  the Java and SPARK_HOME of it        errors      exceptions
 """
+
+from penstock.spark.executable import register, set_default_python
+
+__all__ = ["register"]
+
+set_default_python()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.base.extras import install_hint
 from penstock.spark.errors import SparkMissing
 from penstock.spark.home import quick_home
 from penstock.spark.java import cache_directory, prepare_java
@@ -61,8 +62,7 @@ def light_session(
             return _configured(builder.remote(remote), settings).getOrCreate()
         except ImportError as error:
             raise SparkMissing(
-                f"Spark Connect needs {error.name or 'a package that is not installed'}: "
-                "`pip install 'pyspark[connect]'`"
+                f"Spark Connect needs {error.name or 'a package that is not installed'}: {install_hint('connect')}"
             ) from error
     os.environ.update(prepare_java())
     if master.startswith("local"):
@@ -100,4 +100,4 @@ def _configured(builder: "SparkSession.Builder", settings: Mapping[str, str]) ->
 
 def _missing(extra: str, error: ImportError) -> SparkMissing:
     what = error.name or "pyspark"
-    return SparkMissing(f"Spark is not installed here ({what} is missing): `pip install 'penstock[{extra}]'`")
+    return SparkMissing(f"Spark is not installed ({what} is missing): {install_hint(extra)}")

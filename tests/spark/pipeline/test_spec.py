@@ -301,7 +301,7 @@ def test_a_package_that_is_not_there_is_told_with_what_brings_it(
     [problem] = problems(tmp_path, "\nfrom deltalake import DeltaTable\n", "p.py")
 
     assert problem.startswith("p.py:2: raised ModuleNotFoundError: ")
-    assert problem.endswith(": `pip install 'penstock[delta]'`")
+    assert problem.endswith(": install Penstock with its extra `delta` (see Install in README.md)")
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.extras import install_hint
 from penstock.base.ids import TimestampMs
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
@@ -272,5 +273,5 @@ def _check_installed() -> None:
             raise HttpError(
                 501,
                 "not_installed",
-                "Arrow and Parquet need the extra `spark`: pip install 'penstock[spark]', and start the node again",
+                f"Arrow and Parquet need {name}: {install_hint('spark')} and restart the node",
             )

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from penstock.base.extras import install_hint
+
 from .checker import shown
 from .declare import Pipeline
 from .errors import BadPipeline, Problem, one_sentence
@@ -55,7 +57,7 @@ def _yaml(file: Path) -> tuple[Any, dict[tuple[str, ...], int]]:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  # comes with the extra
     except ImportError as error:
         raise BadPipeline(
-            [Problem(str(file), "", "is YAML, which needs PyYAML: `pip install 'penstock[spark]'`")]
+            [Problem(str(file), "", f"is YAML, which needs PyYAML: {install_hint('spark')}")]
         ) from error
     text = _read(file)
     try:
@@ -168,7 +170,7 @@ def _run(file: Path) -> ModuleType:
 def _remedy(error: Exception) -> str:
     """What brings a package that is not there, where it is one of Penstock's extras."""
     extra = EXTRAS.get(str(error.name).partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
-    return "" if extra is None else f": `pip install 'penstock[{extra}]'`"
+    return "" if extra is None else f": {install_hint(extra)}"
 
 
 def _line_of(error: BaseException, file: Path) -> str:

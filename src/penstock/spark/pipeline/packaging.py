@@ -177,8 +177,9 @@ def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
         host, version, missing = json.loads(row["told"])
         if missing:
             raise CannotRun(
-                f"executors cannot import {', '.join(missing)} (Python {version} on {host}): install "
-                "'penstock[spark]' there, name another Python with --conf spark.pyspark.python=PATH, or ship one with "
+                f"executors cannot import {', '.join(missing)} (Python {version} on {host}): "
+                "install Penstock with its extra `spark` there, "
+                "name another Python with --conf spark.pyspark.python=PATH, or ship one with "
                 "--conf spark.archives=FILE"
             )
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from penstock.base.extras import install_hint
+
 from .build import BatchFunction, Builder, is_function
 from .checkpoint_compat import Note, fitting, keep
 from .errors import TOO_SLOW, BadPipeline, FlowFailed, Problem, one_sentence
@@ -73,7 +75,7 @@ def missing_packages(spec: PipelineSpec) -> list[Problem]:
     if find_spec("deltalake") is not None:
         return []
     needing = [flow.name for flow in spec.flows if isinstance(flow.sink, DeltaSink)]
-    sentence = "a Delta table needs the package deltalake: `pip install 'penstock[delta]'`"
+    sentence = f"a Delta table needs the package deltalake: {install_hint('delta')}"
     return [Problem(spec.where("flows", name, "to"), f"flows.{name}.to", sentence) for name in needing]
 
 
