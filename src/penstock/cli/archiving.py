@@ -55,9 +55,7 @@ def _sentences() -> Iterator[list[int]]:
         complain(str(error))
         code.append(EXIT_CANNOT)
     except ImportError as error:
-        complain(
-            f"this command needs the extra `spark`, and {error.name or error} is not installed: {install_hint('spark')}"
-        )
+        complain(f"this command needs {error.name or error}, which is not installed: {install_hint('spark')}")
         code.append(EXIT_CANNOT)
 
 

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from penstock.base.extras import install_hint
 from penstock.cli.output import Refused
 
 
@@ -9,8 +10,7 @@ def require_extra(extra: str, command: str, *modules: str) -> None:
     for module in modules:
         if not _is_installed(module):
             raise Refused(
-                f"{command} needs the extra `{extra}`, and {module} is not installed: "
-                f"run `pip install '.[{extra}]'` in a clone of Penstock"
+                f"{command} needs the extra `{extra}`, and {module} is not installed: {install_hint(extra)}"
             )
 
 
