@@ -42,7 +42,7 @@ def test_a_command_without_its_extra_names_it(tmp_path: Path, arguments: list[st
     done = run(*without("pyspark", "pyarrow", "yaml"), *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert "the extra `spark`" in done.stderr
-    assert "pip install" in done.stderr
+    assert "see Install in README.md" in done.stderr
     assert done.stderr.startswith("penstock: ")
     assert done.stderr.count("\n") == 1
 
