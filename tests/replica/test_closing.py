@@ -46,7 +46,7 @@ def test_every_log_has_its_last_checkpoint_and_closing_does_no_more_to_it(count:
     disk = FaultyDisk(memory)
     directory = filled(disk, count)
     checkpointed(directory)
-    assert all(log.is_checkpointed(is_last=True) for log in directory.logs.values())
+    assert all(log.flusher.is_checkpointed(is_last=True) for log in directory.logs.values())
     disk.fail("*", path="/data/logs/t-*")
     directory.close()
     assert CLEAN in files_of(memory)
@@ -68,7 +68,7 @@ def test_a_log_that_fails_once_is_tried_again_by_closing() -> None:
     directory = filled(disk)
     disk.fail("sync", path="/data/logs/t-50/*", times=1)
     checkpointed(directory)
-    behind = [log for log in directory.logs.values() if not log.is_checkpointed(is_last=True)]
+    behind = [log for log in directory.logs.values() if not log.flusher.is_checkpointed(is_last=True)]
     assert [log.partition.partition for log in behind] == [50]
     directory.close()
     assert CLEAN in files_of(disk)

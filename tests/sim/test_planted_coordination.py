@@ -31,7 +31,7 @@ from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.sim.transactional import TransactionalPlan, WorkerPlan
-from penstock.storage.reading import LogReader
+from penstock.storage.reader import LogReader
 
 SEEDS_MAX = 24
 

@@ -255,7 +255,7 @@ def test_a_transaction_index_that_kafka_wrote_is_known_from_its_first_reading_on
     directory.close()
     disk.remove("/data/meta/checkpoint.json")
     directory = open_small(disk)
-    assert directory.logs[P].txn_sums == {}
+    assert directory.logs[P].segments.txn_sums == {}
     expected = directory.logs[P].aborted(0, 4)
     directory.close()
     put(disk, path, expected[0].encode())

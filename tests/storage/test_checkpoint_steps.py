@@ -25,16 +25,16 @@ def make(disk: MemoryDisk | FaultyDisk) -> tuple[LogDirectory, Log]:
 
 def checkpoint(log: Log, between: Callable[[int], None] = lambda _: None) -> bool:
     """All steps; `between` is called after each but the last."""
-    work = log.prepare_checkpoint()
+    work = log.flusher.prepare_checkpoint()
     between(0)
     work.run()
     between(1)
-    if not log.install_checkpoint(work):
+    if not log.flusher.install_checkpoint(work):
         return False
     between(2)
     work.sync_names()
     between(3)
-    return log.finish_checkpoint(work)
+    return log.flusher.finish_checkpoint(work)
 
 
 def save(directory: LogDirectory, drafts: list[Draft]) -> bool:
@@ -168,18 +168,18 @@ def test_a_checkpoint_that_fails_is_done_again(pattern: str, seed: int) -> None:
             work.run()
         except OSError as failure:
             error = failure
-        log.install_checkpoint(work, error)
+        log.flusher.install_checkpoint(work, error)
         try:
             work.sync_names()
         except OSError as failure:
             error = failure
-        log.finish_checkpoint(work, error)
+        log.flusher.finish_checkpoint(work, error)
 
     with pytest.raises(StorageError):
-        steps(log.prepare_checkpoint())
+        steps(log.flusher.prepare_checkpoint())
     assert rule.hits == 1
     assert log.recovery_point.offset == 0
-    steps(log.prepare_checkpoint())
+    steps(log.flusher.prepare_checkpoint())
     assert log.recovery_point.offset == log.log_end
     # A snapshot has a CRC: one that a failed sync left in doubt is not written again, an older one serves.
     assert_durable(memory, but=".snapshot" if pattern == "*.snapshot" else "nothing")

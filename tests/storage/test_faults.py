@@ -199,7 +199,7 @@ def test_after_a_failed_sync_nothing_is_reported_as_durable() -> None:
     with pytest.raises(StorageError, match="not on disk"):
         log.flush()
     assert log.flushed == 3
-    assert not log.is_flushed
+    assert not log.flusher.is_flushed
     assert batches_of(open_small(disk.crash_clone(Random(0))).logs[P]) == [first]
     assert log.read(3, 1) == second, "still readable"
 

@@ -218,7 +218,7 @@ def test_a_transaction_that_ends_behind_the_hole_is_not_in_doubt_where_a_snapsho
     disk = stopped(history, clean=True)
     disk.remove(logs_of(disk)[1])
     log = open_here(disk).logs[P]
-    assert log.holes == [Hole(1, 3)]
+    assert log.segments.holes(log.log_start) == [Hole(1, 3)]
     assert not log.producers.in_doubt
     assert [each.offset for each in read_committed(log)] == [3, 4, 6]
 

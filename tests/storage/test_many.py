@@ -60,7 +60,7 @@ def test_a_start_and_a_stop_touch_nothing_where_nothing_changed() -> None:
     directory.close()
     assert disk.syncs.hits == 0
     assert disk.changes.hits == 0
-    assert all(log.is_checkpointed(is_last=True) for log in open_small(memory).logs.values())
+    assert all(log.flusher.is_checkpointed(is_last=True) for log in open_small(memory).logs.values())
 
 
 def test_a_stop_syncs_no_more_than_has_changed() -> None:
@@ -105,16 +105,16 @@ def test_a_checkpoint_between_that_is_taken_back_is_done_again() -> None:
     disk = FaultyDisk(MemoryDisk())
     directory = filled(disk)
     log = directory.logs[partition(3)]
-    work = log.prepare_checkpoint(is_last=True)
-    assert not log.is_checkpointed(is_last=True)
+    work = log.flusher.prepare_checkpoint(is_last=True)
+    assert not log.flusher.is_checkpointed(is_last=True)
     work.run()
-    again = log.prepare_checkpoint(is_last=True)  # supersedes the first
-    assert not log.install_checkpoint(work)
+    again = log.flusher.prepare_checkpoint(is_last=True)  # supersedes the first
+    assert not log.flusher.install_checkpoint(work)
     again.run()
-    assert log.install_checkpoint(again)
+    assert log.flusher.install_checkpoint(again)
     again.sync_names()
-    assert log.finish_checkpoint(again)
-    assert log.is_checkpointed(is_last=True)
+    assert log.flusher.finish_checkpoint(again)
+    assert log.flusher.is_checkpointed(is_last=True)
     assert log.recovery_point.offset == log.log_end
 
 

@@ -71,7 +71,7 @@ def test_the_log_end_is_readable_and_empty_and_beyond_it_is_out_of_range() -> No
     log, _ = filled()
     assert log.read(log.log_end, EVERYTHING) == b""
     for offset in (-1, log.log_end + 1):
-        with pytest.raises(OffsetOutOfRange, match=f"asked for {offset}") as caught:
+        with pytest.raises(OffsetOutOfRange, match=f"not {offset}") as caught:
             log.read(offset, EVERYTHING)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

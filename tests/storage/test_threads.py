@@ -137,7 +137,7 @@ def test_readers_of_a_deleted_partition_get_an_error_and_nothing_else(tmp_path: 
         append(log, make_batch(2, size=300))
     whole = b"".join(batches_of(log))
     directory.delete(P, Random(0)).run()
-    with pytest.raises(Exception, match="not where they should be"):
+    with pytest.raises(Exception, match="segment files are missing"):
         log.read(0, len(whole))
     directory.create(P, now_ms=NOW_MS)
     directory.close()

@@ -41,7 +41,7 @@ class GroupCommit:
 
     def ask(self) -> None:
         """Have the log synced, if there is anything to sync."""
-        if not self._log.is_flushed and not self._is_due and not self.is_busy:
+        if not self._log.flusher.is_flushed and not self._is_due and not self.is_busy:
             self._is_due = True
             self._world.call_soon(self._begin)
 

@@ -161,7 +161,7 @@ class _Round:
         if log is None:
             return
         try:
-            work = log.prepare_checkpoint()
+            work = log.flusher.prepare_checkpoint()
         except StorageError as error:
             logger.error("%s", error)
             return
@@ -171,7 +171,7 @@ class _Round:
     def _synced(self, log: Log, work: CheckpointWork, _: None, error: Exception | None) -> None:
         if self._is_here(log):
             try:
-                if log.install_checkpoint(work, _as_os_error(error)):
+                if log.flusher.install_checkpoint(work, _as_os_error(error)):
                     if work.has_new_names:
                         self._lane.run(work.sync_names, partial(self._named, log, work))
                     else:
@@ -184,7 +184,7 @@ class _Round:
     def _named(self, log: Log, work: CheckpointWork, _: None, error: Exception | None) -> None:
         if self._is_here(log):
             try:
-                self._has_points |= log.finish_checkpoint(work, _as_os_error(error))
+                self._has_points |= log.flusher.finish_checkpoint(work, _as_os_error(error))
             except StorageError as failure:
                 logger.error("%s", failure)
         self._done()
@@ -205,7 +205,9 @@ class LastCheckpoints:
     def __init__(self, directory: LogDirectory, lane: SyncLane, then: Callable[[], None]) -> None:
         self._lane = lane
         self._then = then
-        self._logs = iter([log for log in directory.logs.values() if not log.is_checkpointed(is_last=True)])
+        self._logs = iter(
+            [log for log in directory.logs.values() if not log.flusher.is_checkpointed(is_last=True)]
+        )
         self._running = 0
         for _ in range(LAST_AT_ONCE):
             self._next()

@@ -159,7 +159,7 @@ class Cleaning:
                 logger.error("cannot clean %s: %s", name, error)
                 self._upkeep.cleanings_failed += 1
                 if isinstance(error, CorruptLog):
-                    log.met_damage(error)
+                    log.reader.note_damage(error)
                     self._damage_found(name)
             else:
                 is_clean = self._install(log, plan, cleaned)

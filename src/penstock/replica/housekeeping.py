@@ -281,7 +281,7 @@ class Housekeeping:
     # -- checkpoints -----------------------------------------------------------------------------------
 
     def _checkpoint(self, done: Callable[[], None]) -> None:
-        due = [name for name, log in self._directory.logs.items() if not log.is_checkpointed()]
+        due = [name for name, log in self._directory.logs.items() if not log.flusher.is_checkpointed()]
         self._checkpoints.run(due, done)
 
     def _note_high_watermarks(self) -> dict[TopicPartition, Offset]:

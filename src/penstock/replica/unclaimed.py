@@ -66,7 +66,7 @@ class Unclaimed:
             found = [batch.leader_epoch > epoch for batch in islice(log.batches(late.offset), 2)]
         except (StorageError, OSError):
             return False
-        return found == [True, True] or (found == [True] and late in log.epochs_saved)
+        return found == [True, True] or (found == [True] and late in log.flusher.epochs_saved)
 
     def tell(self, names: list[TopicPartition]) -> None:
         """Say that partitions become strays, and what can be done about them."""

@@ -24,7 +24,7 @@ def cleanable_end(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> Offs
     than `min.compaction.lag.ms`; and nothing behind a hole, whose place must stay between two segments.
     """
     end = min(log.segments.active.base_offset, high_watermark, log.last_stable)
-    end = min([end, *(hole.start for hole in log.holes)])
+    end = min([end, *(hole.start for hole in log.segments.holes(log.log_start))])
     lag = log.settings.min_compaction_lag_ms
     if lag > 0:
         for segment in log.segments[log.segments.index_of(log.clean_to) : -1]:

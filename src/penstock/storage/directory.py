@@ -428,13 +428,19 @@ class LogDirectory:
             recovery_points={str(each): point for each, point in self._recovery_points.items()},
             log_starts={str(each): offset for each, offset in self._log_starts.items()},
             kafka_files=(self._kafka_file, crc32c(data)),
-            txn_indexes={str(each): sums for each, log in self.logs.items() if (sums := log.txn_sums)},
+            txn_indexes={
+                str(each): sums for each, log in self.logs.items() if (sums := log.segments.txn_sums)
+            },
             segments={
                 str(each): extents
                 for each, log in self.logs.items()
                 if each in self._recovery_points and (extents := self._extents(each, log, without))
             },
-            holes={str(each): holes for each, log in self.logs.items() if (holes := log.holes)},
+            holes={
+                str(each): holes
+                for each, log in self.logs.items()
+                if (holes := log.segments.holes(log.log_start))
+            },
         )
         return checkpoint.encode(), data
 
@@ -442,7 +448,7 @@ class LogDirectory:
         self, partition: TopicPartition, log: Log, without: Mapping[TopicPartition, Collection[Offset]]
     ) -> list[Extent]:
         """The segments below the recovery point that is saved with them, which need not be the log's newest."""
-        return log.extents(self._recovery_points[partition], without.get(partition, ()))
+        return log.segments.extents(self._recovery_points[partition], without.get(partition, ()))
 
     def _write(self, name: str, data: bytes) -> None:
         self._replace(f"{self.layout.logs}/{name}", data)
@@ -693,7 +699,7 @@ def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
     holed = [partition for partition, report in directory.reports.items() if report.holes]
     for partition in holed:
         log = directory.logs[partition]
-        _note(log.save_doubts)
+        _note(log.flusher.save_doubts)
         directory._recovery_points[partition] = log.recovery_point
     return holed
 

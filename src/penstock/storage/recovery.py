@@ -27,11 +27,10 @@ from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
 from penstock.storage.aborted import FileSum
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint, encode_partition_metadata
-from penstock.storage.durable import Points
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import CorruptLog
 from penstock.storage.holes import check_batch
-from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log
+from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.storage.opening import Opening, Report
 from penstock.storage.producers import Producers
@@ -165,10 +164,10 @@ def open_log(
         snapshots=opening.snapshots,
     )
     for error in opening.report.damage:
-        log.met_damage(error)
+        log.reader.note_damage(error)
     for segment in opening.segments:
         if segment.hole is not None:
-            log.met_damage(CorruptLog(segment.ref.path, 0, f"{segment.hole} before it are missing"))
+            log.reader.note_damage(CorruptLog(segment.ref.path, 0, f"{segment.hole} before it are missing"))
     return log, opening.report
 
 

@@ -6,12 +6,13 @@ result worthless, and the reader takes the current list and tries again.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, overload
 
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
 from penstock.records import RecordBatch
-from penstock.storage.aborted import AbortedTxn
+from penstock.storage.aborted import AbortedTxn, FileSum
+from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog, SegmentGone
 from penstock.storage.scan import Spot
 from penstock.storage.segment import Segment
@@ -240,6 +241,22 @@ class SegmentList(Sequence[Segment]):
                     # Everything below was decided by then: what aborts later began later.
                     return found
         return found
+
+    @property
+    def txn_sums(self) -> dict[Offset, FileSum]:
+        """Checksums of the transaction indexes that have entries, by base offset."""
+        known = ((segment.base_offset, segment.txn_index.sum) for segment in self._segments)
+        return {base_offset: each for base_offset, each in known if each is not None}
+
+    def extents(self, point: RecoveryPoint, without: Collection[Offset] = ()) -> list[Extent]:
+        """The sealed segments below a recovery point. The checkpoint lists them: one that is missing later was
+        lost."""
+        sealed = self._segments[: self.index_of(point.segment)]
+        return [Extent(each.base_offset, each.size) for each in sealed if each.base_offset not in without]
+
+    def holes(self, log_start: Offset) -> list[Hole]:
+        """Missing ranges between segments, above the log start."""
+        return [each.hole for each in self._segments if each.hole and each.hole.end > log_start]
 
     def _largest_timestamps(self) -> list[TimestampMs]:
         """For each segment the largest timestamp in it or before it, so that the first segment that has a

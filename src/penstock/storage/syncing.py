@@ -1,7 +1,7 @@
 """What a log has to sync, as work for any thread: the log prepares it, and makes it count when it is done.
 
 Nothing here changes the log. Its writer goes on meanwhile, and finds out at the end whether the work still means
-something: see `Log.finish_flush` and `Log.finish_checkpoint`.
+something: see `LogFlusher`.
 """
 
 from contextlib import suppress
@@ -56,7 +56,7 @@ class FlushWork(NamedTuple):
 
 
 class CheckpointWork:
-    """What a checkpoint must sync, on any thread; see `Log.prepare_checkpoint`."""
+    """What a checkpoint must sync, on any thread; see `LogFlusher.prepare_checkpoint`."""
 
     def __init__(
         self,

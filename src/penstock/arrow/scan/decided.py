@@ -16,7 +16,7 @@ from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import Checkpoint, Hole
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.holes import find_missing, fold, open_at, producers_near
-from penstock.storage.reading import LogReader
+from penstock.storage.reader import FixedLog, LogReader
 from penstock.vfs import Vfs, read_file
 
 
@@ -52,8 +52,8 @@ def decide(vfs: Vfs, view: LogView) -> Decided:
         producers.doubt(at_hole.in_doubt)
     undecided = producers.first_undecided
     last_stable = view.log_end if undecided is None else max(undecided, view.log_start)
-    reader = LogReader(located.partition, located.directory, vfs, view.segments, view.log_start)
-    return Decided(min(last_stable, view.log_end), reader)
+    fixed = FixedLog(located.partition, located.directory, vfs, view.segments, view.log_start, view.log_end)
+    return Decided(min(last_stable, view.log_end), LogReader(fixed))
 
 
 def _list_snapshots(vfs: Vfs, directory: str) -> set[Offset]:

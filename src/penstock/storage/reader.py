@@ -1,13 +1,12 @@
-"""The half of a log that reads, from any thread.
+"""Reads a log, from any thread.
 
-A reader takes the list of segments once. When it finds that a segment has left the log meanwhile, or that a
-file is not where it was, it takes the current list and tries again: the writer has published a newer one
-before it touched anything.
+A reader takes the list of segments once. If a segment has left the log meanwhile, or a file is not where it was, the
+reader takes the current list and tries again: the writer publishes the new list before it touches any file.
 """
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
@@ -25,31 +24,51 @@ from penstock.vfs import Vfs
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS_MAX = 100
-"""A reader loses only to a writer that deletes or swaps at that very moment: twice is rare, 100 times a fault."""
+"""An attempt fails only if the writer deletes or swaps segments during it: twice is rare, 100 times is a bug."""
 
 Result = TypeVar("Result")
 
 
-class LogReader:
-    """What `Log` inherits; it never writes."""
+class ReadableLog(Protocol):
+    """The state of a log that its readers see. The writer replaces it; readers never change it."""
 
-    def __init__(
-        self, partition: TopicPartition, directory: str, vfs: Vfs, segments: SegmentList, log_start: Offset
-    ) -> None:
-        self.partition = partition
-        self.directory = directory
-        self.vfs = vfs
-        self.segments = segments
-        """Replaced whole by the writer, never changed."""
-        self.log_start = log_start
-        """First offset that readers may see. Only grows, but for a truncation below it."""
-        self.log_end: Offset = segments.active.next_offset
-        """First offset not written yet."""
-        self.epoch_max: LeaderEpoch | None = None
-        """Nobody has led in a later epoch, as far as is known: a batch that says so is not what was written. None
-        where nobody else has the log, so that it is read as it is."""
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def vfs(self) -> Vfs: ...
+    @property
+    def segments(self) -> SegmentList: ...
+    @property
+    def log_start(self) -> Offset: ...
+    @property
+    def log_end(self) -> Offset: ...
+    @property
+    def epoch_max(self) -> LeaderEpoch | None: ...
+
+
+class FixedLog(NamedTuple):
+    """A log as it was at one moment, for readers without its writer."""
+
+    partition: TopicPartition
+    directory: str
+    vfs: Vfs
+    segments: SegmentList
+    log_start: Offset
+    log_end: Offset
+    epoch_max: LeaderEpoch | None = None
+
+
+class LogReader:
+    """Reads batches, timestamps and aborted transactions of a log, and notes the damage that it meets."""
+
+    __slots__ = ("_damaged", "_log")
+
+    def __init__(self, log: ReadableLog) -> None:
+        self._log = log
         self._damaged: Segment | None = None
-        """The first segment that was found to be damaged, and perhaps others after it."""
+        """The first segment known to be damaged; later ones may be too."""
 
     def read(
         self, offset: Offset, bytes_max: int, *, visible: Offset | None = None, whole_first: bool = True
@@ -68,13 +87,14 @@ class LogReader:
         visible: Offset | None = None,
         whole_first: bool = True,
     ) -> bytes | UnreadRecords:
-        """As `read`, but more than `ahead_max` bytes are not read yet: the reader takes them in steps."""
+        """As `read`, but more than `ahead_max` bytes are not read yet: the caller reads them in steps."""
+        log = self._log
 
         def attempt(segments: SegmentList) -> bytes | UnreadRecords:
-            log_end = self.log_end
-            if not self.log_start <= offset <= log_end:
+            log_end = log.log_end
+            if not log.log_start <= offset <= log_end:
                 raise OffsetOutOfRange(
-                    f"{self.partition} has offsets {self.log_start} to {log_end}, asked for {offset}"
+                    f"{log.partition} has offsets {log.log_start} to {log_end}, not {offset}"
                 )
             visible_now = log_end if visible is None else min(visible, log_end)
             if offset >= visible_now:
@@ -85,102 +105,103 @@ class LogReader:
                 visible_now,
                 ahead_max,
                 whole_first=whole_first,
-                epoch_max=self.epoch_max,
+                epoch_max=log.epoch_max,
             )
 
         return self._with_segments(attempt)
 
-    @property
-    def first_kept(self) -> Offset:
-        """First offset whose file is there; at most the log start."""
-        return self.segments[0].base_offset
-
     def read_kept(self, offset: Offset, bytes_max: int, *, visible: Offset) -> bytes:
-        """As `read`, for who must see what is hidden from readers too: from `first_kept` on."""
+        """As `read`, but records below the log start are visible while their segment is kept."""
+        log = self._log
         return self._with_segments(
             lambda segments: segments.read(
                 max(offset, segments[0].base_offset),
                 bytes_max,
-                min(visible, self.log_end),
+                min(visible, log.log_end),
                 whole_first=True,
-                epoch_max=self.epoch_max,
+                epoch_max=log.epoch_max,
             )
         )
 
     def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
         """The first record whose timestamp is at least this."""
-        return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self.log_start))
+        return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self._log.log_start))
 
     def latest_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp."""
         return self._with_segments(lambda segments: segments.latest_timestamp())
 
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
-        """The aborted transactions that have records in a range, for readers of committed data."""
+        """The aborted transactions that have records in a range, for read_committed consumers."""
 
         def attempt(segments: SegmentList) -> list[AbortedTxn]:
             try:
                 return segments.aborted(start, end)
             except BadCheckpoint:
-                self._rebuild_txn_indexes(segments, start)
+                self.rebuild_txn_indexes(segments, start)
                 return segments.aborted(start, end)
 
         return self._with_segments(attempt)
 
     def _with_segments(self, attempt: Callable[[SegmentList], Result]) -> Result:
-        """Try on the current segments, and again if they changed under the reader's hands."""
+        """Try on the current segments, and again if they were replaced meanwhile."""
+        log = self._log
         for _ in range(_READ_ATTEMPTS_MAX):
-            segments = self.segments
+            segments = log.segments
             try:
                 return attempt(segments)
             except (SegmentGone, FileNotFoundError):
                 continue
             except CorruptLog as error:
-                if self.segments is segments:
-                    is_news = not self.is_damaged
-                    self.met_damage(error)
-                    if is_news:
-                        logger.error("%s; nobody is given what is damaged", error)
+                if log.segments is segments:
+                    is_new = not self.is_damaged
+                    self.note_damage(error)
+                    if is_new:
+                        logger.error("%s; damaged records are not served", error)
                     raise
             except OSError as error:
-                if self.segments is segments:
-                    raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
-        raise StorageError(f"{self.directory}: its files are not where they should be")
+                if log.segments is segments:
+                    raise StorageError(f"cannot read {log.directory}: {error.strerror or error}") from error
+        raise StorageError(f"{log.directory}: segment files are missing")
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something in it is known not to be what was written."""
+        """Whether the log is known to have a batch that is not what was written."""
         return self._damaged is not None and not self._damaged.gone
 
-    def met_damage(self, error: CorruptLog) -> None:
-        """Keep in mind where something was found; of several places, the first."""
+    @property
+    def damaged(self) -> Segment | None:
+        """The first segment known to be damaged."""
+        return self._damaged
+
+    def note_damage(self, error: CorruptLog) -> None:
+        """Remember the first damaged segment."""
         if not self.is_damaged:
             self._damaged = None
-        for segment in self.segments:
+        for segment in self._log.segments:
             if segment is self._damaged:
                 break
             if segment.ref.path == error.path:
                 self._damaged = segment
                 break
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
+    def forget_damage(self) -> None:
+        self._damaged = None
 
     def batches(self, start: Offset | None = None) -> Iterator[RecordBatch]:
-        """Every batch from an offset on, for tools and tests; each is good until the next is asked for."""
-        start = self.log_start if start is None else start
-        segments = self.segments
+        """Every batch from an offset on, for tools and tests; each is valid until the next one."""
+        start = self._log.log_start if start is None else start
+        segments = self._log.segments
         try:
             for segment in (each for each in segments[segments.index_of(start) :] if each.size):
                 for _, batch in scan_batches(segment.file(), 0, segment.size):
                     if batch.last_offset >= start:
                         yield batch
         except OSError as error:
-            raise StorageError(f"cannot read {self.directory}: {error.strerror or error}") from error
+            raise StorageError(f"cannot read {self._log.directory}: {error.strerror or error}") from error
 
-    def _rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
-        """Find the aborted transactions of segments that have lost their index, from the log itself."""
+    def rebuild_txn_indexes(self, segments: SegmentList, start: Offset) -> None:
+        """Rebuild missing transaction indexes from the log."""
         for index in range(segments.index_of(start), len(segments)):
             segment = segments[index]
             try:
@@ -199,14 +220,15 @@ class LogReader:
         producers = Producers()
         first = index
         while (
-            not load_snapshot(self.vfs, self.directory, segments[first].base_offset, producers) and first > 0
+            not load_snapshot(self._log.vfs, self._log.directory, segments[first].base_offset, producers)
+            and first > 0
         ):
             first -= 1
         producers.end_offset = max(producers.end_offset, segments[first].base_offset)
         fold(producers, segments, segments[index].base_offset, _say_damage)
         return producers
 
-    def _producers_in(self, segments: SegmentList, index: int, position: int, end: Offset) -> Producers:
+    def producers_in(self, segments: SegmentList, index: int, position: int, end: Offset) -> Producers:
         """Producer state at a position within a segment, where it has the offset `end`."""
         producers = self._producers_at(segments, index)
         for _, batch in scan_batches(segments[index].file(), 0, position):
@@ -216,4 +238,4 @@ class LogReader:
 
 
 def _say_damage(error: CorruptLog) -> None:
-    logger.error("%s; transactions that were open there count as aborted", error)
+    logger.error("%s; transactions open at that point count as aborted", error)
