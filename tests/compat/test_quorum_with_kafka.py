@@ -10,7 +10,7 @@ from tests.controlplane.quorum_bench import ALONE, Bench, settings_in
 from tests.worlds import StillWorld
 
 from penstock.metadata import AnyRecord, uuid_from_text
-from penstock.metadata.schema import ConfigRecord, NoOpRecord, TopicRecord
+from penstock.metadata.records import ConfigRecord, NoOpRecord, TopicRecord
 from penstock.storage.checkpoints import META_PROPERTIES, MetaProperties
 from penstock.vfs import RealDisk
 

@@ -7,7 +7,7 @@ from tests.worlds import StillWorld
 from penstock.base.ids import Offset
 from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings, Transport
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage, uuid_from_text
-from penstock.metadata.schema import ConfigRecord
+from penstock.metadata.records import ConfigRecord
 from penstock.raft.voters import Endpoint
 from penstock.storage.openfiles import OpenFiles
 from penstock.vfs import MemoryDisk, Vfs, make_dirs_durably

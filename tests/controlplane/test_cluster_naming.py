@@ -7,7 +7,7 @@ import pytest
 from penstock.base.ids import uuid_from_text
 from penstock.controlplane.cluster_naming import must_join, naming_records, refusal_to_name
 from penstock.metadata import EMPTY
-from penstock.metadata.schema import FeatureLevelRecord, NoOpRecord
+from penstock.metadata.records import FeatureLevelRecord, NoOpRecord
 from penstock.storage import DirectoryRefused
 from penstock.storage.checkpoints import MetaProperties
 from penstock.storage.directory import LogDirectory, open_directory

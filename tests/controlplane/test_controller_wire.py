@@ -9,8 +9,8 @@ from tests.handlers.cluster import CLUSTER_ID, Cluster, uuid
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.controlplane.controller_wire import in_words
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType, Result
-from penstock.metadata import schema as s
-from penstock.metadata.controller import core
+from penstock.metadata import records as s
+from penstock.metadata.controller import controller as core
 from penstock.metadata.controller import requests as r
 from penstock.metadata.versions import SUPPORTED
 

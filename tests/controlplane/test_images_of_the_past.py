@@ -4,7 +4,7 @@ from tests.nodes import StillNode
 from tests.worlds import StillWorld
 
 from penstock.base.ids import TopicPartition
-from penstock.metadata.schema import PartitionChangeRecord
+from penstock.metadata.records import PartitionChangeRecord
 from penstock.server.config import config_from
 from penstock.server.node import Node
 from penstock.vfs import MemoryDisk

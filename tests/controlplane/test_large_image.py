@@ -8,7 +8,7 @@ from tests.controlplane.quorum_bench import ALONE, Bench
 
 from penstock.metadata import EMPTY, bootstrap_records, delta
 from penstock.metadata.image import Partition
-from penstock.metadata.schema import TopicRecord
+from penstock.metadata.records import TopicRecord
 from penstock.metadata.snapshot import partition_record
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 

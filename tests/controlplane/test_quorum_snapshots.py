@@ -10,7 +10,7 @@ from tests.controlplane.quorum_bench import ALONE, DIRECTORY, Bench, setting, se
 
 from penstock.controlplane.metadata_snapshots import SnapshotReader
 from penstock.controlplane.quorum_snapshots import CALM_MS, SNAPSHOT_BYTES_MIN
-from penstock.metadata.schema import BeginTransactionRecord, EndTransactionRecord
+from penstock.metadata.records import BeginTransactionRecord, EndTransactionRecord
 from penstock.storage.errors import StorageError
 from penstock.vfs import FaultyDisk, File, MemoryDisk, read_file
 

@@ -35,7 +35,7 @@ from penstock.metadata import (
     ResourceType,
     bootstrap_records,
 )
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.describe import QuorumDescription, ReplicaDescription

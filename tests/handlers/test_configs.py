@@ -10,7 +10,7 @@ from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import BROKER_SETTINGS, ConfigType
 from penstock.metadata.configs import Source
-from penstock.metadata.schema import ConfigRecord
+from penstock.metadata.records import ConfigRecord
 from penstock.wire import Api
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -11,7 +11,7 @@ from penstock.handlers.metadata import CREATION_WAIT_MS
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Endpoint, Operation
 from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
 from penstock.metadata import Resource
-from penstock.metadata.schema import BrokerRegistrationChangeRecord
+from penstock.metadata.records import BrokerRegistrationChangeRecord
 from penstock.raft.describe import QuorumDescription
 from penstock.wire import Api
 

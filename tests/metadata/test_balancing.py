@@ -6,7 +6,7 @@ import pytest
 from tests.metadata.world import CLUSTER, World
 
 from penstock.metadata import BrokerSettings, Controller
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import balancing
 from penstock.metadata.controller import requests as r
 
@@ -20,7 +20,7 @@ def world(**settings: str) -> World:
     made.controller = Controller(
         made.image,
         cluster_id=CLUSTER,
-        rng=made.controller._scene.rng,
+        rng=made.controller._view.rng,
         now_ms=made.now_ms,
         settings=BrokerSettings(None, {key.replace("_", "."): value for key, value in settings.items()}),
         session_timeout_ms=10**9,

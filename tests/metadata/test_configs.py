@@ -21,7 +21,7 @@ from penstock.metadata.configs import (
     validate,
     validate_static,
 )
-from penstock.metadata.schema import ConfigRecord
+from penstock.metadata.records import ConfigRecord
 
 TOPIC = Resource(ResourceType.TOPIC, "t")
 BROKER = Resource(ResourceType.BROKER, "1")

@@ -18,7 +18,7 @@ from penstock.metadata import (
     bootstrap_records,
     feature_records,
 )
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.bootstrap import default_features
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.placement import UsableBroker, place

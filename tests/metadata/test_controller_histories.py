@@ -9,7 +9,7 @@ from tests.metadata.world import TIMEOUT_MS, World, check_invariants, check_only
 
 from penstock.base.errors import KafkaError
 from penstock.metadata import ALL_BROKERS, EMPTY, Resource, ResourceType, delta
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
 
 BROKERS = (1, 2, 3, 4)

@@ -6,7 +6,7 @@ import pytest
 from tests.metadata.world import World, uuid
 
 from penstock.metadata import EMPTY, ClusterImage, ReplayError, Resource, ResourceType, delta
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
 from penstock.records import iter_batches
 

@@ -7,7 +7,7 @@ from tests.metadata.world import World, check_invariants
 
 from penstock.base.errors import ErrorCode
 from penstock.metadata import Partition
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
 
 E = ErrorCode

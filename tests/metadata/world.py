@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from penstock.metadata import EMPTY, Broker, BrokerSettings, Controller, Partition, bootstrap_records
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
 from penstock.metadata.versions import SUPPORTED
 

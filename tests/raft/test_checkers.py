@@ -13,16 +13,16 @@ from tests.raft.checkers import NoProgress, Violation
 from tests.raft.sim import CALM, ROUGH, Cluster, Faults, Host, run_seed
 
 from penstock.raft.candidate import Candidate
-from penstock.raft.changes import VoterChanges
 from penstock.raft.election import NO_LEADER, ElectionState
 from penstock.raft.errors import LostCommit
-from penstock.raft.inbox import Inbox
 from penstock.raft.leader import Leader
 from penstock.raft.log import OffsetAndEpoch, Position
+from penstock.raft.message_handler import MessageHandler
 from penstock.raft.messages import FetchReply, Message, Vote
 from penstock.raft.node import Node
 from penstock.raft.ready import Ready
 from penstock.raft.role import Role
+from penstock.raft.voter_changes import VoterChanges
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -92,13 +92,13 @@ def commits_old_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def votes_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    honest = Inbox._vote
+    honest = MessageHandler._vote
 
-    def vote(self: Inbox, request: Vote, now_ms: int) -> None:
+    def vote(self: MessageHandler, request: Vote, now_ms: int) -> None:
         newest = request.epoch if request.pre_vote else request.epoch - 1
         honest(self, request._replace(end=OffsetAndEpoch(2**60, newest)), now_ms)
 
-    patch.setattr(Inbox, "_vote", vote)
+    patch.setattr(MessageHandler, "_vote", vote)
 
 
 def trusts_every_position(patch: pytest.MonkeyPatch) -> None:

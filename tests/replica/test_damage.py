@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChanged
 from penstock.metadata.controller.requests import Result as Decided
-from penstock.metadata.schema import PartitionChangeRecord
+from penstock.metadata.records import PartitionChangeRecord
 from penstock.records import iter_batches
 from penstock.storage import StorageError
 from penstock.vfs import MemoryDisk

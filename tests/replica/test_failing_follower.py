@@ -12,7 +12,7 @@ from tests.replica.test_replicas import ME, OTHER, THIRD, Broker, created
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition
-from penstock.metadata.schema import PartitionChangeRecord
+from penstock.metadata.records import PartitionChangeRecord
 from penstock.replica.failing_disk import FORGIVEN_MS, REST_MS_MAX, REST_MS_MIN, TRIAL_MS
 from penstock.replica.pending_acks import OVERDUE_CHECK_MS, TOO_FEW_MS
 from penstock.storage.trial import ROOM_BYTES_MIN, TRIAL_BYTES, TRIAL_FILE, trial_write

@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, delta
-from penstock.metadata.schema import (
+from penstock.metadata.records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,

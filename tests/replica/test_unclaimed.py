@@ -12,7 +12,7 @@ from tests.worlds import START_MS
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition
-from penstock.metadata.schema import AnyRecord, PartitionChangeRecord, RemoveTopicRecord
+from penstock.metadata.records import AnyRecord, PartitionChangeRecord, RemoveTopicRecord
 from penstock.storage import LogDirectory
 from penstock.vfs import FaultyDisk, MemoryDisk
 

@@ -12,7 +12,7 @@ from tests.wire_requests import fetch_all, produce_body
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
-from penstock.metadata.schema import (
+from penstock.metadata.records import (
     RECOVERED,
     AccessControlEntryRecord,
     ClientQuotaRecord,

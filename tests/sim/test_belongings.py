@@ -7,7 +7,7 @@ from tests.storage.world import NOW_MS, open_small
 
 from penstock.base.ids import TopicPartition
 from penstock.metadata import EMPTY, ClusterImage
-from penstock.metadata.schema import PartitionRecord, TopicRecord
+from penstock.metadata.records import PartitionRecord, TopicRecord
 from penstock.sim.belongings import left_behind
 from penstock.sim.disk_check import DATA
 from penstock.storage import LogDirectory

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.metadata import EMPTY
-from penstock.metadata.schema import FeatureLevelRecord
+from penstock.metadata.records import FeatureLevelRecord
 from penstock.sim.bench import Bench
 from penstock.sim.checkers import Rules, Violation
 from penstock.sim.cluster_history import (

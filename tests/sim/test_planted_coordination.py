@@ -13,11 +13,11 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.membership import Membership
-from penstock.coordinator.groups.classic.rounds import Rounds
-from penstock.coordinator.groups.consumer import reconcile
-from penstock.coordinator.groups.offsets import OffsetStore
-from penstock.coordinator.runtime.markers import MarkerWriter
-from penstock.coordinator.transactions import deciding
+from penstock.coordinator.groups.classic.rebalance import Rounds
+from penstock.coordinator.groups.consumer import current_assignment as reconcile
+from penstock.coordinator.groups.offset_store import OffsetStore
+from penstock.coordinator.runtime.transaction_markers import MarkerWriter
+from penstock.coordinator.transactions import decisions as deciding
 from penstock.coordinator.transactions import state as to
 from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
@@ -284,9 +284,9 @@ def test_offsets_that_are_not_loaded_again_are_caught(
 
     def load_and_forget(coordinator: GroupCoordinator, batches: Iterable[RecordBatch]) -> None:
         load(coordinator, batches)
-        for group in [*coordinator._shard.offsets.groups()]:
-            for place in coordinator._shard.offsets.places(group):
-                coordinator._shard.offsets.remove(group, place)
+        for group in [*coordinator._state.offsets.groups()]:
+            for place in coordinator._state.offsets.places(group):
+                coordinator._state.offsets.remove(group, place)
 
     monkeypatch.setattr(GroupCoordinator, "load", load_and_forget)
     assert complaint(crashing(scenario)) == "OffsetsNotLostOrRewound"

@@ -26,7 +26,7 @@ from penstock.metadata.controller.requests import (
     RegisterController,
     UnregisterBroker,
 )
-from penstock.metadata.schema import Endpoint, SupportedFeature
+from penstock.metadata.records import Endpoint, SupportedFeature
 from penstock.wire import Api
 from penstock.wire.request import Request
 

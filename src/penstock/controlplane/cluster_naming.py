@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.ids import random_uuid, uuid_text
 from penstock.metadata import ClusterImage
-from penstock.metadata.schema import NoOpRecord
+from penstock.metadata.records import NoOpRecord
 from penstock.storage import DirectoryRefused, LogDirectory
 from penstock.storage.checkpoints import MetaProperties
 

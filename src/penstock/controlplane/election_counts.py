@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.base.metrics import Elections
 from penstock.metadata import AnyRecord, ClusterImage
-from penstock.metadata.schema import RECOVERING, PartitionChangeRecord
+from penstock.metadata.records import RECOVERING, PartitionChangeRecord
 
 
 def count_elections(counted: Elections, records: Sequence[AnyRecord], before: ClusterImage) -> None:

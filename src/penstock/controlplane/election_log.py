@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.metadata import AnyRecord, ClusterImage, Partition
-from penstock.metadata.schema import (
+from penstock.metadata.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
     RECOVERING,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode
 from penstock.metadata import NO_UUID, ClusterImage, Result
 from penstock.metadata.controller import requests as r
-from penstock.metadata.schema import NO_LEADER
+from penstock.metadata.records import NO_LEADER
 
 
 def is_seen(request: Any, reply: Any, image: ClusterImage) -> bool:

@@ -29,7 +29,7 @@ from penstock.controlplane.quorum_records import (
     records_in,
 )
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage
-from penstock.metadata.schema import NoOpRecord
+from penstock.metadata.records import NoOpRecord
 from penstock.raft.log import OffsetAndEpoch, VotersEntry
 from penstock.raft.messages import LogSlice
 from penstock.raft.ready import Append

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.metadata import AnyRecord, CorruptStruct, control, decode, encode
+from penstock.metadata import AnyRecord, CorruptStruct, decode, encode
+from penstock.metadata import control_records as control
 from penstock.raft.log import VotersEntry
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, Voters
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.metadata import AnyRecord, ClusterImage
 from penstock.metadata.image import ResourceType
-from penstock.metadata.schema import (
+from penstock.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,

@@ -24,7 +24,7 @@ from penstock.metadata.controller.requests import (
     RegisterBroker,
     RegisterController,
 )
-from penstock.metadata.schema import RECOVERED, Endpoint, SupportedFeature
+from penstock.metadata.records import RECOVERED, Endpoint, SupportedFeature
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation

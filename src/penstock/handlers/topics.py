@@ -23,7 +23,7 @@ from penstock.metadata.controller.requests import (
     NewTopic,
 )
 from penstock.metadata.controller.topics import METADATA_TOPIC
-from penstock.metadata.schema import ConfigRecord
+from penstock.metadata.records import ConfigRecord
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation

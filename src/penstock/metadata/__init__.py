@@ -19,7 +19,7 @@ from penstock.records.structs import NO_UUID, CorruptStruct
 
 from .bootstrap import bootstrap_records, feature_records
 from .configs import BrokerSettings, describe, log_defaults, log_settings, topic_setting, validate
-from .control import decode_control, encode_control
+from .control_records import decode_control, encode_control
 from .controller import Controller, Result
 from .delta import ImageDelta, PartitionDelta, delta
 from .image import (
@@ -33,8 +33,8 @@ from .image import (
     ResourceType,
     Topic,
 )
+from .records import AnyRecord, MetadataRecord, UnknownRecord, decode, encode
 from .replay import ReplayError
-from .schema import AnyRecord, MetadataRecord, UnknownRecord, decode, encode
 
 __all__ = [
     "ALL_BROKERS",

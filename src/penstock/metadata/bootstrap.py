@@ -3,13 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from .image import ALL_BROKERS
-from .schema import (
-    AnyRecord,
-    BeginTransactionRecord,
-    ConfigRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-)
+from .records import AnyRecord, BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
 from .versions import ELR_FEATURE, FEATURES, KRAFT_VERSION
 
 TRANSACTION_NAME = "Bootstrap records"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from .maps import FrozenMap
-from .schema import NO_LEADER, RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, UnknownRecord, Uuids
+from .records import NO_LEADER, RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, UnknownRecord, Uuids
 from .versions import ELR_FEATURE, METADATA_VERSION, METADATA_VERSION_MIN
 
 

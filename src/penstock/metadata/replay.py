@@ -12,7 +12,7 @@ from typing import Any
 from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
-from . import schema as s
+from . import records as s
 from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from .image import (
     Broker,

@@ -3,7 +3,7 @@ topics with their partitions, settings, quotas, producer ids, ACLs, SCRAM creden
 
 from collections.abc import Iterator
 
-from . import schema as s
+from . import records as s
 from . import versions as v
 from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
 

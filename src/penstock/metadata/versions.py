@@ -6,7 +6,7 @@ Kafka 4.3's. The other features each turn on a protocol.
 
 from typing import NamedTuple
 
-from .schema import SupportedFeature
+from .records import SupportedFeature
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"

@@ -74,15 +74,15 @@ class Follower(Role):
         elif not self._may_fetch():
             return
         elif self.node.is_observing and (
-            has_timed_out or self.node.ledger.is_pausing(self.leader_id, now_ms)
+            has_timed_out or self.node.requests.is_pausing(self.leader_id, now_ms)
         ):
             self.node.fetch_from_anyone(now_ms)
-        elif self._update_is_due(now_ms) and self.node.ledger.is_ready(self.leader_id, now_ms):
+        elif self._update_is_due(now_ms) and self.node.requests.is_ready(self.leader_id, now_ms):
             self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
             timeout_ms = self.node.config.request_timeout_ms
             update = UpdateVoter(NOT_SENT, self.epoch, self.node.local, timeout_ms)
             self.node.request(self.leader, update, now_ms)
-        elif self._joining_is_due(now_ms) and self.node.ledger.is_ready(self.leader_id, now_ms):
+        elif self._joining_is_due(now_ms) and self.node.requests.is_ready(self.leader_id, now_ms):
             self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
             self.node.request(self.leader, self._wish_to_join(), now_ms)
         elif self._snapshot is not None:
@@ -93,7 +93,7 @@ class Follower(Role):
     def deadline(self) -> TimestampMs | None:
         next_fetch = None
         if self._may_fetch():
-            leader_ready_at = self.node.ledger.ready_at(self.leader_id)
+            leader_ready_at = self.node.requests.ready_at(self.leader_id)
             next_fetch = self.node.anyone_ready_at() if self.node.is_observing else leader_ready_at
         return earliest([self.fetch_deadline if self.node.may_stand else None, next_fetch])
 
@@ -167,7 +167,7 @@ class Follower(Role):
 
     def on_append_failed(self, now_ms: TimestampMs) -> None:
         self._is_appending = False
-        self.node.ledger.pause(self.leader_id, now_ms)
+        self.node.requests.pause(self.leader_id, now_ms)
 
     def _may_fetch(self) -> bool:
         return not self._is_appending and self.node.flushed_offset >= self.node.log.end_offset

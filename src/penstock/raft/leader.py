@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.raft.changes import VoterChanges
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.log import Position, check_position
 from penstock.raft.messages import (
@@ -32,6 +31,7 @@ from penstock.raft.messages import (
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, RoleName, Voters
 from penstock.raft.replicas import Progress, Replicas
 from penstock.raft.role import Role, earliest
+from penstock.raft.voter_changes import VoterChanges
 from penstock.raft.voters import Peer, ReplicaKey, Voter
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Leader(Role):
 
     def deadline(self) -> TimestampMs | None:
         begins = [
-            max(self._tell_at(voter), self.node.ledger.ready_at(voter.key.id))
+            max(self._tell_at(voter), self.node.requests.ready_at(voter.key.id))
             for voter in self.node.voters.others(self.node.key)
         ]
         waits = [each.deadline for each in self._waiting.values()]
@@ -261,5 +261,5 @@ class Leader(Role):
         return [
             voter
             for voter in self.node.voters.others(self.node.key)
-            if now_ms >= self._tell_at(voter) and self.node.ledger.is_ready(voter.key.id, now_ms)
+            if now_ms >= self._tell_at(voter) and self.node.requests.is_ready(voter.key.id, now_ms)
         ]

@@ -37,13 +37,13 @@ from penstock.raft.describe import QuorumDescription
 from penstock.raft.election import NO_LEADER, ElectionState
 from penstock.raft.errors import LostCommit, Misuse, NotLeader
 from penstock.raft.follower import Follower
-from penstock.raft.inbox import Inbox
 from penstock.raft.leader import Leader
-from penstock.raft.ledger import Ledger
 from penstock.raft.log import LogTail, LogView, OffsetAndEpoch
+from penstock.raft.message_handler import MessageHandler
 from penstock.raft.messages import NOT_SENT, Fetch, LeaderHint, Message, Reply, Request
 from penstock.raft.prospective import Prospective
 from penstock.raft.ready import Data, Outbound, Ready, RoleChange
+from penstock.raft.request_manager import RequestManager
 from penstock.raft.resigned import Resigned
 from penstock.raft.role import Role
 from penstock.raft.unattached import Unattached
@@ -77,7 +77,7 @@ class Node:
         self.tail = LogTail(log)
         self.config = config or RaftConfig()
         self.pending = Ready()
-        self.ledger = Ledger(self.config, first_id=rng.getrandbits(30))
+        self.requests = RequestManager(self.config, first_id=rng.getrandbits(30))
         self.is_closing = False
         self.flushed_offset: Offset = log.end_offset
         """The log is on our disk up to here. Moves when the driver says so, back when the log is truncated."""
@@ -92,7 +92,7 @@ class Node:
         self._bootstrap = tuple(
             Peer(_FIRST_BOOTSTRAP_ID - place, (endpoint,)) for place, endpoint in enumerate(bootstrap)
         )
-        self._inbox = Inbox(self)
+        self._handler = MessageHandler(self)
         self._persisted = election
         self.role: Role = self._initial_role(election or ElectionState(), now_ms)
         self._enter(self.role, now_ms)
@@ -169,7 +169,7 @@ class Node:
 
     def step(self, message: Message, now_ms: TimestampMs) -> None:
         self._check_turn()
-        self._inbox.take(message, now_ms)
+        self._handler.take(message, now_ms)
         self._poll(now_ms)
 
     def tick(self, now_ms: TimestampMs) -> None:
@@ -225,8 +225,8 @@ class Node:
 
     def request(self, peer: Peer, request: Request, now_ms: TimestampMs) -> None:
         """Send, unless the peer still owes an answer or has just failed."""
-        if self.ledger.is_ready(peer.id, now_ms):
-            request_id = self.ledger.sent(peer, now_ms)
+        if self.requests.is_ready(peer.id, now_ms):
+            request_id = self.requests.sent(peer, now_ms)
             self.pending.requests.append(Outbound(peer, request._replace(request_id=request_id)))
 
     def reply(self, reply: Reply) -> None:
@@ -250,13 +250,13 @@ class Node:
         ready_at = self.anyone_ready_at()
         if ready_at is None or ready_at > now_ms or self.flushed_offset < self.log.end_offset:
             return
-        ready = [peer for peer in self._anyone() if self.ledger.is_ready(peer.id, now_ms)]
+        ready = [peer for peer in self._anyone() if self.requests.is_ready(peer.id, now_ms)]
         self.fetch(self._rng.choice(ready), now_ms, wait_ms_max=0)
 
     def anyone_ready_at(self) -> TimestampMs | None:
         if self.flushed_offset < self.log.end_offset:
             return None
-        return self.ledger.any_ready_at(peer.id for peer in self._anyone())
+        return self.requests.any_ready_at(peer.id for peer in self._anyone())
 
     def commit(self, offset: Offset) -> None:
         if offset > self.high_watermark:
@@ -335,7 +335,7 @@ class Node:
 
     def _enter(self, role: Role, now_ms: TimestampMs) -> None:
         old, self.role = self.role, role
-        self.ledger.forget()
+        self.requests.forget()
         self.save_vote()
         if old is not role:
             old.leave(role, now_ms)

@@ -38,7 +38,7 @@ class Nominee(Role):
             self.node.request(Peer(voter.key.id, voter.endpoints), vote, now_ms)
 
     def deadline(self) -> TimestampMs | None:
-        sends = [] if self.tally.is_lost else [self.node.ledger.ready_at(v.key.id) for v in self._unheard()]
+        sends = [] if self.tally.is_lost else [self.node.requests.ready_at(v.key.id) for v in self._unheard()]
         return earliest([self.election_deadline, *sends])
 
     def _unheard(self) -> list[Voter]:

@@ -44,7 +44,7 @@ class Resigned(Role):
             self.node.request(Peer(voter.key.id, voter.endpoints), end, now_ms)
 
     def deadline(self) -> TimestampMs | None:
-        sends = [self.node.ledger.ready_at(voter.key.id) for voter in self._unaware()]
+        sends = [self.node.requests.ready_at(voter.key.id) for voter in self._unaware()]
         return earliest([None if self.node.is_closing else self.election_deadline, *sends])
 
     def on_end_reply(self, peer: Peer, reply: EndQuorumEpochReply, now_ms: TimestampMs) -> None:

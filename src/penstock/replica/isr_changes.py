@@ -22,7 +22,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.world import Timer, World
 from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import AlterPartition, IsrChange, IsrChanged
-from penstock.metadata.schema import RECOVERED
+from penstock.metadata.records import RECOVERED
 
 if TYPE_CHECKING:
     from penstock.replica.failing_disk import FailingDisk

@@ -24,7 +24,7 @@ from penstock.handlers.support.context import Context
 from penstock.handlers.support.context import Endpoint as At
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage
 from penstock.metadata.controller.requests import RegisterController
-from penstock.metadata.schema import Endpoint as RegisteredEndpoint
+from penstock.metadata.records import Endpoint as RegisteredEndpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet

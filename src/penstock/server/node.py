@@ -31,7 +31,7 @@ from penstock.controlplane.cluster_naming import must_join, naming_records, refu
 from penstock.controlplane.election_counts import count_elections
 from penstock.controlplane.quorum import MetadataQuorum
 from penstock.controlplane.unsupported_features import refusal_to_serve, tell_what_is_not_acted_on
-from penstock.coordinator.runtime import Groups, MarkerWriter, Transactions
+from penstock.coordinator.runtime import GroupCoordinatorService, MarkerWriter, TransactionCoordinatorService
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.dispatch import Dispatcher
@@ -46,7 +46,7 @@ from penstock.metadata import (
 )
 from penstock.metadata.configs import broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.schema import Endpoint, RemoveTopicRecord
+from penstock.metadata.records import Endpoint, RemoveTopicRecord
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
 from penstock.replica.broker_client import BrokerClient
@@ -217,7 +217,7 @@ class Node:
             lambda: self._turn.count,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
-        groups = Groups(data_world, replicas, settings, lambda: self.context.image)
+        groups = GroupCoordinatorService(data_world, replicas, settings, lambda: self.context.image)
         markers = MarkerWriter(
             data_world, replicas, groups, identity.node_id, lambda: self.context.image, broker_client
         )
@@ -234,7 +234,7 @@ class Node:
             ),
             producer_ids=producer_ids,
             groups=groups,
-            transactions=Transactions(
+            transactions=TransactionCoordinatorService(
                 data_world, replicas, settings, lambda: self.context.image, producer_ids, markers
             ),
             markers=markers,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.coordinator.runtime.groups import OFFSETS_TOPIC
+from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
 from penstock.sim.checkers import Checker, Ground, Register, Rules
 from penstock.sim.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.history import (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
-from penstock.coordinator.runtime.groups import OFFSETS_TOPIC, GroupShard
+from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupShard
 from penstock.metadata import AnyRecord, ClusterImage
 from penstock.replica.partition import Partition
 from penstock.server.config import NodeConfig

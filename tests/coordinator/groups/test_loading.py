@@ -10,7 +10,7 @@ from tests.coordinator.groups.world import START_MS, Desk, topics
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.groups import GroupCoordinator, GroupSettings
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
-from penstock.coordinator.groups.offsets import CommittedOffset
+from penstock.coordinator.groups.offset_store import CommittedOffset
 from penstock.coordinator.groups.requests import (
     DescribeGroups,
     Heartbeat,

@@ -9,7 +9,7 @@ from tests.nodes import StillClient
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit, PartitionsReply
-from penstock.coordinator.runtime.groups import HELD_PARTITIONS_MAX, GroupShard
+from penstock.coordinator.runtime.group_service import HELD_PARTITIONS_MAX, GroupShard
 from penstock.records import iter_batches
 from penstock.wire import Api, write_request
 

@@ -9,7 +9,7 @@ from tests.handlers.producers import Txn, describe
 from tests.nodes import StillClient, StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.coordinator.runtime.groups import GroupShard
+from penstock.coordinator.runtime.group_service import GroupShard
 from penstock.coordinator.runtime.write_timeouts import WAIT_MS_MAX
 from penstock.records import end_txn_marker
 from penstock.wire import Api

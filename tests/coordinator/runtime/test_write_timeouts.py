@@ -3,7 +3,7 @@
 from tests.worlds import StillWorld
 
 from penstock.base.errors import KafkaError
-from penstock.coordinator.runtime.write_timeouts import Done, Patience
+from penstock.coordinator.runtime.write_timeouts import Done, WriteTimeouts
 
 
 class Desk:
@@ -11,14 +11,14 @@ class Desk:
 
     def __init__(self, limit_ms: int = 5000) -> None:
         self.world = StillWorld(start_ms=1000)
-        self.patience = Patience(self.world, limit_ms)
+        self.timeouts = WriteTimeouts(self.world, limit_ms)
         self.told: list[str] = []
 
     def wait(self, name: str) -> Done:
         def done(error: KafkaError | None) -> None:
             self.told.append(f"{name}: done" if error is None else f"{name}: {error}")
 
-        return self.patience.limited(done, lambda: self.told.append(f"{name}: overdue"))
+        return self.timeouts.limited(done, lambda: self.told.append(f"{name}: overdue"))
 
 
 def test_who_is_done_in_time_hears_of_nothing_else() -> None:
@@ -74,7 +74,7 @@ def test_after_standing_still_all_who_waited_are_told_in_their_order() -> None:
 
 def test_who_is_done_because_another_was_told_is_not_overdue() -> None:
     desk = Desk()
-    desk.patience.limited(lambda _: None, lambda: done(None))
+    desk.timeouts.limited(lambda _: None, lambda: done(None))
     done = desk.wait("second")
     desk.world.advance(5000)
     assert desk.told == ["second: done"]

@@ -11,7 +11,7 @@ from penstock.coordinator.transactions import (
     ProducerReply,
     State,
 )
-from penstock.coordinator.transactions.core import RETRY_MS
+from penstock.coordinator.transactions.coordinator import RETRY_MS
 
 LAST_EPOCH = 2**15 - 2
 NONE, FENCED, INVALID = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE

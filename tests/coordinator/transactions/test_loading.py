@@ -12,7 +12,7 @@ from penstock.coordinator.transactions import (
     Transaction,
     TransactionCoordinator,
 )
-from penstock.coordinator.transactions.core import RETRY_MS
+from penstock.coordinator.transactions.coordinator import RETRY_MS
 from penstock.coordinator.transactions.schema import encode_key
 from penstock.records.structs import CorruptStruct
 

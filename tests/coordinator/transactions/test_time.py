@@ -16,7 +16,7 @@ from penstock.coordinator.transactions import (
     State,
     TransactionCoordinator,
 )
-from penstock.coordinator.transactions.core import RETRY_MS
+from penstock.coordinator.transactions.coordinator import RETRY_MS
 from penstock.coordinator.transactions.expiry import IDS_A_SLICE, TOMBSTONE_BYTES_MAX
 from penstock.coordinator.transactions.timers import Timers
 

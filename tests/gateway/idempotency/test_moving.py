@@ -13,7 +13,7 @@ from penstock.gateway.idempotency.manifest import Manifest, sound_end
 from penstock.gateway.idempotency.replay import has_key
 from penstock.gateway.shared.producing import Placed
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.schema import Endpoint
+from penstock.metadata.records import Endpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 

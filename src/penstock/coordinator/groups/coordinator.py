@@ -40,12 +40,12 @@ from . import overview
 from .classic.group import ClassicGroup, tombstone
 from .classic.joining import Joining, checked
 from .classic.membership import Membership
-from .classic.rounds import Rounds
-from .committing import Committing
+from .classic.rebalance import Rebalances
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.heartbeats import Heartbeats
-from .offsets import CommittedOffset, Place
+from .offset_commits import Committing
+from .offset_store import CommittedOffset, Place
 from .replay import replay
 from .requests import (
     ConsumerGroupDescribe,
@@ -85,10 +85,10 @@ _EXPIRY = ("expiry",)
 class GroupCoordinator:
     def __init__(self, settings: GroupSettings, topics: Topics, rng: "Random") -> None:
         self._state = CoordinatorState(settings, topics, rng)
-        self._rounds = Rounds(self._state)
-        self._joining = Joining(self._rounds)
-        self._membership = Membership(self._rounds)
-        self._heartbeats = Heartbeats(self._rounds)
+        self._rebalances = Rebalances(self._state)
+        self._joining = Joining(self._rebalances)
+        self._membership = Membership(self._rebalances)
+        self._heartbeats = Heartbeats(self._rebalances)
         self._classic_members = ClassicMembers(self._heartbeats)
         self._committing = Committing(self._state, self._membership)
         self._is_active = False
@@ -214,7 +214,7 @@ class GroupCoordinator:
         group = self._group(group_id)
         if member_id is not None and member_id not in group.members:
             raise KafkaError(f"group {group_id} has no member {member_id}", ErrorCode.UNKNOWN_MEMBER_ID)
-        sessions = self._heartbeats.sessions if isinstance(group, ConsumerGroup) else self._rounds
+        sessions = self._heartbeats.sessions if isinstance(group, ConsumerGroup) else self._rebalances
         for each in [*group.members] if member_id is None else [member_id]:
             sessions.expire(group_id, each)
 
@@ -224,10 +224,10 @@ class GroupCoordinator:
         self._state.now_ms = now_ms
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
-            hashed = self._heartbeats.planning.hash_of(group, group.members, group.regexes)
+            hashed = self._heartbeats.target_assignments.hash_of(group, group.members, group.regexes)
             self._decided.append(Outcome(None, (group.epoch_record(group.epoch + 1, hashed),)))
         elif not group.is_empty:
-            self._decided.append(self._rounds.prepare_or_complete(group))
+            self._decided.append(self._rebalances.prepare_or_complete(group))
 
     # Time.
 
@@ -322,7 +322,7 @@ class GroupCoordinator:
             raise CorruptStruct(f"the record at offset {offset}: {error}") from error
 
     def _replay(self, record: AnyRecord, offset: int, producer_id: int) -> None:
-        replay(self._state, self._rounds, record, offset, producer_id)
+        replay(self._state, self._rebalances, record, offset, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """A marker of the producer's was appended to the partition."""
@@ -335,7 +335,7 @@ class GroupCoordinator:
             if isinstance(group, ConsumerGroup):
                 self._heartbeats.sessions.loaded(group)
                 continue
-            outcome = self._rounds.loaded(group)
+            outcome = self._rebalances.loaded(group)
             if outcome.records:
                 self._decided.append(outcome)
         interval_ms = self._state.settings.offsets_check_interval_ms

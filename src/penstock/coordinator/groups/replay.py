@@ -3,9 +3,9 @@
 from penstock.base.ids import NO_PRODUCER_ID
 
 from .classic.group import ClassicGroup
-from .classic.rounds import Rounds
-from .consumer.replaying import replay_consumer
-from .offsets import OffsetRecord, from_record
+from .classic.rebalance import Rebalances
+from .consumer.replay import replay_consumer
+from .offset_store import OffsetRecord, from_record
 from .schemas import (
     AnyRecord,
     GroupMetadataKey,
@@ -20,7 +20,9 @@ from .schemas import (
 from .state import CoordinatorState
 
 
-def replay(state: CoordinatorState, rounds: Rounds, record: AnyRecord, offset: int, producer_id: int) -> None:
+def replay(
+    state: CoordinatorState, rebalances: Rebalances, record: AnyRecord, offset: int, producer_id: int
+) -> None:
     if isinstance(record, OffsetRecord):
         _know(state, record.group)
         record.put_into(state.offsets, offset, producer_id)
@@ -31,7 +33,7 @@ def replay(state: CoordinatorState, rounds: Rounds, record: AnyRecord, offset: i
         _replay_offset(state, key, value, offset, producer_id)
     elif isinstance(key, GroupMetadataKey):
         assert value is None or isinstance(value, GroupMetadataValue)
-        _replay_classic(state, rounds, key, value)
+        _replay_classic(state, rebalances, key, value)
     else:
         replay_consumer(state, record)
 
@@ -63,11 +65,11 @@ def _know(state: CoordinatorState, group: str) -> None:
 
 
 def _replay_classic(
-    state: CoordinatorState, rounds: Rounds, key: GroupMetadataKey, value: GroupMetadataValue | None
+    state: CoordinatorState, rebalances: Rebalances, key: GroupMetadataKey, value: GroupMetadataValue | None
 ) -> None:
     if value is not None:
         state.groups[key.group] = ClassicGroup.from_record(key.group, value)
         return
     group = state.groups.get(key.group)
     if isinstance(group, ClassicGroup):
-        rounds.forget(group)
+        rebalances.forget(group)

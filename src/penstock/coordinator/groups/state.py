@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.base.outcome import Outcome
 
 from .classic.group import ClassicGroup
-from .offsets import OffsetStore
+from .offset_store import OffsetStore
 from .settings import GroupSettings, Topics
 from .timers import Timers
 

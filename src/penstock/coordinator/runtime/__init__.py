@@ -1,18 +1,17 @@
-"""Runs the coordinators on the partitions that keep their state: records appended, replies released when committed.
+"""Runs coordinators on the partitions that hold their state. `penstock.coordinator` describes the steps.
 
-shard_log      one partition of an internal topic: read whole, written to in order
-patience       who waits for what is written there, and how long
-shard          a coordinator on it: loaded, serving, lost again
-shards         all of a topic's that are led here
-groups         consumer groups, on `__consumer_offsets`
-group_settings what they go by
-image_topics   topics, as coordinators of groups ask for them
-transactions   transactions, on `__transaction_state`
-markers        the ends of transactions, written to the partitions that took part
+group_service         requests to group coordinators, on `__consumer_offsets`
+transaction_service   requests to transaction coordinators, on `__transaction_state`
+transaction_markers   writes the markers that end a transaction to its partitions
+coordinator_shards    a shard for each partition of the topic that this broker leads
+coordinator_shard     one coordinator on its partition: loads, serves, unloads
+coordinator_log       that partition: read once, then appended to
+write_timeouts        how long a request waits for a write
+group_settings, image_topics   settings and topics as group coordinators read them
 """
 
-from penstock.coordinator.runtime.groups import Groups
-from penstock.coordinator.runtime.markers import MarkerWriter
-from penstock.coordinator.runtime.transactions import Transactions
+from penstock.coordinator.runtime.group_service import GroupCoordinatorService
+from penstock.coordinator.runtime.transaction_markers import MarkerWriter
+from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
 
-__all__ = ["Groups", "MarkerWriter", "Transactions"]
+__all__ = ["GroupCoordinatorService", "MarkerWriter", "TransactionCoordinatorService"]

@@ -26,20 +26,20 @@ Overdue = Callable[[], None]
 class _Waiting:
     """A `Done` that somebody waits for, and what to do where that takes too long."""
 
-    __slots__ = ("_done", "_patience", "deadline_ms", "overdue")
+    __slots__ = ("_done", "_timeouts", "deadline_ms", "overdue")
 
-    def __init__(self, patience: "Patience", done: Done, overdue: Overdue, deadline_ms: int) -> None:
-        self._patience = patience
+    def __init__(self, timeouts: "WriteTimeouts", done: Done, overdue: Overdue, deadline_ms: int) -> None:
+        self._timeouts = timeouts
         self._done = done
         self.overdue = overdue
         self.deadline_ms = deadline_ms
 
     def __call__(self, error: KafkaError | None) -> None:
-        self._patience.forget(self)
+        self._timeouts.forget(self)
         self._done(error)
 
 
-class Patience:
+class WriteTimeouts:
     def __init__(self, world: World, limit_ms: int = WAIT_MS_MAX) -> None:
         self.limit_ms = limit_ms
         """Set before anybody waits: all wait equally long."""

@@ -34,8 +34,8 @@ What it does with markers
     goes to the group coordinator of that partition, which makes pending offsets committed, or drops them.
 """
 
-from .core import TransactionCoordinator
-from .deciding import Settings
+from .coordinator import TransactionCoordinator
+from .decisions import Settings
 from .requests import (
     NEEDS_PRODUCER_ID,
     AbortTimedOut,

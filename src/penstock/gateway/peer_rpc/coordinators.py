@@ -50,7 +50,7 @@ def at_coordinator(
 
 
 def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
-    """What a group's coordinator answers; as `Groups.handle`, the reply says what is wrong."""
+    """What a group's coordinator answers; as `GroupCoordinatorService.handle`, the reply says what is wrong."""
     until_ms = context.world.now_ms() + PATIENCE_MS
     while True:
         reply = yield _ask_once(context, group, request)

@@ -11,7 +11,7 @@ from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.exposition import Page
 from penstock.handlers.support.context import Context
 from penstock.metadata import Broker, Partition
-from penstock.metadata.schema import NO_LEADER
+from penstock.metadata.records import NO_LEADER
 
 ROLES: Final = (
     "leader",

@@ -16,7 +16,7 @@ from penstock.base.loop_watch import Held
 from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
 from penstock.base.steps import Steps
 from penstock.base.world import World
-from penstock.coordinator.runtime.shard import CoordinatorShard
+from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.gateway.shared import cluster_metrics as cluster_page
 from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.exposition import Labels, Page, Sample, rendered

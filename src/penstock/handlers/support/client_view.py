@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.metadata import Broker, Partition
 from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
-from penstock.metadata.schema import Ids
+from penstock.metadata.records import Ids
 
 from .context import Context, Endpoint, Session
 

@@ -22,7 +22,11 @@ from penstock.metadata.controller.port import ControllerPort
 from penstock.wire import ProducePrefix
 
 if TYPE_CHECKING:
-    from penstock.coordinator.runtime import Groups, MarkerWriter, Transactions
+    from penstock.coordinator.runtime import (
+        GroupCoordinatorService,
+        MarkerWriter,
+        TransactionCoordinatorService,
+    )
     from penstock.handlers.fetch import DelayedFetch
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.handlers.support.commit_fast_path import CommitFastPath
@@ -203,8 +207,8 @@ class Context:
     quorum: QuorumPort
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
-    groups: "Groups"
-    transactions: "Transactions"
+    groups: "GroupCoordinatorService"
+    transactions: "TransactionCoordinatorService"
     markers: "MarkerWriter"
     broker_client: "BrokerClient"
     image: ClusterImage

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid, is_reserved, uuid_text
 from penstock.base.outcome import Outcome
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata import versions as v
 from penstock.metadata.image import Broker, ClusterImage, Partition, Topic
 from penstock.metadata.snapshot import broker_record
@@ -25,7 +25,7 @@ from .requests import (
     RegisterController,
     UnregisterBroker,
 )
-from .scene import Scene
+from .view import ControllerView
 
 
 @dataclass(slots=True)
@@ -111,11 +111,11 @@ class Sessions:
 
 
 def register_broker(
-    scene: Scene, sessions: Sessions, request: RegisterBroker, now_ms: TimestampMs
+    view: ControllerView, sessions: Sessions, request: RegisterBroker, now_ms: TimestampMs
 ) -> Outcome[int]:
     """The reply is the broker's epoch: the offset at which its registration is written."""
-    image = scene.image
-    cluster_id = image.cluster_id or scene.cluster_id
+    image = view.image
+    cluster_id = image.cluster_id or view.cluster_id
     is_new = not request.cluster_id and image.cluster_id
     if not is_new and request.cluster_id != cluster_id:
         raise KafkaError(
@@ -137,7 +137,7 @@ def register_broker(
     records: list[s.AnyRecord] = []
     if not same:
         clean = held is not None and held.epoch == request.previous_epoch
-        records += _former_life(scene, request, clean)
+        records += _former_life(view, request, clean)
     broker = Broker(
         id=request.broker_id,
         epoch=held.epoch if held is not None and same else image.offset + 1,
@@ -203,48 +203,48 @@ def _invalid(message: str) -> KafkaError:
     return KafkaError(message, ErrorCode.INVALID_REGISTRATION)
 
 
-def _former_life(scene: Scene, request: RegisterBroker, clean: bool) -> Iterator[s.AnyRecord]:
+def _former_life(view: ControllerView, request: RegisterBroker, clean: bool) -> Iterator[s.AnyRecord]:
     """A broker that comes back must not count as in sync; after an unclean stop, not as eligible either. One that has
     another directory than it had, on a new disk, has lost its replicas: they lie in the new one from now on."""
-    broker_id, with_elr = request.broker_id, scene.image.elr_enabled
+    broker_id, with_elr = request.broker_id, view.image.elr_enabled
     is_unclean = with_elr and not clean
-    lost = list(lost_by(scene, broker_id, request.log_dirs)) if len(request.log_dirs) == 1 else []
+    lost = list(lost_by(view, broker_id, request.log_dirs)) if len(request.log_dirs) == 1 else []
     names = {(topic.name, number) for topic, number, _ in lost}
-    held = [*in_sync_with(scene, broker_id), *(eligible_with(scene, broker_id) if is_unclean else ())]
+    held = [*in_sync_with(view, broker_id), *(eligible_with(view, broker_id) if is_unclean else ())]
     kept = [each for each in held if (each[0].name, each[1]) not in names]
-    yield from _leave(scene, kept, broker_id, is_unclean)
+    yield from _leave(view, kept, broker_id, is_unclean)
     if lost:
-        yield from _leave(scene, lost, broker_id, with_elr, request.log_dirs[0])
+        yield from _leave(view, lost, broker_id, with_elr, request.log_dirs[0])
 
 
 def _leave(
-    scene: Scene,
+    view: ControllerView,
     partitions: Iterable[tuple[Topic, int, Partition]],
     broker_id: int,
     is_unclean: bool,
     directory: Uuid | None = None,
 ) -> Iterator[s.AnyRecord]:
     if is_unclean:
-        return updates(scene, partitions, unclean=broker_id, directory=directory)
-    return updates(scene, partitions, out=broker_id, directory=directory)
+        return updates(view, partitions, unclean=broker_id, directory=directory)
+    return updates(view, partitions, out=broker_id, directory=directory)
 
 
 def heartbeat(
-    scene: Scene, sessions: Sessions, request: BrokerHeartbeat, now_ms: TimestampMs
+    view: ControllerView, sessions: Sessions, request: BrokerHeartbeat, now_ms: TimestampMs
 ) -> Outcome[HeartbeatReply]:
-    broker = scene.broker(request.broker_id, request.broker_epoch)
-    sessions.heard(broker.id, broker.epoch, now_ms, request.metadata_offset, scene.image.offset)
-    held, state = _state(broker), _next_state(scene, sessions, broker, request)
+    broker = view.broker(request.broker_id, request.broker_epoch)
+    sessions.heard(broker.id, broker.epoch, now_ms, request.metadata_offset, view.image.offset)
+    held, state = _state(broker), _next_state(view, sessions, broker, request)
     records: list[s.AnyRecord] = []
     if state is not held:
         if state in (State.FENCED, State.SHUTDOWN_NOW):
             if not broker.fenced:
-                records += _fenced(scene, broker)
+                records += _fenced(view, broker)
         elif state is State.UNFENCED:
-            records += _unfenced(scene, broker)
+            records += _unfenced(view, broker)
         else:
-            records += _leaving(scene, broker)
-    records += _directory_changes(scene.after(records) if records else scene, broker, request)
+            records += _leaving(view, broker)
+    records += _directory_changes(view.after(records) if records else view, broker, request)
     if state is State.SHUTDOWN_NOW:
         sessions.close(broker.id)
     return Outcome(
@@ -264,7 +264,7 @@ def _state(broker: Broker) -> State:
 
 
 def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
-    scene: Scene, sessions: Sessions, broker: Broker, request: BrokerHeartbeat
+    view: ControllerView, sessions: Sessions, broker: Broker, request: BrokerHeartbeat
 ) -> State:
     held = _state(broker)
     if held is State.FENCED:
@@ -277,45 +277,47 @@ def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
         if request.want_fence:
             return State.SHUTDOWN_NOW if request.want_shutdown else State.FENCED
         if request.want_shutdown:
-            leads = leads_any(scene, broker.id)
+            leads = leads_any(view, broker.id)
             return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
         return State.UNFENCED
-    if leads_any(scene, broker.id) or not sessions.all_have_read_of_leaving(broker.id, scene.image):
+    if leads_any(view, broker.id) or not sessions.all_have_read_of_leaving(broker.id, view.image):
         return State.CONTROLLED_SHUTDOWN
     return State.SHUTDOWN_NOW
 
 
-def _fenced(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
-    yield from updates(scene, in_sync_with(scene, broker.id), out=broker.id)
+def _fenced(view: ControllerView, broker: Broker) -> Iterable[s.AnyRecord]:
+    yield from updates(view, in_sync_with(view, broker.id), out=broker.id)
     yield s.BrokerRegistrationChangeRecord(
         version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
     )
 
 
-def _unfenced(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
+def _unfenced(view: ControllerView, broker: Broker) -> Iterable[s.AnyRecord]:
     yield s.BrokerRegistrationChangeRecord(
         version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
     )
-    yield from updates(scene, leaderless(scene), back=broker.id)
+    yield from updates(view, leaderless(view), back=broker.id)
 
 
-def _leaving(scene: Scene, broker: Broker) -> Iterable[s.AnyRecord]:
+def _leaving(view: ControllerView, broker: Broker) -> Iterable[s.AnyRecord]:
     yield s.BrokerRegistrationChangeRecord(
         version=1, broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
     )
-    yield from updates(scene, in_sync_with(scene, broker.id), out=broker.id)
+    yield from updates(view, in_sync_with(view, broker.id), out=broker.id)
 
 
-def _directory_changes(scene: Scene, broker: Broker, request: BrokerHeartbeat) -> Iterable[s.AnyRecord]:
+def _directory_changes(
+    view: ControllerView, broker: Broker, request: BrokerHeartbeat
+) -> Iterable[s.AnyRecord]:
     """Directories that failed take their replicas with them; those cordoned only get no new ones."""
-    version = scene.image.metadata_version
+    version = view.image.metadata_version
     left = tuple(each for each in broker.log_dirs if each not in request.offline_dirs)
     if v.has_directories(version) and left and left != broker.log_dirs:
         change = s.BrokerRegistrationChangeRecord(
             version=2, broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
         )
         yield change
-        after = scene.after([change])
+        after = view.after([change])
         lost = [
             each for each in in_sync_with(after, broker.id) if _lies_in(each, broker.id, request.offline_dirs)
         ]
@@ -332,36 +334,36 @@ def _lies_in(place: tuple[Topic, int, Partition], broker_id: int, directories: s
     return partition.directories[partition.replicas.index(broker_id)] in directories
 
 
-def fence_broker(scene: Scene, sessions: Sessions, request: FenceBroker) -> Outcome[None]:
-    broker = scene.broker(request.broker_id, request.broker_epoch)
+def fence_broker(view: ControllerView, sessions: Sessions, request: FenceBroker) -> Outcome[None]:
+    broker = view.broker(request.broker_id, request.broker_epoch)
     sessions.close(broker.id)
-    return Outcome(None, () if broker.fenced else tuple(_fenced(scene, broker)))
+    return Outcome(None, () if broker.fenced else tuple(_fenced(view, broker)))
 
 
-def fence_stale(scene: Scene, sessions: Sessions, now_ms: TimestampMs) -> list[s.AnyRecord]:
+def fence_stale(view: ControllerView, sessions: Sessions, now_ms: TimestampMs) -> list[s.AnyRecord]:
     """Fence every broker whose session has ended."""
     records: list[s.AnyRecord] = []
-    for _, broker in sorted(scene.image.brokers.items()):
+    for _, broker in sorted(view.image.brokers.items()):
         if not broker.fenced and now_ms >= sessions.expires_ms(broker):
-            made = list(_fenced(scene, broker))
+            made = list(_fenced(view, broker))
             sessions.close(broker.id)
-            scene = scene.after(made)
+            view = view.after(made)
             records += made
     return records
 
 
-def unregister_broker(scene: Scene, sessions: Sessions, request: UnregisterBroker) -> Outcome[None]:
-    broker: Broker | None = scene.image.brokers.get(request.broker_id)
+def unregister_broker(view: ControllerView, sessions: Sessions, request: UnregisterBroker) -> Outcome[None]:
+    broker: Broker | None = view.image.brokers.get(request.broker_id)
     if broker is None:
         raise KafkaError(f"broker {request.broker_id} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
     gone = s.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     sessions.close(broker.id)
-    return Outcome(None, (*updates(scene, in_sync_with(scene, broker.id), out=broker.id), gone))
+    return Outcome(None, (*updates(view, in_sync_with(view, broker.id), out=broker.id), gone))
 
 
-def register_controller(scene: Scene, request: RegisterController) -> Outcome[None]:
+def register_controller(view: ControllerView, request: RegisterController) -> Outcome[None]:
     offered = {feature.name: (feature.min_level, feature.max_level) for feature in request.features}
-    for name, level in sorted(scene.image.features.items()):
+    for name, level in sorted(view.image.features.items()):
         low, high = offered.get(name, (0, 0))
         if not low <= level <= high:
             raise KafkaError(

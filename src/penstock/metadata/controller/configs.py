@@ -12,7 +12,7 @@ from penstock.base.outcome import Outcome
 from penstock.base.settings import BadSetting
 from penstock.metadata.configs import default_of, is_list
 from penstock.metadata.image import ALL_BROKERS, ClusterImage, Resource, ResourceType
-from penstock.metadata.schema import AnyRecord, ClearElrRecord, ConfigRecord, PartitionChangeRecord
+from penstock.metadata.records import AnyRecord, ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
 from .requests import (
     OK,
@@ -23,7 +23,7 @@ from .requests import (
     Result,
     refused,
 )
-from .scene import Scene
+from .view import ControllerView
 
 T = TypeVar("T")
 
@@ -32,23 +32,23 @@ VALUE_BYTES_MAX = 32_767
 MIN_ISR = "min.insync.replicas"
 
 
-def alter_configs(scene: Scene, request: AlterConfigs) -> Outcome[dict[Resource, Result]]:
+def alter_configs(view: ControllerView, request: AlterConfigs) -> Outcome[dict[Resource, Result]]:
     def whole(resource: Resource, wanted: Mapping[str, str | None]) -> Sequence[AnyRecord]:
         changes = [ConfigChange(name, ConfigOp.SET, value) for name, value in wanted.items()]
-        gone = [name for name in sorted(scene.image.config(resource)) if name not in wanted]
+        gone = [name for name in sorted(view.image.config(resource)) if name not in wanted]
         changes += [ConfigChange(name, ConfigOp.DELETE) for name in gone]
-        _check_exists(scene.image, resource)
-        return altered(scene, resource, changes)
+        _check_exists(view.image, resource)
+        return altered(view, resource, changes)
 
     return _each(request.resources, whole, request.validate_only)
 
 
 def incremental_alter_configs(
-    scene: Scene, request: IncrementalAlterConfigs
+    view: ControllerView, request: IncrementalAlterConfigs
 ) -> Outcome[dict[Resource, Result]]:
     def one_by_one(resource: Resource, changes: Sequence[ConfigChange]) -> Sequence[AnyRecord]:
-        _check_exists(scene.image, resource)
-        return altered(scene, resource, changes)
+        _check_exists(view.image, resource)
+        return altered(view, resource, changes)
 
     return _each(request.resources, one_by_one, request.validate_only)
 
@@ -79,9 +79,9 @@ def _check_exists(image: ClusterImage, resource: Resource) -> None:
             raise KafkaError(f"broker {resource.name} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
-def altered(scene: Scene, resource: Resource, changes: Sequence[ConfigChange]) -> list[AnyRecord]:
+def altered(view: ControllerView, resource: Resource, changes: Sequence[ConfigChange]) -> list[AnyRecord]:
     """The records that make the changes; what is wrong with one of them is wrong with all."""
-    held = scene.image.config(resource)
+    held = view.image.config(resource)
     for name, count in Counter(change.name for change in changes).items():
         if count > 1:
             raise KafkaError(f"{name} is changed twice", ErrorCode.INVALID_REQUEST)
@@ -92,7 +92,7 @@ def altered(scene: Scene, resource: Resource, changes: Sequence[ConfigChange]) -
         after.pop(change.name, None)
         if value is not None:
             after[change.name] = value
-        if scene.image.elr_enabled and change.name == MIN_ISR:
+        if view.image.elr_enabled and change.name == MIN_ISR:
             _check_min_isr(resource, value)
         if value != held.get(change.name) or resource.type == ResourceType.BROKER:
             # A broker reads files that a setting names again when it is set to what it was: KAFKA-14136.
@@ -101,8 +101,8 @@ def altered(scene: Scene, resource: Resource, changes: Sequence[ConfigChange]) -
                     resource_type=resource.type, resource_name=resource.name, name=change.name, value=value
                 )
             )
-    scene.validate(resource, after)
-    records += _cleared(scene.image, resource, records)
+    view.validate(resource, after)
+    records += _cleared(view.image, resource, records)
     return records
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from penstock.base.ids import Uuid, is_reserved
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata import versions as v
 from penstock.metadata.configs import min_insync_replicas, unclean_election_allowed
 from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from penstock.metadata.image import ClusterImage, Partition, Topic
 
-from .scene import Scene
+from .view import ControllerView
 
 
 class Elect(Enum):
@@ -33,7 +33,7 @@ class Elect(Enum):
 class PartitionEdit:
     """A partition on its way to what it should be; `record` is what has to be written for it."""
 
-    scene: Scene
+    view: ControllerView
     topic: Topic
     number: int
     partition: Partition
@@ -59,7 +59,7 @@ class PartitionEdit:
 
     def record(self) -> s.PartitionChangeRecord | None:
         """The change, or None where there is none."""
-        held, image = self.partition, self.scene.image
+        held, image = self.partition, self.view.image
         with_elr = image.elr_enabled
         self._complete_reassignment()
         self._keep_eligible(with_elr)
@@ -113,7 +113,7 @@ class PartitionEdit:
         if not with_elr:
             return
         least = min(
-            min_insync_replicas(self.topic.name, self.scene.image, self.scene.settings), len(self.replicas)
+            min_insync_replicas(self.topic.name, self.view.image, self.view.settings), len(self.replicas)
         )
         if len(self.isr) >= least:
             self.elr = ()
@@ -136,7 +136,7 @@ class PartitionEdit:
                 return replica, False
         last = self.partition.last_known_elr
         if (
-            self.scene.image.elr_enabled
+            self.view.image.elr_enabled
             and not self.isr
             and not self.elr
             and len(last) == 1
@@ -154,7 +154,7 @@ class PartitionEdit:
         if not set(self.partition.replicas) <= set(self.replicas):
             return True
         shrinks = isr is not None and not set(self.partition.isr) <= set(isr)
-        return shrinks and v.bumps_epoch_on_isr_shrink(self.scene.image.metadata_version)
+        return shrinks and v.bumps_epoch_on_isr_shrink(self.view.image.metadata_version)
 
     def _last_leader(self, isr: s.Ids | None, leader_change: int) -> s.Ids | None:
         """Who led when the partition lost its leader, as long as it has none: the first that was lost stays, whoever
@@ -227,7 +227,7 @@ def acceptance(
 
 
 def updates(
-    scene: Scene,
+    view: ControllerView,
     partitions: Iterable[tuple[Topic, int, Partition]],
     *,
     out: int | None = None,
@@ -240,34 +240,36 @@ def updates(
     gone = frozenset(each for each in (out, unclean) if each is not None)
     for topic, number, partition in partitions:
         edit = PartitionEdit(
-            scene,
+            view,
             topic,
             number,
             partition,
-            acceptance(scene.image, partition, gone, back),
+            acceptance(view.image, partition, gone, back),
             unclean_broker=unclean,
             moved={} if directory is None else dict.fromkeys(gone, directory),
         )
         edit.isr = _without(partition.isr, *gone)
-        if unclean_election_allowed(topic.name, scene.image, scene.settings):
+        if unclean_election_allowed(topic.name, view.image, view.settings):
             edit.elect = Elect.UNCLEAN
         record = edit.record()
         if record is not None:
             yield record
 
 
-def in_sync_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+def in_sync_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
     """The partitions that have the broker in their ISR."""
-    return (each for each in scene.partitions() if broker_id in each[2].isr)
+    return (each for each in view.partitions() if broker_id in each[2].isr)
 
 
-def eligible_with(scene: Scene, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
-    return (each for each in scene.partitions() if broker_id in each[2].elr)
+def eligible_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+    return (each for each in view.partitions() if broker_id in each[2].elr)
 
 
-def lost_by(scene: Scene, broker_id: int, directories: s.Uuids) -> Iterator[tuple[Topic, int, Partition]]:
+def lost_by(
+    view: ControllerView, broker_id: int, directories: s.Uuids
+) -> Iterator[tuple[Topic, int, Partition]]:
     """The partitions with a replica in a directory that the broker has no more: it has these ones."""
-    for each in scene.partitions():
+    for each in view.partitions():
         replicas, held = each[2].replicas, each[2].directories
         if broker_id in replicas:
             directory = held[replicas.index(broker_id)]
@@ -275,9 +277,9 @@ def lost_by(scene: Scene, broker_id: int, directories: s.Uuids) -> Iterator[tupl
                 yield each
 
 
-def leaderless(scene: Scene) -> Iterator[tuple[Topic, int, Partition]]:
-    return (each for each in scene.partitions() if each[2].leader == s.NO_LEADER)
+def leaderless(view: ControllerView) -> Iterator[tuple[Topic, int, Partition]]:
+    return (each for each in view.partitions() if each[2].leader == s.NO_LEADER)
 
 
-def leads_any(scene: Scene, broker_id: int) -> bool:
-    return any(partition.leader == broker_id for _, _, partition in scene.partitions())
+def leads_any(view: ControllerView, broker_id: int) -> bool:
+    return any(partition.leader == broker_id for _, _, partition in view.partitions())

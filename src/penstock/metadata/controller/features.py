@@ -6,30 +6,30 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.image import ALL_BROKERS, ClusterImage, ResourceType
-from penstock.metadata.schema import AnyRecord, ConfigRecord, FeatureLevelRecord
+from penstock.metadata.records import AnyRecord, ConfigRecord, FeatureLevelRecord
 from penstock.metadata.versions import ELR_FEATURE, FEATURES, KRAFT_VERSION, METADATA_VERSION, loses_metadata
 
 from .configs import MIN_ISR
 from .requests import OK, FeatureUpdate, Result, UpdateFeatures, UpgradeType, refused
-from .scene import Scene
+from .view import ControllerView
 
 
-def update_features(scene: Scene, request: UpdateFeatures) -> Outcome[dict[str, Result]]:
+def update_features(view: ControllerView, request: UpdateFeatures) -> Outcome[dict[str, Result]]:
     records: list[AnyRecord] = []
     replies = {}
-    wanted = dict(scene.image.features) | {update.name: update.level for update in request.updates}
+    wanted = dict(view.image.features) | {update.name: update.level for update in request.updates}
     for update in request.updates:
         try:
-            _check(scene.image, update)
+            _check(view.image, update)
             _check_needs(update, wanted)
         except KafkaError as error:
             replies[update.name] = refused(error)
             continue
         replies[update.name] = OK
-        if update.level == scene.image.features.get(update.name, 0):
+        if update.level == view.image.features.get(update.name, 0):
             continue
         if update.name == ELR_FEATURE and update.level:
-            records += _agreement_on_min_isr(scene)
+            records += _agreement_on_min_isr(view)
         records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
     failed = any(result.code is not ErrorCode.NONE for result in replies.values())
     return Outcome(replies, () if failed or request.validate_only else tuple(records))
@@ -77,12 +77,12 @@ def _check_needs(update: FeatureUpdate, wanted: dict[str, int]) -> None:
             raise _refusal(update, f"{name} at {wanted[name]} needs {METADATA_VERSION} {needed}")
 
 
-def _agreement_on_min_isr(scene: Scene) -> Sequence[AnyRecord]:
+def _agreement_on_min_isr(view: ControllerView) -> Sequence[AnyRecord]:
     """With eligible leaders on, `min.insync.replicas` is set for the cluster, and for no broker of its own."""
     records: list[AnyRecord] = []
-    image = scene.image
+    image = view.image
     if MIN_ISR not in image.config(ALL_BROKERS):
-        value = broker_setting(MIN_ISR, image, scene.settings)
+        value = broker_setting(MIN_ISR, image, view.settings)
         records.append(
             ConfigRecord(resource_type=ALL_BROKERS.type, resource_name="", name=MIN_ISR, value=value)
         )

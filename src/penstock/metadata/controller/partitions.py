@@ -5,7 +5,7 @@ from collections import Counter
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 from penstock.base.outcome import Outcome
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.configs import unclean_election_allowed
 from penstock.metadata.image import Partition, Topic
 from penstock.metadata.replay import merge
@@ -24,7 +24,7 @@ from .requests import (
     Result,
     refused,
 )
-from .scene import Scene
+from .view import ControllerView
 
 UNCLEAN = "unclean.leader.election.enable"
 
@@ -32,8 +32,8 @@ _LEAVING = (DAMAGED, UNWRITABLE)
 """Says a replica that asks for an ISR without itself."""
 
 
-def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
-    scene.broker(request.broker_id, request.broker_epoch)
+def alter_partition(view: ControllerView, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
+    view.broker(request.broker_id, request.broker_epoch)
     counts = Counter((change.topic_id, change.partition) for change in request.changes)
     records: list[s.AnyRecord] = []
     replies = []
@@ -41,7 +41,7 @@ def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrC
         try:
             if counts[change.topic_id, change.partition] > 1:
                 raise KafkaError("a partition is changed twice", ErrorCode.INVALID_REQUEST)
-            record, reply = _altered(scene, request.broker_id, change)
+            record, reply = _altered(view, request.broker_id, change)
         except KafkaError as error:
             replies.append(IsrChanged(change.topic_id, change.partition, refused(error)))
             continue
@@ -52,9 +52,9 @@ def alter_partition(scene: Scene, request: AlterPartition) -> Outcome[tuple[IsrC
 
 
 def _altered(
-    scene: Scene, broker_id: int, change: IsrChange
+    view: ControllerView, broker_id: int, change: IsrChange
 ) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
-    topic = scene.image.topic_by_id(change.topic_id)
+    topic = view.image.topic_by_id(change.topic_id)
     if topic is None:
         raise KafkaError(
             f"there is no topic with id {uuid_text(change.topic_id)}", ErrorCode.UNKNOWN_TOPIC_ID
@@ -64,14 +64,14 @@ def _altered(
         raise KafkaError(
             f"topic {topic.name} has no partition {change.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    _check_change(scene, broker_id, change, partition)
-    edit = PartitionEdit(scene, topic, change.partition, partition, acceptance(scene.image, partition))
+    _check_change(view, broker_id, change, partition)
+    edit = PartitionEdit(view, topic, change.partition, partition, acceptance(view.image, partition))
     edit.isr = tuple(member.broker_id for member in change.isr)
     if change.recovery_state in _LEAVING:
         leave = _handed_over if broker_id == partition.leader else _left
         return leave(broker_id, change, edit)
     edit.recovery_state = change.recovery_state
-    if unclean_election_allowed(topic.name, scene.image, scene.settings):
+    if unclean_election_allowed(topic.name, view.image, view.settings):
         edit.elect = Elect.UNCLEAN
     record = edit.record()
     after = partition if record is None else merge(partition, record)
@@ -126,7 +126,7 @@ def _handed_over(
     return record, IsrChanged(change.topic_id, change.partition, lost)
 
 
-def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partition) -> None:
+def _check_change(view: ControllerView, broker_id: int, change: IsrChange, held: Partition) -> None:
     wanted = [member.broker_id for member in change.isr]
     is_leaving = change.recovery_state in _LEAVING
     may_ask = broker_id == held.leader or (is_leaving and broker_id in held.replicas)
@@ -158,7 +158,7 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
         if holds:
             raise KafkaError(message, code)
     for member in () if is_leaving and broker_id != held.leader else change.isr:
-        broker = scene.image.brokers.get(member.broker_id)
+        broker = view.image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (-1, broker.epoch):
             raise KafkaError(
                 f"broker {member.broker_id} is fenced, stopping, unknown or of another epoch",
@@ -166,18 +166,18 @@ def _check_change(scene: Scene, broker_id: int, change: IsrChange, held: Partiti
             )
 
 
-def elect_leaders(scene: Scene, request: ElectLeaders) -> Outcome[tuple[ElectionResult, ...]]:
+def elect_leaders(view: ControllerView, request: ElectLeaders) -> Outcome[tuple[ElectionResult, ...]]:
     if request.election not in tuple(Election):
         raise KafkaError(f"{request.election} is not a kind of election", ErrorCode.INVALID_REQUEST)
     election = Election(request.election)
     records: list[s.AnyRecord] = []
     replies = []
     if request.partitions is None:
-        asked = [(topic.name, number) for topic, number, _ in scene.partitions()]
+        asked = [(topic.name, number) for topic, number, _ in view.partitions()]
     else:
         asked = list(dict.fromkeys(request.partitions))
     for name, number in asked:
-        result, record = _elected(scene, name, number, election)
+        result, record = _elected(view, name, number, election)
         if request.partitions is None and result.code is ErrorCode.ELECTION_NOT_NEEDED:
             continue
         if record is not None:
@@ -187,16 +187,16 @@ def elect_leaders(scene: Scene, request: ElectLeaders) -> Outcome[tuple[Election
 
 
 def _elected(
-    scene: Scene, name: str, number: int, election: Election
+    view: ControllerView, name: str, number: int, election: Election
 ) -> tuple[Result, s.PartitionChangeRecord | None]:
-    topic: Topic | None = scene.image.topics.get(name)
+    topic: Topic | None = view.image.topics.get(name)
     partition = None if topic is None else topic.partitions.get(number)
     if topic is None or partition is None:
         return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"), None
     preferred = election is Election.PREFERRED
     if partition.leader == partition.replicas[0] if preferred else partition.leader != s.NO_LEADER:
         return Result(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{number}"), None
-    edit = PartitionEdit(scene, topic, number, partition, acceptance(scene.image, partition))
+    edit = PartitionEdit(view, topic, number, partition, acceptance(view.image, partition))
     edit.elect = Elect.PREFERRED if preferred else Elect.UNCLEAN
     record = edit.record()
     if record is not None:
@@ -210,15 +210,15 @@ def _elected(
     return Result(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message), None
 
 
-def elect_where_unclean_is_allowed(scene: Scene) -> list[s.AnyRecord]:
+def elect_where_unclean_is_allowed(view: ControllerView) -> list[s.AnyRecord]:
     """Leaders for partitions without one whose topics have come to allow any."""
     records: list[s.AnyRecord] = []
-    static = scene.settings.static or {}
-    if UNCLEAN not in static and not any(UNCLEAN in values for _, values in scene.image.configs.entries()):
+    static = view.settings.static or {}
+    if UNCLEAN not in static and not any(UNCLEAN in values for _, values in view.image.configs.entries()):
         return records  # nobody ever said so: no need to look at every partition
-    for topic, number, partition in leaderless(scene):
-        if unclean_election_allowed(topic.name, scene.image, scene.settings):
-            edit = PartitionEdit(scene, topic, number, partition, acceptance(scene.image, partition))
+    for topic, number, partition in leaderless(view):
+        if unclean_election_allowed(topic.name, view.image, view.settings):
+            edit = PartitionEdit(view, topic, number, partition, acceptance(view.image, partition))
             edit.elect = Elect.UNCLEAN
             record = edit.record()
             if record is not None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.metadata.schema import Ids
+from penstock.metadata.records import Ids
 
 if TYPE_CHECKING:
     from random import Random

@@ -2,19 +2,19 @@
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
-from penstock.metadata.schema import ProducerIdsRecord
+from penstock.metadata.records import ProducerIdsRecord
 
 from .requests import AllocateProducerIds, ProducerIdBlock
-from .scene import Scene
+from .view import ControllerView
 
 BLOCK_SIZE = 1000
 """Kafka's: a broker asks again after a thousand producers."""
 PRODUCER_ID_MAX = 2**63 - 1
 
 
-def allocate_producer_ids(scene: Scene, request: AllocateProducerIds) -> Outcome[ProducerIdBlock]:
-    scene.broker(request.broker_id, request.broker_epoch)
-    first = scene.image.next_producer_id
+def allocate_producer_ids(view: ControllerView, request: AllocateProducerIds) -> Outcome[ProducerIdBlock]:
+    view.broker(request.broker_id, request.broker_epoch)
+    first = view.image.next_producer_id
     if first > PRODUCER_ID_MAX - BLOCK_SIZE:
         raise KafkaError(f"producer ids are used up at {first}", ErrorCode.UNKNOWN_SERVER_ERROR)
     record = ProducerIdsRecord(

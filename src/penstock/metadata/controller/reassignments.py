@@ -16,7 +16,7 @@ from collections import Counter
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.configs import unclean_election_allowed
 from penstock.metadata.image import ClusterImage, Partition, Topic
 
@@ -30,11 +30,13 @@ from .requests import (
     ReassignmentResult,
     refused,
 )
-from .scene import Scene
 from .topics import PARTITIONS_MAX
+from .view import ControllerView
 
 
-def alter_reassignments(scene: Scene, request: AlterReassignments) -> Outcome[tuple[ReassignmentResult, ...]]:
+def alter_reassignments(
+    view: ControllerView, request: AlterReassignments
+) -> Outcome[tuple[ReassignmentResult, ...]]:
     counts = Counter((each.topic, each.partition) for each in request.targets)
     records: list[s.AnyRecord] = []
     replies = []
@@ -49,7 +51,7 @@ def alter_reassignments(scene: Scene, request: AlterReassignments) -> Outcome[tu
                 raise KafkaError(
                     f"a request can move {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
                 )
-            record = _altered(scene, target, request.allow_factor_change)
+            record = _altered(view, target, request.allow_factor_change)
             if record is not None:
                 records.append(record)
         except KafkaError as error:
@@ -59,19 +61,19 @@ def alter_reassignments(scene: Scene, request: AlterReassignments) -> Outcome[tu
 
 
 def _altered(
-    scene: Scene, target: PartitionTarget, allow_factor_change: bool
+    view: ControllerView, target: PartitionTarget, allow_factor_change: bool
 ) -> s.PartitionChangeRecord | None:
-    topic: Topic | None = scene.image.topics.get(target.topic)
+    topic: Topic | None = view.image.topics.get(target.topic)
     partition = None if topic is None else topic.partitions.get(target.partition)
     if topic is None or partition is None:
         raise KafkaError(
             f"there is no partition {target.topic}-{target.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    edit = PartitionEdit(scene, topic, target.partition, partition, acceptance(scene.image, partition))
+    edit = PartitionEdit(view, topic, target.partition, partition, acceptance(view.image, partition))
     if target.replicas is None:
         _take_back(edit)
     else:
-        _check_replicas(scene.image, target.replicas)
+        _check_replicas(view.image, target.replicas)
         if not allow_factor_change:
             _check_factor(partition, len(target.replicas))
         _move(edit, target.replicas)
@@ -90,7 +92,7 @@ def _take_back(edit: PartitionEdit) -> None:
     held, name = edit.partition, f"{edit.topic.name}-{edit.number}"
     if not is_moving(held):
         raise KafkaError(f"{name} is not being reassigned", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    allowed = unclean_election_allowed(edit.topic.name, edit.scene.image, edit.scene.settings)
+    allowed = unclean_election_allowed(edit.topic.name, edit.view.image, edit.view.settings)
     edit.replicas, edit.adding, edit.removing = _settled(held), (), ()
     edit.isr = tuple(each for each in held.isr if each not in held.adding)
     if not edit.isr:
@@ -136,13 +138,13 @@ def is_moving(partition: Partition) -> bool:
     return bool(partition.adding or partition.removing)
 
 
-def list_reassignments(scene: Scene, request: ListReassignments) -> Outcome[tuple[Reassignment, ...]]:
+def list_reassignments(view: ControllerView, request: ListReassignments) -> Outcome[tuple[Reassignment, ...]]:
     """What is moving, in the order of names and numbers; what is not there is not moving either."""
     if request.partitions is None:
-        found = [(topic.name, number, each) for topic, number, each in scene.partitions()]
+        found = [(topic.name, number, each) for topic, number, each in view.partitions()]
     else:
         wanted = sorted(set(request.partitions))
-        found = [(*name, each) for name in wanted if (each := scene.image.partition(*name)) is not None]
+        found = [(*name, each) for name in wanted if (each := view.image.partition(*name)) is not None]
     return Outcome(
         tuple(
             Reassignment(topic, number, each.replicas, each.adding, each.removing)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.metadata.image import Resource
-from penstock.metadata.schema import RECOVERED, Endpoint, Ids, SupportedFeature, Uuids
+from penstock.metadata.records import RECOVERED, Endpoint, Ids, SupportedFeature, Uuids
 from penstock.records.structs import NO_UUID
 
 R_co = TypeVar("R_co", covariant=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid, random_uuid, uuid_text
 from penstock.base.outcome import Outcome
-from penstock.metadata import schema as s
+from penstock.metadata import records as s
 from penstock.metadata.configs import broker_flag, broker_setting
 from penstock.metadata.image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
 from penstock.metadata.snapshot import partition_record
@@ -31,7 +31,7 @@ from .requests import (
     TopicResult,
     refused,
 )
-from .scene import Scene
+from .view import ControllerView
 
 NAME_LENGTH_MAX = 249
 """A file system's 255 characters for a name, less a dash and five digits for the partition."""
@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
     raise KafkaError(problem, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def create_topics(scene: Scene, request: CreateTopics) -> Outcome[tuple[CreatedTopic, ...]]:
+def create_topics(view: ControllerView, request: CreateTopics) -> Outcome[tuple[CreatedTopic, ...]]:
     counts = Counter(topic.name for topic in request.topics)
     records: list[s.AnyRecord] = []
     replies = []
@@ -66,9 +66,9 @@ def create_topics(scene: Scene, request: CreateTopics) -> Outcome[tuple[CreatedT
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(f"{topic.name} is named twice", ErrorCode.INVALID_REQUEST)
-            _check_new_name(scene.image, topic.name, names)
-            is_first = not scene.image.topics and not names
-            made, reply = _created(scene, topic, budget, is_first)
+            _check_new_name(view.image, topic.name, names)
+            is_first = not view.image.topics and not names
+            made, reply = _created(view, topic, budget, is_first)
         except KafkaError as error:
             replies.append(CreatedTopic(topic.name, refused(error)))
             continue
@@ -97,25 +97,25 @@ def _check_new_name(image: ClusterImage, name: str, beside: set[str]) -> None:
 
 
 def _created(
-    scene: Scene, topic: NewTopic, budget: int, is_first: bool
+    view: ControllerView, topic: NewTopic, budget: int, is_first: bool
 ) -> tuple[list[s.AnyRecord], CreatedTopic]:
-    placed = _placed(scene, topic, budget, is_first)
-    topic_id = _fresh_id(scene)
+    placed = _placed(view, topic, budget, is_first)
+    topic_id = _fresh_id(view)
     resource = Resource(ResourceType.TOPIC, topic.name)
     wanted = tuple(ConfigChange(name, ConfigOp.SET, value) for name, value in topic.configs.items())
     records: list[s.AnyRecord] = [s.TopicRecord(name=topic.name, topic_id=topic_id)]
     if wanted:
-        records += altered(scene, resource, wanted)
+        records += altered(view, resource, wanted)
     for number, replicas in enumerate(placed):
-        records.append(_new_partition(scene.image, topic_id, number, replicas))
+        records.append(_new_partition(view.image, topic_id, number, replicas))
     return records, CreatedTopic(topic.name, OK, topic_id, len(placed), len(placed[0]))
 
 
-def _placed(scene: Scene, topic: NewTopic, budget: int, is_first: bool) -> list[s.Ids]:
+def _placed(view: ControllerView, topic: NewTopic, budget: int, is_first: bool) -> list[s.Ids]:
     if topic.assignments:
-        return _assigned(scene.image, topic)
-    count = _or_default(scene, topic.partitions, "num.partitions")
-    factor = _or_default(scene, topic.replication_factor, "default.replication.factor")
+        return _assigned(view.image, topic)
+    count = _or_default(view, topic.partitions, "num.partitions")
+    factor = _or_default(view, topic.replication_factor, "default.replication.factor")
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             f"a replication factor of {factor} is not positive", ErrorCode.INVALID_REPLICATION_FACTOR
@@ -126,11 +126,11 @@ def _placed(scene: Scene, topic: NewTopic, budget: int, is_first: bool) -> list[
         raise KafkaError(
             f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
         )
-    return place(usable_brokers(scene.image), count, factor, scene.rng, is_first=is_first)
+    return place(usable_brokers(view.image), count, factor, view.rng, is_first=is_first)
 
 
-def _or_default(scene: Scene, asked: int, setting: str) -> int:
-    return int(broker_setting(setting, scene.image, scene.settings) or 1) if asked == -1 else asked
+def _or_default(view: ControllerView, asked: int, setting: str) -> int:
+    return int(broker_setting(setting, view.image, view.settings) or 1) if asked == -1 else asked
 
 
 def _assigned(image: ClusterImage, topic: NewTopic) -> list[s.Ids]:
@@ -168,10 +168,10 @@ def _check_assignment(image: ClusterImage, number: int, replicas: s.Ids, factor:
         raise KafkaError(f"partition {number} {problem}", ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
-def _fresh_id(scene: Scene) -> Uuid:
+def _fresh_id(view: ControllerView) -> Uuid:
     while True:
-        drawn = random_uuid(scene.rng)
-        if drawn not in scene.image.topic_names:
+        drawn = random_uuid(view.rng)
+        if drawn not in view.image.topic_names:
             return drawn
 
 
@@ -195,15 +195,15 @@ def usable_brokers(image: ClusterImage) -> list[UsableBroker]:
     ]
 
 
-def delete_topics(scene: Scene, request: DeleteTopics) -> Outcome[tuple[DeletedTopic, ...]]:
-    if not broker_flag("delete.topic.enable", scene.image, scene.settings):
+def delete_topics(view: ControllerView, request: DeleteTopics) -> Outcome[tuple[DeletedTopic, ...]]:
+    if not broker_flag("delete.topic.enable", view.image, view.settings):
         raise KafkaError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     asked: list[tuple[str | None, Uuid, Topic | None]] = []
     for wanted in request.names:
-        topic = scene.image.topics.get(wanted)
+        topic = view.image.topics.get(wanted)
         asked.append((wanted, NO_UUID if topic is None else topic.id, topic))
     for wanted_id in request.ids:
-        topic = scene.image.topic_by_id(wanted_id)
+        topic = view.image.topic_by_id(wanted_id)
         asked.append((None if topic is None else topic.name, wanted_id, topic))
     counts = Counter((name, topic_id) for name, topic_id, _ in asked)
     records, replies = [], []
@@ -221,7 +221,7 @@ def delete_topics(scene: Scene, request: DeleteTopics) -> Outcome[tuple[DeletedT
     return Outcome(tuple(replies), tuple(records))
 
 
-def create_partitions(scene: Scene, request: CreatePartitions) -> Outcome[tuple[TopicResult, ...]]:
+def create_partitions(view: ControllerView, request: CreatePartitions) -> Outcome[tuple[TopicResult, ...]]:
     counts = Counter(each.topic for each in request.topics)
     records: list[s.AnyRecord] = []
     replies = []
@@ -230,7 +230,7 @@ def create_partitions(scene: Scene, request: CreatePartitions) -> Outcome[tuple[
         try:
             if counts[each.topic] > 1:
                 raise KafkaError(f"{each.topic} is named twice", ErrorCode.INVALID_REQUEST)
-            made = _more_partitions(scene, each, budget)
+            made = _more_partitions(view, each, budget)
         except KafkaError as error:
             replies.append(TopicResult(each.topic, refused(error)))
             continue
@@ -240,8 +240,8 @@ def create_partitions(scene: Scene, request: CreatePartitions) -> Outcome[tuple[
     return Outcome(tuple(replies), () if request.validate_only else tuple(records))
 
 
-def _more_partitions(scene: Scene, asked: MorePartitions, budget: int) -> Sequence[s.AnyRecord]:
-    topic: Topic | None = scene.image.topics.get(asked.topic)
+def _more_partitions(view: ControllerView, asked: MorePartitions, budget: int) -> Sequence[s.AnyRecord]:
+    topic: Topic | None = view.image.topics.get(asked.topic)
     if topic is None:
         raise KafkaError(f"there is no topic {asked.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     held = len(topic.partitions)
@@ -257,7 +257,7 @@ def _more_partitions(scene: Scene, asked: MorePartitions, budget: int) -> Sequen
             raise KafkaError(
                 f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
             )
-        placed = place(usable_brokers(scene.image), more, len(existing[0]), scene.rng, existing)
+        placed = place(usable_brokers(view.image), more, len(existing[0]), view.rng, existing)
     else:
         placed = list(asked.assignments)
         if len(placed) != more:
@@ -266,8 +266,7 @@ def _more_partitions(scene: Scene, asked: MorePartitions, budget: int) -> Sequen
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
         for number, replicas in enumerate(placed, held):
-            _check_assignment(scene.image, number, replicas, len(existing[0]))
+            _check_assignment(view.image, number, replicas, len(existing[0]))
     return [
-        _new_partition(scene.image, topic.id, number, replicas)
-        for number, replicas in enumerate(placed, held)
+        _new_partition(view.image, topic.id, number, replicas) for number, replicas in enumerate(placed, held)
     ]

@@ -5,7 +5,7 @@
       +--nobody joined---+    +------ a member comes, goes, or changes its mind ------+-----------------+
 
 A round of joins ends with a new generation. Everything a member does afterwards carries that number, so what
-comes late from an earlier round is refused. Nothing here decides: `rounds` does.
+comes late from an earlier round is refused. Nothing here decides: `rebalances` does.
 """
 
 from collections import Counter

@@ -12,21 +12,21 @@ from penstock.coordinator.groups.schemas import Records
 from penstock.coordinator.groups.write import GroupWrite
 
 from .group import ClassicGroup, ClassicMember, State
-from .rounds import Rounds
+from .rebalance import Rebalances
 
 Joined = Outcome[JoinReply | Promise[JoinReply]]
 
 
 class Joining:
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds = rounds
-        self._state = rounds.state
+    def __init__(self, rebalances: Rebalances) -> None:
+        self._rebalances = rebalances
+        self._state = rebalances.state
 
     def join(self, request: JoinGroup, before: Records = ()) -> Joined:
         """Join the group, or one that is made for it after the records before, which take away another of its name."""
         groups = self._state.groups
         found = groups.get(request.group)
-        group = self._rounds.group(request.group)
+        group = self._rebalances.group(request.group)
         if group is not None:
             return self._join(request, group)
         if request.member_id != NO_MEMBER_ID:
@@ -42,7 +42,7 @@ class Joining:
 
         def settled(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE and groups.get(request.group) is group:
-                self._rounds.forget_timers(group)
+                self._rebalances.forget_timers(group)
                 for member in group.members.values():
                     group.answer_join(member, JoinReply(write_error(code), member.member_id))
                 if found is None:
@@ -88,7 +88,7 @@ class Joining:
             return self._replace(request, group, group.members[existing], member_id)
         member_id = f"{request.client_id}-{self._state.new_id()}"
         if request.needs_member_id:
-            self._rounds.expect(group, member_id, request.session_timeout_ms)
+            self._rebalances.expect(group, member_id, request.session_timeout_ms)
             return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return self._add(request, group, member_id)
 
@@ -111,14 +111,14 @@ class Joining:
         group.add(member, waits)
         # It cannot send heartbeats before it knows its id, so it is given longer; and not for ever, because a
         # client that went away meanwhile is not seen to.
-        self._rounds.renew(group, member, self._state.settings.new_member_join_timeout_ms)
-        return self._rounds.prepare_or_complete(group).with_reply(waits)
+        self._rebalances.renew(group, member, self._state.settings.new_member_join_timeout_ms)
+        return self._rebalances.prepare_or_complete(group).with_reply(waits)
 
     def _update(self, request: JoinGroup, group: ClassicGroup, member: ClassicMember) -> Joined:
         waits: Promise[JoinReply] = Promise()
         group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         group.await_join(member, waits)
-        return self._rounds.prepare_or_complete(group).with_reply(waits)
+        return self._rebalances.prepare_or_complete(group).with_reply(waits)
 
     def _rejoin(self, request: JoinGroup, group: ClassicGroup) -> Joined:
         member = group.known(request.member_id, request.instance_id)
@@ -130,33 +130,35 @@ class Joining:
             if not is_same:
                 return self._update(request, group, member)
             # It has not got the answer to its join, and asks again.
-            return Outcome(self._rounds.joined(group, member, group.joined_members() if is_leader else ()))
+            return Outcome(
+                self._rebalances.joined(group, member, group.joined_members() if is_leader else ())
+            )
         if group.state is State.STABLE:
             if is_leader or not is_same:
                 # A leader that joins again has a reason that the coordinator cannot see, such as new partitions.
                 return self._update(request, group, member)
-            return Outcome(self._rounds.joined(group, member))
+            return Outcome(self._rebalances.joined(group, member))
         raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _replace(
         self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str
     ) -> Joined:
         """A static member is back under a new id."""
-        rounds = self._rounds
+        rebalances = self._rebalances
         old_id, old_leader = member.member_id, group.leader or ""
         old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.replace_static(member, member_id)
-        rounds.renew(group, member)
+        rebalances.renew(group, member)
         group.update(member, request.protocols, rebalance_timeout_ms(request), request.session_timeout_ms)
         waits: Promise[JoinReply] = Promise()
         group.await_join(member, waits)
         if group.state is State.COMPLETING:
             # The leader may be assigning to the old id at this moment.
-            return rounds.prepare(group).with_reply(waits)
+            return rebalances.prepare(group).with_reply(waits)
         if group.state is not State.STABLE:
-            return rounds.complete_if_all_joined(group).with_reply(waits)
+            return rebalances.complete_if_all_joined(group).with_reply(waits)
         if group.select_protocol() != group.protocol:
-            return rounds.prepare_or_complete(group).with_reply(waits)
+            return rebalances.prepare_or_complete(group).with_reply(waits)
 
         def settled(code: ErrorCode) -> None:
             if member.awaits_join is not waits:
@@ -166,15 +168,15 @@ class Joining:
                 if member_id in group.members:
                     group.update(member, *old)
                     group.replace_static(member, old_id)
-                    rounds.renew(group, member)
+                    rebalances.renew(group, member)
                 return
             is_leader = group.leader == member_id
             if request.may_skip_assignment:
                 members = group.joined_members() if is_leader else ()
-                group.answer_join(member, rounds.joined(group, member, members, skip=is_leader))
+                group.answer_join(member, rebalances.joined(group, member, members, skip=is_leader))
             else:
                 # Told that somebody else leads, the old leader's successor does not assign anew.
-                group.answer_join(member, rounds.joined(group, member)._replace(leader=old_leader))
+                group.answer_join(member, rebalances.joined(group, member)._replace(leader=old_leader))
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         return Outcome(waits, (group.record(assignments),), GroupWrite(settled, replays=False))

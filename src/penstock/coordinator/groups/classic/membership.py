@@ -16,13 +16,13 @@ from penstock.coordinator.groups.requests import (
 )
 
 from .group import ClassicGroup, State
-from .rounds import Rounds, session_timer
+from .rebalance import Rebalances, session_timer
 
 
 class Membership:
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds = rounds
-        self._state = rounds.state
+    def __init__(self, rebalances: Rebalances) -> None:
+        self._rebalances = rebalances
+        self._state = rebalances.state
 
     def sync(self, request: SyncGroup, group: ClassicGroup) -> Outcome[SyncReply | Promise[SyncReply]]:
         if group.is_empty:
@@ -38,7 +38,7 @@ class Membership:
             )
         if group.state is State.PREPARING:
             raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
-        self._rounds.has_synced(group, member.member_id)
+        self._rebalances.has_synced(group, member.member_id)
         if group.state is State.STABLE:
             return Outcome(SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
         waits: Promise[SyncReply] = Promise()
@@ -46,13 +46,13 @@ class Membership:
         member.awaits_sync = waits
         if member.member_id != group.leader:
             return Outcome(waits)
-        return self._rounds.assigned(group, dict(request.assignments)).with_reply(waits)
+        return self._rebalances.assigned(group, dict(request.assignments)).with_reply(waits)
 
     def heartbeat(self, request: Heartbeat, group: ClassicGroup) -> Outcome[HeartbeatReply]:
         member = group.known(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise _illegal_generation(group, request.generation)
-        self._rounds.renew(group, member)
+        self._rebalances.renew(group, member)
         if group.state is State.PREPARING:
             return Outcome(HeartbeatReply(ErrorCode.REBALANCE_IN_PROGRESS))
         return Outcome(HeartbeatReply())
@@ -65,9 +65,9 @@ class Membership:
         outcome = NOTHING
         if any(each.code is ErrorCode.NONE for each in left):
             if group.state in (State.STABLE, State.COMPLETING):
-                outcome = self._rounds.prepare_or_complete(group)
+                outcome = self._rebalances.prepare_or_complete(group)
             elif group.state is State.PREPARING:
-                outcome = self._rounds.complete_if_all_joined(group)
+                outcome = self._rebalances.complete_if_all_joined(group)
         return outcome.with_reply(LeaveReply(ErrorCode.NONE, left))
 
     def _leave(self, leaving: LeavingMember, group: ClassicGroup) -> ErrorCode:
@@ -83,7 +83,7 @@ class Membership:
             member = group.known(member_id, leaving.instance_id)
         except KafkaError as error:
             return error.code
-        self._rounds.remove(group, member)
+        self._rebalances.remove(group, member)
         return ErrorCode.NONE
 
     def may_commit(
@@ -102,7 +102,7 @@ class Membership:
             if generation != group.generation:
                 raise _illegal_generation(group, generation)
             if not transactional and group.state in (State.STABLE, State.PREPARING):
-                self._rounds.renew(group, member)
+                self._rebalances.renew(group, member)
         elif not transactional:
             raise KafkaError(
                 f"group {group.group_id} has members: only they may commit", ErrorCode.UNKNOWN_MEMBER_ID

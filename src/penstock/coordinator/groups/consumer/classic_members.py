@@ -36,15 +36,15 @@ from .group import ConsumerGroup
 from .heartbeats import Heartbeats, known_static
 from .member import ConsumerMember, MemberState
 from .migration import assignment_of, can_downgrade, classic_metadata, downgrade
-from .planning import Step
+from .target_assignment import Step
 
 
 class ClassicMembers:
     def __init__(self, heartbeats: Heartbeats) -> None:
         self._heartbeats = heartbeats
         self._sessions = heartbeats.sessions
-        self._rounds = heartbeats.rounds
-        self._state = self._rounds.state
+        self._rebalances = heartbeats.rebalances
+        self._state = self._rebalances.state
 
     def join(self, request: JoinGroup, group: ConsumerGroup) -> Outcome[JoinReply]:
         is_unknown = request.member_id == NO_MEMBER_ID
@@ -76,7 +76,7 @@ class ClassicMembers:
         step = Step(
             group, old, new, owned, records, replaced=None if replaced is None else replaced.member_id
         )
-        after = self._heartbeats.planning.take(step)
+        after = self._heartbeats.target_assignments.take(step)
 
         def settled(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
@@ -94,9 +94,9 @@ class ClassicMembers:
     ) -> Outcome[JoinReply]:
         """The last member of the consumer protocol comes back as one of the classic protocol."""
         new = replace(new, epoch=group.epoch)
-        rebalances = new.names != old.names or bool(old.regex)
+        needs_rebalance = new.names != old.names or bool(old.regex)
         change = downgrade(
-            self._rounds, self._sessions, group, {replaced.member_id}, new, rebalances, records
+            self._rebalances, self._sessions, group, {replaced.member_id}, new, needs_rebalance, records
         )
         return change.with_reply(_joined(new))
 

@@ -6,7 +6,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import random_uuid, uuid_text
 from penstock.base.outcome import NOTHING, Outcome
 from penstock.coordinator.groups.classic.group import ClassicGroup, tombstone
-from penstock.coordinator.groups.classic.rounds import Rounds
+from penstock.coordinator.groups.classic.rebalance import Rebalances
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.coordinator.groups.schemas import GroupRecord
 from penstock.coordinator.groups.write import GroupWrite
@@ -23,15 +23,15 @@ from .member import (
     target_record,
 )
 from .migration import can_downgrade, downgrade, upgrade
-from .planning import Planning, Step
 from .sessions import Sessions
+from .target_assignment import Step, TargetAssignments
 
 
 class Heartbeats:
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self._state = rounds.state
-        self.planning = Planning(self._state)
+    def __init__(self, rebalances: Rebalances) -> None:
+        self.rebalances = rebalances
+        self._state = rebalances.state
+        self.target_assignments = TargetAssignments(self._state)
         self.sessions = Sessions(self._state, self.fence)
 
     def heartbeat(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
@@ -46,7 +46,7 @@ class Heartbeats:
         old, replaced = self._member(group, member_id, request, records)
         step = Step(group, old, _told(old, request), request.owned, records, is_new_group, replaced)
         before = len(records)
-        after = self.planning.take(step)
+        after = self.target_assignments.take(step)
         if len(records) > before:
             self.sessions.moved(group, after)
         self.sessions.renew(group, after)
@@ -163,7 +163,7 @@ class Heartbeats:
                     self.sessions.resume(group, member)
 
         if can_downgrade(group, gone, self._state.settings):
-            classic = downgrade(self.rounds, self.sessions, group, gone)
+            classic = downgrade(self.rebalances, self.sessions, group, gone)
             return classic._replace(write=classic.write._replace(settled=settled))
         records: list[GroupRecord] = []
         for member in members:
@@ -172,7 +172,7 @@ class Heartbeats:
         subscribed = {member.regex for member in left.values()}
         regexes = {regex: resolved for regex, resolved in group.regexes.items() if regex in subscribed}
         records += (group.regex_record(regex, None) for regex in group.regexes if regex not in regexes)
-        hashed = self.planning.hash_of(group, left, regexes)
+        hashed = self.target_assignments.hash_of(group, left, regexes)
         records.append(group.epoch_record(group.epoch + 1, hashed))
         for member_id in gone:
             self.sessions.forget(group.group_id, member_id)

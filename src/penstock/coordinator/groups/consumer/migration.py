@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.outcome import Outcome
 from penstock.coordinator.groups.classic.group import ClassicGroup, ClassicMember, State, tombstone
-from penstock.coordinator.groups.classic.rounds import Rounds
+from penstock.coordinator.groups.classic.rebalance import Rebalances
 from penstock.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -121,16 +121,16 @@ def can_downgrade(group: ConsumerGroup, gone: set[str], settings: GroupSettings)
 
 
 def downgrade(
-    rounds: Rounds,
+    rebalances: Rebalances,
     sessions: "Sessions",
     group: ConsumerGroup,
     gone: set[str],
     joining: ConsumerMember | None = None,
-    rebalances: bool = True,
+    needs_rebalance: bool = True,
     before: Sequence[GroupRecord] = (),
 ) -> Outcome[None]:
     """The classic group that a consumer group becomes. `joining` takes the place of the static member that is gone."""
-    state = rounds.state
+    state = rebalances.state
     members = [member for member_id, member in group.members.items() if member_id not in gone]
     targets = dict(group.target)
     if joining is not None:
@@ -172,9 +172,9 @@ def downgrade(
             sessions.forget(group.group_id, member_id)
         state.groups[group.group_id] = classic
         for member in classic.members.values():
-            rounds.renew(classic, member)
-        if rebalances:
-            rounds.prepare(classic)
+            rebalances.renew(classic, member)
+        if needs_rebalance:
+            rebalances.prepare(classic)
 
     return Outcome(None, records, GroupWrite(replays=False, applied=applied))
 

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
 from penstock.base.world import World
-from penstock.coordinator.runtime.shard import CoordinatorShard
-from penstock.coordinator.runtime.shard_log import ShardLog
+from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
+from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.metadata import ClusterImage
 from penstock.replica import Replicas
 
@@ -21,9 +21,9 @@ RELOAD_MS = 1000
 """Between two times that a partition is read anew."""
 
 
-class Shards(Generic[S]):
+class CoordinatorShards(Generic[S]):
     def __init__(
-        self, topic: str, world: World, replicas: Replicas, make: Callable[[int, ShardLog], S]
+        self, topic: str, world: World, replicas: Replicas, make: Callable[[int, CoordinatorLog], S]
     ) -> None:
         self.topic = topic
         self._world = world
@@ -76,7 +76,7 @@ class Shards(Generic[S]):
     def _begin(self, number: int) -> None:
         partition = self._replicas.led(self.topic, number)
         if partition is not None:
-            shard = self._make(number, ShardLog(self._world, partition))
+            shard = self._make(number, CoordinatorLog(self._world, partition))
             self._shards[number] = shard
             shard.load()
 

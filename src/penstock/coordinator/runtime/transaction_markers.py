@@ -14,7 +14,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.coordinator.runtime.groups import OFFSETS_TOPIC, Groups
+from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupCoordinatorService
 from penstock.coordinator.transactions import Markers
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata import ClusterImage
@@ -58,7 +58,7 @@ class MarkerWriter:
         self,
         world: World,
         replicas: Replicas,
-        groups: Groups,
+        groups: GroupCoordinatorService,
         node_id: int,
         image: Callable[[], ClusterImage],
         broker_client: BrokerClient,

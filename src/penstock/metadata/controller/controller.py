@@ -24,11 +24,11 @@ from penstock.base.outcome import Outcome
 from penstock.metadata import configs as settings_in_force
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import ClusterImage
-from penstock.metadata.schema import AnyRecord, BrokerRegistrationChangeRecord
+from penstock.metadata.records import AnyRecord, BrokerRegistrationChangeRecord
 
 from . import balancing, brokers, configs, features, partitions, producer_ids, reassignments, topics
 from . import requests as r
-from .scene import Scene, Validate
+from .view import ControllerView, Validate
 
 if TYPE_CHECKING:
     from random import Random
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT_MS = 9000
 """Kafka's broker.session.timeout.ms."""
 
-_DECIDE: dict[type, Callable[[Scene, Any], Outcome[Any]]] = {
+_DECIDE: dict[type, Callable[[ControllerView, Any], Outcome[Any]]] = {
     r.CreateTopics: topics.create_topics,
     r.DeleteTopics: topics.delete_topics,
     r.CreatePartitions: topics.create_partitions,
@@ -64,36 +64,36 @@ class Controller:
         validate: Validate = settings_in_force.validate,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
-        self._scene = Scene(image, settings, validate, rng, cluster_id)
+        self._view = ControllerView(image, settings, validate, rng, cluster_id)
         self._sessions = brokers.Sessions(session_timeout_ms, now_ms)
-        self._balancing = balancing.Balancing(self._scene, now_ms)
+        self._balancing = balancing.Balancing(self._view, now_ms)
 
     @property
     def image(self) -> ClusterImage:
         """With all that was decided, committed or not."""
-        return self._scene.image
+        return self._view.image
 
     def handle(self, request: Any, now_ms: TimestampMs) -> Outcome[Any]:
         """The answer and the records that make it true; raises KafkaError where all of it is refused."""
         match request:
             case r.BrokerHeartbeat():
-                return brokers.heartbeat(self._scene, self._sessions, request, now_ms)
+                return brokers.heartbeat(self._view, self._sessions, request, now_ms)
             case r.RegisterBroker():
-                return brokers.register_broker(self._scene, self._sessions, request, now_ms)
+                return brokers.register_broker(self._view, self._sessions, request, now_ms)
             case r.FenceBroker():
-                return brokers.fence_broker(self._scene, self._sessions, request)
+                return brokers.fence_broker(self._view, self._sessions, request)
             case r.UnregisterBroker():
-                return brokers.unregister_broker(self._scene, self._sessions, request)
+                return brokers.unregister_broker(self._view, self._sessions, request)
             case _:
-                return _DECIDE[type(request)](self._scene, request)
+                return _DECIDE[type(request)](self._view, request)
 
     def tick(self, now_ms: TimestampMs) -> Outcome[int]:
         """What time brings: brokers that have gone silent are fenced, leaders found where any will do, and preferred
         ones restored. The reply is how many of those."""
-        records = brokers.fence_stale(self._scene, self._sessions, now_ms)
-        after = self._scene.after(records) if records else self._scene
+        records = brokers.fence_stale(self._view, self._sessions, now_ms)
+        after = self._view.after(records) if records else self._view
         records += partitions.elect_where_unclean_is_allowed(after)
-        after = self._scene.after(records) if records else self._scene
+        after = self._view.after(records) if records else self._view
         restored = self._balancing.due(after, now_ms)
         return Outcome(len(restored), (*records, *restored))
 
@@ -109,8 +109,8 @@ class Controller:
     def replay(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
         """The records are in the log, the last of them at this offset."""
         image = self.image.replay(records, offset, epoch)
-        scene = self._scene
-        self._scene = Scene(image, scene.settings, scene.validate, scene.rng, scene.cluster_id)
+        view = self._view
+        self._view = ControllerView(image, view.settings, view.validate, view.rng, view.cluster_id)
         for record in records:
             if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown:
                 self._sessions.leaving(record.broker_id, offset)

@@ -2,7 +2,7 @@
 
 Reading is done in portions, so that clients of other partitions are served in between. What is written is answered
 in its order: a reply that rests on earlier writes waits for them (`after`). A write may take as long as it likes;
-those who asked for it do not wait that long (`patience`).
+those who asked for it do not wait that long (`timeouts`).
 
 Where writes come in quick succession, as the commits of many members do, a batch and a sync for each would cost more
 than all the rest. So there is a gap between them (`linger_ms`): what comes in it is gathered, and written as one batch
@@ -21,7 +21,7 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.base.world import Timer, World
-from penstock.coordinator.runtime.write_timeouts import Done, Overdue, Patience
+from penstock.coordinator.runtime.write_timeouts import Done, Overdue, WriteTimeouts
 from penstock.records import RecordBatch, build_batch, iter_batches
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended, Origin, StorageError
@@ -67,7 +67,7 @@ class _Write:
     deadline_ms: TimestampMs = 2**63 - 1
     """Never: the state in memory has moved with it, and follows what becomes of it."""
 
-    def __init__(self, shard: "ShardLog", appended: Appended, calls: list[Done]) -> None:
+    def __init__(self, shard: "CoordinatorLog", appended: Appended, calls: list[Done]) -> None:
         self.appended = appended
         self.calls = calls
         self._shard = shard
@@ -82,7 +82,7 @@ def _tell(calls: Iterable[Done], error: KafkaError | None) -> None:
         call(error)
 
 
-class ShardLog:
+class CoordinatorLog:
     def __init__(self, world: World, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
@@ -90,7 +90,7 @@ class ShardLog:
         self._world = world
         self.linger_ms = 0
         """How long after one write the next may be."""
-        self.patience = Patience(world)
+        self.timeouts = WriteTimeouts(world)
         """Of those who wait for what they appended, or for what they were decided on."""
         self._last: _Write | None = None
         """The write that was begun last and is not settled."""
@@ -205,7 +205,7 @@ class ShardLog:
             )
         if self.begin_gathering(now_ms):
             assert self._gathered is not None
-            return self._gather(self._gathered, timed, self.patience.limited(done, overdue))
+            return self._gather(self._gathered, timed, self.timeouts.limited(done, overdue))
         return self.append_batch(build_batch(timed), done, overdue)
 
     def append_batch(self, batch: bytes, done: Done, overdue: Overdue) -> Offset:
@@ -299,7 +299,7 @@ class ShardLog:
         if self._gathered is None and self._last is None:
             done(None)
         else:
-            self._after(self.patience.limited(done, overdue))
+            self._after(self.timeouts.limited(done, overdue))
 
     def _after(self, *calls: Done) -> None:
         unsettled = self._gathered or self._last

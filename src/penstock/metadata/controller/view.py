@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import Broker, ClusterImage, Partition, Resource, Topic
-from penstock.metadata.schema import AnyRecord
+from penstock.metadata.records import AnyRecord
 
 if TYPE_CHECKING:
     from random import Random
@@ -19,7 +19,7 @@ Validate: TypeAlias = Callable[[Resource, Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ControllerView:
     image: ClusterImage
     settings: BrokerSettings
     """Of the controller's own node: the defaults of what it creates."""
@@ -28,8 +28,8 @@ class Scene:
     cluster_id: str
     """As the directory of the controller's node has it; where `image` has one, that is the same, or not yet here."""
 
-    def after(self, records: list[AnyRecord]) -> Scene:
-        """The scene once the records hold, for a decision that builds on another."""
+    def after(self, records: list[AnyRecord]) -> ControllerView:
+        """The view once the records hold, for a decision that builds on another."""
         image = self.image
         return replace(self, image=image.replay(records, image.offset + len(records), image.epoch))
 

@@ -12,7 +12,7 @@ from penstock.raft.voters import Peer
 
 
 @dataclass(slots=True)
-class _Line:
+class ConnectionState:
     """The state of one peer."""
 
     peer: Peer
@@ -21,53 +21,60 @@ class _Line:
     """While a request is under way, when it is given up; else the end of the pause."""
 
 
-_IDLE = _Line(Peer(-1, ()))
+_IDLE = ConnectionState(Peer(-1, ()))
 
 
-class Ledger:
+class RequestManager:
     def __init__(self, config: RaftConfig, first_id: int) -> None:
         self._config = config
         self._next_id = first_id
-        self._lines: dict[int, _Line] = {}
+        self._connections: dict[int, ConnectionState] = {}
 
     def is_ready(self, peer_id: int, now_ms: TimestampMs) -> bool:
         return self.ready_at(peer_id) <= now_ms
 
     def ready_at(self, peer_id: int) -> TimestampMs:
-        line = self._lines.get(peer_id)
-        return line.busy_until if line is not None else 0
+        connection = self._connections.get(peer_id)
+        return connection.busy_until if connection is not None else 0
 
     def is_pausing(self, peer_id: int, now_ms: TimestampMs) -> bool:
-        line = self._lines.get(peer_id)
-        return line is not None and line.request_id is None and line.busy_until > now_ms
+        connection = self._connections.get(peer_id)
+        return connection is not None and connection.request_id is None and connection.busy_until > now_ms
 
     def any_ready_at(self, peer_ids: Iterable[int]) -> TimestampMs | None:
         """When one of them may be asked, if only one of them is to be asked at a time."""
-        lines = [self._lines.get(peer_id, _IDLE) for peer_id in peer_ids]
-        asked = [line.busy_until for line in lines if line.request_id is not None]
-        return max(asked) if asked else min((line.busy_until for line in lines), default=None)
+        connections = [self._connections.get(peer_id, _IDLE) for peer_id in peer_ids]
+        asked = [connection.busy_until for connection in connections if connection.request_id is not None]
+        return (
+            max(asked) if asked else min((connection.busy_until for connection in connections), default=None)
+        )
 
     def sent(self, peer: Peer, now_ms: TimestampMs) -> int:
         """The id for a request that goes out now."""
         request_id, self._next_id = self._next_id, (self._next_id + 1) % 2**31
-        self._lines[peer.id] = _Line(peer, request_id, now_ms + self._config.request_timeout_ms)
+        self._connections[peer.id] = ConnectionState(
+            peer, request_id, now_ms + self._config.request_timeout_ms
+        )
         return request_id
 
     def answered(self, request_id: int) -> Peer | None:
         """Who answered; None if the answer is no longer waited for."""
-        line = self._line_of(request_id)
-        if line is None:
+        connection = self._connection_of(request_id)
+        if connection is None:
             return None
-        line.request_id, line.busy_until = None, 0
-        return line.peer
+        connection.request_id, connection.busy_until = None, 0
+        return connection.peer
 
     def pause(self, peer_id: int, now_ms: TimestampMs) -> None:
-        line = self._lines.get(peer_id)
-        if line is not None and line.request_id is None:
-            line.busy_until = now_ms + self._config.retry_backoff_ms
+        connection = self._connections.get(peer_id)
+        if connection is not None and connection.request_id is None:
+            connection.busy_until = now_ms + self._config.retry_backoff_ms
 
     def forget(self) -> None:
-        self._lines.clear()
+        self._connections.clear()
 
-    def _line_of(self, request_id: int) -> _Line | None:
-        return next((line for line in self._lines.values() if line.request_id == request_id), None)
+    def _connection_of(self, request_id: int) -> ConnectionState | None:
+        return next(
+            (connection for connection in self._connections.values() if connection.request_id == request_id),
+            None,
+        )

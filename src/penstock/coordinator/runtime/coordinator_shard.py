@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.base.world import Timer, World
-from penstock.coordinator.runtime.shard_log import ShardLog
+from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
 from penstock.records import RecordBatch
 
 logger = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class CoordinatorShard(ABC):
     """A coordinator on its partition: loading, serving, or, where its records cannot be read, neither."""
 
-    def __init__(self, world: World, log: ShardLog, reload: Callable[[], None]) -> None:
+    def __init__(self, world: World, log: CoordinatorLog, reload: Callable[[], None]) -> None:
         self.log = log
         self._world = world
         self._reload = reload

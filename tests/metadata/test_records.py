@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.metadata import control, schema
-from penstock.metadata.schema import KINDS, LATEST, OWN_TAG, MetadataRecord, UnknownRecord, decode, encode
+from penstock.metadata import control_records as control
+from penstock.metadata import records as schema
+from penstock.metadata.records import KINDS, LATEST, OWN_TAG, MetadataRecord, UnknownRecord, decode, encode
 from penstock.records import iter_batches, parse_control
 from penstock.records.structs import CorruptStruct, Kind, Struct
 

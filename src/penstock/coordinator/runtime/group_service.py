@@ -21,7 +21,7 @@ from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.groups import GroupCoordinator, refusal, write_error, write_refusal
-from penstock.coordinator.groups.offsets import CommittedOffset, OffsetRecord
+from penstock.coordinator.groups.offset_store import CommittedOffset, OffsetRecord
 from penstock.coordinator.groups.requests import (
     ForgetPartitions,
     ListGroups,
@@ -30,11 +30,11 @@ from penstock.coordinator.groups.requests import (
     Request,
 )
 from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
+from penstock.coordinator.runtime.coordinator_log import CoordinatorLog, KeyValue
+from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
+from penstock.coordinator.runtime.coordinator_shards import CoordinatorShards
 from penstock.coordinator.runtime.group_settings import group_settings
 from penstock.coordinator.runtime.image_topics import ImageTopics
-from penstock.coordinator.runtime.shard import CoordinatorShard
-from penstock.coordinator.runtime.shard_log import KeyValue, ShardLog
-from penstock.coordinator.runtime.shards import Shards
 from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
@@ -80,7 +80,7 @@ class GroupShard(CoordinatorShard):
     def __init__(
         self,
         world: World,
-        log: ShardLog,
+        log: CoordinatorLog,
         coordinator: GroupCoordinator,
         reload: Callable[[], None],
         listener: Callable[[], GroupListener | None] = lambda: None,
@@ -323,7 +323,7 @@ def _pass_on(reply: Any, later: Promise[Any] | None) -> None:
         later.resolve(reply)
 
 
-class Groups:
+class GroupCoordinatorService:
     """All groups whose coordinator is on this node."""
 
     def __init__(
@@ -333,12 +333,12 @@ class Groups:
         self._settings = settings
         self._image = image
         self.listener: GroupListener | None = None
-        self.shards: Shards[GroupShard] = Shards(OFFSETS_TOPIC, world, replicas, self._make)
+        self.shards = CoordinatorShards[GroupShard](OFFSETS_TOPIC, world, replicas, self._make)
 
-    def _make(self, number: int, log: ShardLog) -> GroupShard:
+    def _make(self, number: int, log: CoordinatorLog) -> GroupShard:
         image = self._image()
         log.linger_ms = int(broker_setting("group.coordinator.append.linger.ms", image, self._settings) or 0)
-        log.patience.limit_ms = int(broker_setting("offsets.commit.timeout.ms", image, self._settings) or 0)
+        log.timeouts.limit_ms = int(broker_setting("offsets.commit.timeout.ms", image, self._settings) or 0)
         coordinator = GroupCoordinator(
             group_settings(image, self._settings), ImageTopics(image), self._world.rng
         )

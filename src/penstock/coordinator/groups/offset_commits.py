@@ -14,7 +14,7 @@ from penstock.records.structs import NO_UUID
 
 from .classic.group import ClassicGroup, State
 from .classic.membership import Membership
-from .offsets import NEVER, CommittedOffset, OffsetRecord, Place, offset_tombstone
+from .offset_store import NEVER, CommittedOffset, OffsetRecord, Place, offset_tombstone
 from .requests import (
     CommittedPartition,
     FetchedOffset,

@@ -1,4 +1,4 @@
-"""The rounds of a classic group: it waits for its members, makes a generation, and carries the assignment round.
+"""The rebalances of a classic group: it waits for its members, makes a generation, and carries the assignment round.
 
 Members wait for each other here, so most of what is decided is decided at once, in memory. The log gets a record
 when a generation's assignment is known, when a group is new or has become empty, and when a static member has
@@ -27,7 +27,7 @@ def sync_timer(group_id: str) -> tuple[str, ...]:
     return ("sync", group_id)
 
 
-class Rounds:
+class Rebalances:
     def __init__(self, state: CoordinatorState) -> None:
         self.state = state
 

@@ -12,9 +12,9 @@ from penstock.coordinator.groups.schemas import GroupRecord
 from penstock.coordinator.groups.state import CoordinatorState
 
 from .assignors import ASSIGNORS, AssignedMember, assign_dealt
+from .current_assignment import reconciled
 from .group import ConsumerGroup, Resolved, metadata_hash
 from .member import ConsumerMember, Target, target_record
-from .reconcile import reconciled
 from .regex import compile_regex
 
 REGEX_INTERVAL_MS_MIN = 10_000
@@ -44,7 +44,7 @@ class Step:
         return members
 
 
-class Planning:
+class TargetAssignments:
     def __init__(self, state: CoordinatorState) -> None:
         self._state = state
 

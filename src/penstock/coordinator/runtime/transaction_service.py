@@ -16,10 +16,10 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.coordinator.runtime.markers import MarkerWriter
-from penstock.coordinator.runtime.shard import CoordinatorShard
-from penstock.coordinator.runtime.shard_log import ShardLog
-from penstock.coordinator.runtime.shards import Shards
+from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
+from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
+from penstock.coordinator.runtime.coordinator_shards import CoordinatorShards
+from penstock.coordinator.runtime.transaction_markers import MarkerWriter
 from penstock.coordinator.transactions import (
     Described,
     DescribeTransaction,
@@ -39,7 +39,7 @@ from penstock.coordinator.transactions import (
     VerifyReply,
 )
 from penstock.coordinator.transactions.codes import for_failed_write
-from penstock.coordinator.transactions.looking import list_transactions
+from penstock.coordinator.transactions.overview import list_transactions
 from penstock.metadata import BrokerSettings, ClusterImage
 from penstock.metadata.configs import broker_setting
 from penstock.records import RecordBatch
@@ -73,7 +73,7 @@ class TransactionShard(CoordinatorShard):
     def __init__(
         self,
         world: World,
-        log: ShardLog,
+        log: CoordinatorLog,
         coordinator: TransactionCoordinator,
         producer_ids: IdSource,
         markers: MarkerWriter,
@@ -191,7 +191,7 @@ class TransactionShard(CoordinatorShard):
             self.handle(request)
 
 
-class Transactions:
+class TransactionCoordinatorService:
     """All transactional ids whose coordinator is on this node."""
 
     def __init__(
@@ -208,9 +208,9 @@ class Transactions:
         self._image = image
         self._producer_ids = producer_ids
         self._markers = markers
-        self.shards: Shards[TransactionShard] = Shards(TRANSACTIONS_TOPIC, world, replicas, self._make)
+        self.shards = CoordinatorShards[TransactionShard](TRANSACTIONS_TOPIC, world, replicas, self._make)
 
-    def _make(self, number: int, log: ShardLog) -> TransactionShard:
+    def _make(self, number: int, log: CoordinatorLog) -> TransactionShard:
         return TransactionShard(
             self._world,
             log,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.raft.node import Node
 
 
-class Inbox:
+class MessageHandler:
     def __init__(self, node: "Node") -> None:
         self._node = node
 
@@ -155,21 +155,21 @@ class Inbox:
     # Answers.
 
     def _failed(self, failure: RequestFailed, now_ms: TimestampMs) -> None:
-        peer = self._node.ledger.answered(failure.request_id)
+        peer = self._node.requests.answered(failure.request_id)
         if peer is None:
             return
-        self._node.ledger.pause(peer.id, now_ms)
+        self._node.requests.pause(peer.id, now_ms)
         self._node.role.on_unanswered(peer, now_ms)
         if failure.refused:
             self._node.role.on_refused(peer, now_ms)
 
     def _reply(self, reply: Reply, now_ms: TimestampMs) -> None:
         node = self._node
-        peer = node.ledger.answered(reply.request_id)
+        peer = node.requests.answered(reply.request_id)
         if peer is None:
             return
         if reply.error is not ErrorCode.NONE:
-            node.ledger.pause(peer.id, now_ms)
+            node.requests.pause(peer.id, now_ms)
         if isinstance(reply, VersionsReply):
             node.role.on_versions_reply(peer, reply, now_ms)
             return

@@ -56,7 +56,7 @@ class VoterChanges:
         if pending is None:
             return None
         if isinstance(pending.request, AddVoter) and not pending.is_asked:
-            return min(pending.deadline, self._leader.node.ledger.ready_at(pending.request.voter.key.id))
+            return min(pending.deadline, self._leader.node.requests.ready_at(pending.request.voter.key.id))
         return pending.deadline
 
     def handle(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
@@ -86,7 +86,7 @@ class VoterChanges:
         if pending is None or pending.is_asked or not isinstance(pending.request, AddVoter):
             return
         voter = pending.request.voter
-        if node.ledger.is_ready(voter.key.id, now_ms):
+        if node.requests.is_ready(voter.key.id, now_ms):
             self._pending = pending._replace(is_asked=True)
             node.request(Peer(voter.key.id, voter.endpoints), AskVersions(NOT_SENT), now_ms)
 

@@ -28,10 +28,10 @@ from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
 from penstock.base.outcome import Outcome
 from penstock.records.structs import CorruptStruct
 
-from . import deciding
-from .deciding import Decision, NoProducerId, Refused, Settings, View
+from . import decisions as deciding
+from .decisions import Decision, NoProducerId, Refused, Settings, View
 from .expiry import ExpiryRound
-from .looking import describe, list_transactions
+from .overview import describe, list_transactions
 from .requests import (
     NEEDS_PRODUCER_ID,
     AbortTimedOut,
