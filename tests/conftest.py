@@ -2,8 +2,8 @@
 
 Hypothesis tries the same examples on every machine by default, many and new ones for `make test-long`.
 
-With `--dist loadgroup` tests of one group run in one worker, one after the other: those that are marked, and those of a
-module with fixtures of scope "module", which would be set up in every worker otherwise.
+With `--dist loadgroup` tests of one group run in one worker, one after the other: those that are marked, and those of
+a module with fixtures of scope "module", which would be set up in every worker otherwise.
 """
 
 from functools import cache
