@@ -13,7 +13,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.membership import Membership
-from penstock.coordinator.groups.classic.rebalance import Rounds
+from penstock.coordinator.groups.classic.rebalance import Rebalances
 from penstock.coordinator.groups.consumer import current_assignment as reconcile
 from penstock.coordinator.groups.offset_store import OffsetStore
 from penstock.coordinator.runtime.transaction_markers import MarkerWriter
@@ -238,11 +238,11 @@ def test_sessions_that_heartbeats_do_not_renew_are_caught(monkeypatch: pytest.Mo
     heartbeat = Membership.heartbeat
 
     def hear_and_forget(membership: Membership, request: Any, group: Any) -> Any:
-        rounds = membership._rounds
+        rebalances = membership._rebalances
         if request.member_id.startswith("member-0"):
-            vars(rounds)["renew"] = lambda *_: None
+            vars(rebalances)["renew"] = lambda *_: None
         reply = heartbeat(membership, request, group)
-        vars(rounds).pop("renew", None)
+        vars(rebalances).pop("renew", None)
         return reply
 
     monkeypatch.setattr(Membership, "heartbeat", hear_and_forget)
@@ -254,15 +254,15 @@ def test_sessions_that_heartbeats_do_not_renew_are_caught(monkeypatch: pytest.Mo
 
 def test_a_leader_of_an_earlier_round_that_is_listened_to_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody is given what the leader was given."""
-    propagate = Rounds._propagate
+    propagate = Rebalances._propagate
 
-    def the_same_for_all(rounds: Rounds, group: Any, code: Any) -> None:
+    def the_same_for_all(rebalances: Rebalances, group: Any, code: Any) -> None:
         leader = group.members.get(group.leader)
         for member in group.members.values():
             member.assignment = member.assignment if leader is None else leader.assignment
-        propagate(rounds, group, code)
+        propagate(rebalances, group, code)
 
-    monkeypatch.setattr(Rounds, "_propagate", the_same_for_all)
+    monkeypatch.setattr(Rebalances, "_propagate", the_same_for_all)
     assert complaint(CLASSIC) == "OneOwner"
 
 

@@ -19,7 +19,7 @@ from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.metrics_page import coordinator_states
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import min_insync_replicas
-from penstock.metadata.schema import NO_LEADER
+from penstock.metadata.records import NO_LEADER
 from penstock.storage import LogDirectory
 from penstock.vfs import Usage
 
