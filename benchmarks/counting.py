@@ -28,7 +28,7 @@ from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.server.connection import Connection
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld
 from penstock.storage import open_directory
 from penstock.vfs import RealDisk
@@ -53,9 +53,9 @@ class Crowd:
             rng=Random(1),
             settings_of=lambda _: LogSettings(segment_bytes=64 << 20),
         )
-        self._turn = turn = Turn(world)
+        self._tick = tick = LoopTick(world)
         log = opened.create(TopicPartition(TOPIC, 0), now_ms=world.now_ms())
-        partition = Partition(log, TOPIC_ID, world, SyncLane(world), Durability.ALONE, turn.write_later)
+        partition = Partition(log, TOPIC_ID, world, SyncLane(world), Durability.ALONE, tick.write_later)
         partition.lead(Placed(replicas=(1,), directories=(bytes(16),), isr=(1,), leader=1), 1)
         by_key = {(TOPIC, 0): partition, (TOPIC_ID, 0): partition}
         nothing = cast(Any, None)
@@ -75,10 +75,10 @@ class Crowd:
                 markers=nothing,
                 broker_client=nothing,
                 image=nothing,
-                metrics=turn.metrics,
+                metrics=tick.metrics,
             )
         )
-        self.metrics = turn.metrics
+        self.metrics = tick.metrics
         self._here = 0
 
     def made(self, _: Connection) -> None:
@@ -98,7 +98,7 @@ class Crowd:
             os._exit(0)
         self._loop.run_until_complete(
             self._loop.create_server(
-                lambda: Connection(self._turn, self._dispatcher, 100 << 20, owner=self), sock=listening
+                lambda: Connection(self._tick, self._dispatcher, 100 << 20, owner=self), sock=listening
             )
         )
         began = time.process_time()
@@ -151,19 +151,19 @@ def counting_us(count: int, turns: int, rounds: int) -> float:
     def play() -> None:
         for _ in range(turns):
             metrics = node.metrics  # server/loop_tick.py
-            if not metrics.turn_began_ns:
-                metrics.turn_began_ns = node.clock_ns()
+            if not metrics.tick_began_ns:
+                metrics.tick_began_ns = node.clock_ns()
             for _ in requests:  # handlers/support/dispatch.py
                 meter = node.produce
-                if meter.in_turn:
-                    meter.in_turn += 1
+                if meter.in_tick:
+                    meter.in_tick += 1
                 else:
-                    meter.in_turn = 1
+                    meter.in_tick = 1
                     node.metrics.busy.append(meter)
             node.written_bytes += count  # storage/log.py
             node.written_records += count
             now_ns = node.clock_ns()
-            node.metrics.turn_ended(now_ns, 0)
+            node.metrics.tick_ended(now_ns, 0)
 
     def nothing() -> None:
         for _ in range(turns):

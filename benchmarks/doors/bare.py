@@ -21,7 +21,7 @@ from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.routing import Router
 from penstock.metadata import EMPTY, BrokerSettings
 from penstock.server.doors import DoorConnection
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld
 
 
@@ -54,8 +54,8 @@ def http(loop: asyncio.AbstractEventLoop, reply: bytes) -> Any:
 
     world = LoopWorld(loop)
     door = HttpDoor(NoNode(world), Router([Route("POST", "/produce", answer, "bare", "Nothing.", body=Body)]))
-    turn, owner = Turn(world), Everybody()
-    return lambda: DoorConnection(turn, door, owner)
+    tick, owner = LoopTick(world), Everybody()
+    return lambda: DoorConnection(tick, door, owner)
 
 
 async def serve(kind: str, reply: bytes, request_bytes: int) -> None:

@@ -16,13 +16,13 @@ def test_a_time_falls_into_the_bucket_whose_bound_it_does_not_pass() -> None:
 
 def test_all_requests_that_a_turn_answers_took_as_long_as_the_turn() -> None:
     metrics = Metrics()
-    metrics.turn_began_ns = 1_000
+    metrics.tick_began_ns = 1_000
     for meter in (metrics.produce, metrics.produce, metrics.fetch, metrics.produce):
         metrics.answered(meter)
-    metrics.turn_ended(301_000)
+    metrics.tick_ended(301_000)
     assert (metrics.produce.times.count, metrics.produce.times.sum_ns) == (3, 900_000)
     assert (metrics.fetch.times.count, metrics.fetch.times.sum_ns) == (1, 300_000)
-    assert metrics.turn_began_ns == 0
+    assert metrics.tick_began_ns == 0
 
 
 @pytest.mark.parametrize("bound_ns", BOUNDS_NS)
@@ -32,20 +32,20 @@ def test_turns_and_single_requests_fall_into_the_same_buckets(bound_ns: int, fac
     single = Histogram()
     single.observe(took_ns)
     metrics = Metrics()
-    metrics.turn_began_ns = 1
+    metrics.tick_began_ns = 1
     metrics.answered(metrics.produce)
-    metrics.turn_ended(1 + took_ns)
+    metrics.tick_ended(1 + took_ns)
     assert metrics.produce.times.counts == single.counts
 
 
 def test_what_one_turn_has_counted_is_not_counted_by_the_next() -> None:
     metrics = Metrics()
     for began_ns in (1_000, 5_000):
-        metrics.turn_began_ns = began_ns
+        metrics.tick_began_ns = began_ns
         metrics.answered(metrics.produce)
-        metrics.turn_ended(began_ns + 10)
-    metrics.turn_began_ns = 9_000
-    metrics.turn_ended(9_999)
+        metrics.tick_ended(began_ns + 10)
+    metrics.tick_began_ns = 9_000
+    metrics.tick_ended(9_999)
     assert metrics.produce.times.count == 2
     assert metrics.produce.times.sum_ns == 20
 

@@ -10,7 +10,7 @@ from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.controlplane.broker_lifecycle import LEAVE_MS_MAX, LONELY_MS_MAX, RETRY_MS, Lifecycle
+from penstock.controlplane.broker_lifecycle import LEAVE_MS_MAX, LONELY_MS_MAX, RETRY_MS, BrokerLifecycle
 from penstock.metadata import EMPTY, Broker
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
 
@@ -57,7 +57,7 @@ class Scene:
         self.failures: list[str] = []
         self.unfenced = 0
         self.gone = 0
-        self.lifecycle = Lifecycle(
+        self.lifecycle = BrokerLifecycle(
             self.world,  # type: ignore[arg-type]  # it needs no connections
             self.controller,
             heartbeat_interval_ms=INTERVAL_MS,

@@ -5,7 +5,11 @@ from random import Random
 import pytest
 
 from penstock.base.ids import uuid_from_text
-from penstock.controlplane.cluster_naming import must_join, naming_records, refusal_to_name
+from penstock.controlplane.cluster_naming import (
+    cluster_id_records,
+    missing_cluster_id_reason,
+    must_adopt_cluster_id,
+)
 from penstock.metadata import EMPTY
 from penstock.metadata.records import FeatureLevelRecord, NoOpRecord
 from penstock.storage import DirectoryRefused
@@ -23,7 +27,7 @@ FROM_LOG, ITS_OWN = "", None
 
 
 def test_the_first_leader_of_a_new_cluster_draws_an_id_that_no_other_has() -> None:
-    drawn = [naming_records(NEW, FROM_LOG, EMPTY, Random(seed))[0].cluster_id for seed in (1, 2)]
+    drawn = [cluster_id_records(NEW, FROM_LOG, EMPTY, Random(seed))[0].cluster_id for seed in (1, 2)]
     assert len(set(drawn)) == 2
     for each in drawn:
         assert each is not None
@@ -32,19 +36,19 @@ def test_the_first_leader_of_a_new_cluster_draws_an_id_that_no_other_has() -> No
 
 def test_a_leader_writes_down_the_id_that_its_directory_has() -> None:
     for image in (EMPTY, ESTABLISHED):
-        assert naming_records(KNOWN, FROM_LOG, image, Random(1)) == [NoOpRecord(cluster_id=OURS)]
+        assert cluster_id_records(KNOWN, FROM_LOG, image, Random(1)) == [NoOpRecord(cluster_id=OURS)]
 
 
 @pytest.mark.parametrize("configured", [OURS, ITS_OWN])
 def test_nothing_is_written_where_nobody_has_to_read_it(configured: str | None) -> None:
-    assert naming_records(KNOWN, configured, ESTABLISHED, Random(1)) == []
-    assert naming_records(KNOWN, FROM_LOG, NAMED, Random(1)) == []
+    assert cluster_id_records(KNOWN, configured, ESTABLISHED, Random(1)) == []
+    assert cluster_id_records(KNOWN, FROM_LOG, NAMED, Random(1)) == []
 
 
 def test_a_leader_with_a_new_directory_gives_no_second_id_to_a_cluster_that_has_one() -> None:
-    assert "set cluster.id" in str(refusal_to_name(NEW, ESTABLISHED))
+    assert "set cluster.id" in str(missing_cluster_id_reason(NEW, ESTABLISHED))
     for identity, image in ((NEW, EMPTY), (NEW, NAMED), (KNOWN, ESTABLISHED)):
-        assert refusal_to_name(identity, image) is None
+        assert missing_cluster_id_reason(identity, image) is None
 
 
 def directory_of(cluster_id: str) -> LogDirectory:
@@ -52,13 +56,13 @@ def directory_of(cluster_id: str) -> LogDirectory:
 
 
 def test_a_new_directory_joins_the_cluster_that_its_log_names() -> None:
-    assert must_join(directory_of(""), NAMED)
-    assert not must_join(directory_of(""), ESTABLISHED)
-    assert not must_join(directory_of(OURS), NAMED)
+    assert must_adopt_cluster_id(directory_of(""), NAMED)
+    assert not must_adopt_cluster_id(directory_of(""), ESTABLISHED)
+    assert not must_adopt_cluster_id(directory_of(OURS), NAMED)
 
 
 def test_a_directory_with_the_metadata_log_of_another_cluster_is_refused() -> None:
     with pytest.raises(
         DirectoryRefused, match=f"is of cluster {THEIRS}, but its metadata log is of cluster {OURS}"
     ):
-        must_join(directory_of(THEIRS), NAMED)
+        must_adopt_cluster_id(directory_of(THEIRS), NAMED)

@@ -7,7 +7,7 @@ from tests.controlplane.controllers import ADDRESS, ControllerPeers, make_router
 from tests.handlers.cluster import CLUSTER_ID, Cluster, uuid
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.controlplane.controller_wire import in_words
+from penstock.controlplane.controller_wire import to_wire
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType, Result
 from penstock.metadata import records as s
 from penstock.metadata.controller import controller as core
@@ -178,7 +178,7 @@ def test_every_kind_is_said_but_what_a_controller_tells_itself() -> None:
     kinds = {type(asked(cluster()) if callable(asked) else asked) for asked in REQUESTS.values()}
     known = {r.RegisterBroker, r.BrokerHeartbeat, r.UnregisterBroker, *core._DECIDE}
     assert kinds == known
-    assert in_words(r.FenceBroker(1, 1), 1000) is None
+    assert to_wire(r.FenceBroker(1, 1), 1000) is None
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_one_who_is_not_the_controller_is_understood(request_: Any) -> None:
     """Wherever a response has its errors: so that the question is put to the other one."""
     there = cluster()
     there.port.refusal = KafkaError("the controller is elsewhere", ErrorCode.NOT_CONTROLLER)
-    words = in_words(request_, 1000)
+    words = to_wire(request_, 1000)
     assert words is not None
     answer = ControllerPeers({ADDRESS: there}).ask(ADDRESS, words, timeout_ms=1000).value
     assert isinstance(answer, KafkaError)

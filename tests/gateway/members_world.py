@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from tests.nodes import StillNode
 
 from penstock.base.errors import KafkaError
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.coordinator.groups.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupHeartbeat,
@@ -32,7 +32,7 @@ class Call:
         self._door = door
         self.value: Any = None
         self.error: Exception | None = None
-        self.running: Running[Any] = Running(steps, self._done, self._failed)
+        self.running: RunningSteps[Any] = RunningSteps(steps, self._done, self._failed)
 
     def _done(self, value: Any) -> None:
         self.value = value

@@ -12,7 +12,7 @@ from penstock.handlers.support.context import Session
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata.controller.requests import BrokerHeartbeat, FenceBroker, RegisterBroker
 from penstock.metadata.versions import SUPPORTED
-from penstock.server.broker_liveness import KNOCK_MS_MAX, KNOCK_MS_MIN, Vigil
+from penstock.server.broker_liveness import KNOCK_MS_MAX, KNOCK_MS_MIN, BrokerLiveness
 from penstock.wire import Api, request_frame
 from penstock.wire.messages import request_module, write_request
 
@@ -51,7 +51,7 @@ class DiallingWorld(StillWorld):
 
 
 class Active:
-    """What a vigil needs of the active controller."""
+    """What a liveness needs of the active controller."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -65,14 +65,14 @@ class Scene:
         self.world = DiallingWorld()
         self.cluster = Cluster(brokers=(1, 2, 3), world=self.world)
         self.active = Active(self.cluster)
-        self.vigil = Vigil(
+        self.liveness = BrokerLiveness(
             self.world,
             self.active,  # type: ignore[arg-type]
             lambda: self.cluster.image,
             node_id=1,
             listener="PLAINTEXT",
         )
-        self.cluster.context.vigil = self.vigil
+        self.cluster.context.liveness = self.liveness
         self.dispatcher = Dispatcher.for_controllers(self.cluster.context)
 
     def beat(self, broker: int, session: Session | None = None) -> Session:
@@ -184,7 +184,7 @@ def test_a_broker_that_restarts_in_time_is_not_taken_for_its_former_self(scene: 
 def test_a_new_controller_knocks_at_every_broker_but_its_own(scene: Scene) -> None:
     """It has no connection that could break: the broker that died with the old controller is found in this way."""
     scene.world.refusing = {"host-3"}
-    scene.vigil.begin()
+    scene.liveness.begin()
     assert scene.world.dialled == [("host-2", 9002), ("host-3", 9003)]
     scene.world.advance(1)
     assert [scene.is_fenced(each) for each in (1, 2, 3)] == [False, False, True]
@@ -192,7 +192,7 @@ def test_a_new_controller_knocks_at_every_broker_but_its_own(scene: Scene) -> No
 
 def test_who_was_heard_is_not_knocked_at(scene: Scene) -> None:
     scene.beat(2)
-    scene.vigil.begin()
+    scene.liveness.begin()
     assert scene.world.dialled == [("host-3", 9003)]
 
 
@@ -201,7 +201,7 @@ def test_a_controller_that_is_deposed_watches_no_more(scene: Scene, how: str) ->
     session = scene.beat(2)
     scene.dispatcher.closed(session)
     if how == "told":
-        scene.vigil.end()
+        scene.liveness.end()
     scene.active.is_active = False
     scene.world.refusing = {"host-2"}
     scene.world.advance(10_000)

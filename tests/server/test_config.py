@@ -11,7 +11,7 @@ from penstock.base.settings import BadSetting
 from penstock.handlers.support.context import Endpoint
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.server.config import NodeConfig, config_from, load
-from penstock.server.sources import NOT_SETTINGS, variable_of
+from penstock.server.config_sources import NOT_SETTINGS, variable_of
 
 
 def told(

@@ -13,7 +13,7 @@ from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld
 from penstock.wire import Buffer, Piece
 
@@ -106,10 +106,10 @@ class Client:
 
     def __init__(self, chunk_bytes: int = 1 << 20) -> None:
         self.loop = Loop()
-        self.turn = Turn(self.loop, chunk_bytes)  # type: ignore[arg-type]
+        self.tick = LoopTick(self.loop, chunk_bytes)  # type: ignore[arg-type]
         self.echo = Echo()
         self.transport = Transport()
-        self.connection = Connection(self.turn, self.echo, REQUEST_BYTES_MAX)
+        self.connection = Connection(self.tick, self.echo, REQUEST_BYTES_MAX)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def receive(self, data: bytes, *, step: int = 1 << 16) -> None:
@@ -289,7 +289,7 @@ def test_what_is_written_is_written_before_the_replies_leave() -> None:
     client = Client()
     events: list[str] = []
     client.receive(frame(b"produce"))
-    client.turn.write_later(lambda: events.append(f"written, {len(client.transport.sent)} sent"))
+    client.tick.write_later(lambda: events.append(f"written, {len(client.transport.sent)} sent"))
 
     assert client.end_turn() == b"produce"
     assert events == ["written, 0 sent"]
@@ -297,11 +297,11 @@ def test_what_is_written_is_written_before_the_replies_leave() -> None:
 
 def test_the_chunk_is_used_again_in_the_next_turn() -> None:
     client = Client()
-    first = client.turn.room
+    first = client.tick.room
     client.receive(frame(b"x" * 1000))
-    assert len(client.turn.room) == len(first) - 1004
+    assert len(client.tick.room) == len(first) - 1004
     client.end_turn()
-    assert len(client.turn.room) == len(first)
+    assert len(client.tick.room) == len(first)
 
 
 class Counting(Echo):
@@ -314,7 +314,7 @@ class Counting(Echo):
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         reply = super().dispatch(session, frame)
         if isinstance(reply, Promise):
-            reply.asked = Asked(self.metrics.produce, self.metrics.turn_began_ns)
+            reply.asked = Asked(self.metrics.produce, self.metrics.tick_began_ns)
         else:
             self.metrics.answered(self.metrics.produce)
         return reply
@@ -322,9 +322,9 @@ class Counting(Echo):
 
 def counting_client() -> tuple[Client, Histogram]:
     client = Client()
-    metrics = client.turn.metrics
+    metrics = client.tick.metrics
     client.echo = Counting(metrics)
-    client.connection = Connection(client.turn, client.echo, REQUEST_BYTES_MAX)
+    client.connection = Connection(client.tick, client.echo, REQUEST_BYTES_MAX)
     client.connection.connection_made(client.transport)  # type: ignore[arg-type]
     return client, metrics.produce.times
 
@@ -388,9 +388,9 @@ def test_a_request_behind_one_that_holds_it_back_is_counted_when_it_is_looked_at
 def test_over_a_real_socket() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        turn, echo = Turn(LoopWorld(loop)), Echo()
+        tick, echo = LoopTick(LoopWorld(loop)), Echo()
         server = await loop.create_server(
-            lambda: Connection(turn, echo, REQUEST_BYTES_MAX), "127.0.0.1", 0, family=socket.AF_INET
+            lambda: Connection(tick, echo, REQUEST_BYTES_MAX), "127.0.0.1", 0, family=socket.AF_INET
         )
         port = server.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

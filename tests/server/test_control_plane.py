@@ -12,7 +12,7 @@ from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, ClusterImage, bootstrap_records
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.server.config import config_from
-from penstock.server.control_plane import Control, quorum_settings_of
+from penstock.server.control_plane import ControlPlane, quorum_settings_of
 from penstock.storage import open_directory
 from penstock.vfs import MemoryDisk
 from penstock.wire.peers import Address
@@ -39,7 +39,7 @@ class Member:
             disk, "/data", now_ms=world.now_ms(), rng=Random(node_id), node_id=node_id, cluster_id=CLUSTER
         )
         told = BrokerSettings(node_id, own)
-        self.control = Control(
+        self.control = ControlPlane(
             world, disk, directory, config, told, peers, lambda: self.context, listener=self
         )
         self.context = replace(

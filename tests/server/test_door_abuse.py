@@ -26,7 +26,7 @@ from penstock.gateway.shared.wire import Door
 from penstock.server import connections, doors
 from penstock.server.connections import UNFINISHED_LOOK_MS, Connections
 from penstock.server.doors import UNFINISHED_BYTES_A_SECOND, UNFINISHED_MS_MAX, DoorConnection
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.testing import Broker
 
 MB = 1 << 20
@@ -322,7 +322,7 @@ class Slow:
     def __init__(self, world: StillWorld, door: Door) -> None:
         self.world = world
         settings = {"connections.max.idle.ms": 600_000, "socket.request.max.bytes": MB}
-        self.kept = Connections(world, Turn(world), None, lambda name: settings.get(name, 1000))  # type: ignore[arg-type]
+        self.kept = Connections(world, LoopTick(world), None, lambda name: settings.get(name, 1000))  # type: ignore[arg-type]
         self.transport = DoorTransport()
         self.connection: DoorConnection = self.kept.accept_at(door, "http")
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from penstock.base.promise import Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import Reply
 from penstock.server.connection import OUT_BYTES_MAX, PARTIAL_BYTES_FIRST, Connection
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.wire import Buffer, Piece, UnreadReply
 
 MB = 1 << 20
@@ -99,10 +99,10 @@ class SlowClient(Client):
         self.world = StillWorld()
         self.loop = Loop()
         self.memory = ClientMemory(self.world) if memory is None else memory
-        self.turn = Turn(self.loop, memory=self.memory)  # type: ignore[arg-type]
+        self.tick = LoopTick(self.loop, memory=self.memory)  # type: ignore[arg-type]
         self.echo: Promising = Promising()
         self.transport: FullTransport = FullTransport(room)
-        self.connection = Connection(self.turn, self.echo, REQUEST_BYTES_MAX)
+        self.connection = Connection(self.tick, self.echo, REQUEST_BYTES_MAX)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ def test_one_turn_reads_a_bounded_number_of_bytes_for_all_clients() -> None:
     clients = [SlowClient(room=100 * MB) for _ in range(10)]
     shared = clients[0]
     for client in clients[1:]:
-        client.connection._turn = shared.turn
+        client.connection._tick = shared.tick
     for client in clients:
         client.echo.promised = [Unread(2 * MB)]
         client.receive(frame(b"promise"))

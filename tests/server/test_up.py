@@ -16,7 +16,8 @@ from penstock.client.admin import NewTopic, create_topics, list_topics
 from penstock.client.cluster import Cluster
 from penstock.client.settings import Address
 from penstock.server.config import load
-from penstock.server.up import OPEN_FILES_MIN, OneLine, open_files_max
+from penstock.server.process import OPEN_FILES_MIN, open_files_max
+from penstock.server.up import OneLine
 from penstock.storage.openfiles import OPEN_FILES_MAX
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARNING|ERROR) [a-z_.]+: .+")

@@ -13,7 +13,7 @@ ADDRESS = Address("node-1", 9092)
 
 
 class Echo(asyncio.BufferedProtocol):
-    """Sends back what it receives. It has one buffer, which it uses again only in a later turn, as `Turn` does."""
+    """Sends back what it receives. It has one buffer, which it uses again only in a later turn, as `LoopTick` does."""
 
     def __init__(self, world: SimWorld) -> None:
         self.world = world

@@ -29,7 +29,7 @@ BOUNDS_NS: Final = tuple(
 """Upper bounds of a histogram's buckets: from a Produce that is answered within its turn (some 0.1 ms) to a fetch that
 waits as long as clients let it; a step is 2 to 2.5 times the one before."""
 
-TURN_NS_MAX: Final = 10_000_000
+TICK_NS_MAX: Final = 10_000_000
 """After so long in one turn no further request is begun, so that the turn stays below `loop_watch.HELD_NS`."""
 
 _LIMITS_NS: Final = (*BOUNDS_NS, 2**64)
@@ -65,11 +65,11 @@ class Histogram:
 class Meter:
     """Requests of one kind: an API of Kafka's, a route of HTTP, a command of the line protocol."""
 
-    __slots__ = ("errors", "in_turn", "times")
+    __slots__ = ("errors", "in_tick", "times")
 
     def __init__(self) -> None:
         self.times = Histogram()
-        self.in_turn = 0
+        self.in_tick = 0
         """Answered in this turn, and not yet in `times`."""
         self.errors: dict[int | str, int] = {}
         """How often which code was answered; a reply for many partitions may have many."""
@@ -157,14 +157,14 @@ class Metrics:
         "elections",
         "fetch",
         "http",
-        "is_long_turn",
+        "is_long_tick",
         "line",
         "produce",
         "queues",
         "replicated_bytes_out",
         "started_ns",
-        "turn_began_ns",
-        "turns",
+        "tick_began_ns",
+        "ticks",
         "unanswerable",
         "upkeep",
         "watch",
@@ -189,13 +189,13 @@ class Metrics:
         """What followers were given."""
         self.unanswerable = 0
         """Requests after which nothing was left but to close the connection."""
-        self.turn_began_ns = 0
+        self.tick_began_ns = 0
         """When what is handled now arrived, by the world's clock; 0 between turns."""
         self.busy: list[Meter] = []
-        """Those with something `in_turn`."""
-        self.is_long_turn = False
+        """Those with something `in_tick`."""
+        self.is_long_tick = False
         """Whether so much was handled in this turn that the rest of what arrived waits for the next one."""
-        self.turns = Histogram()
+        self.ticks = Histogram()
         """How long turns took."""
         self.watch = LoopWatch()
 
@@ -210,34 +210,34 @@ class Metrics:
 
     def answered(self, meter: Meter) -> None:
         """A request was answered in the turn in which it came."""
-        if not meter.in_turn:
+        if not meter.in_tick:
             self.busy.append(meter)
-        meter.in_turn += 1
+        meter.in_tick += 1
 
     def handled(self, by: str, began_ns: int, now_ns: int) -> None:
         """Something that a client sent was handled, in one piece."""
         if now_ns - began_ns > HELD_NS:
             self.watch.held(by, now_ns - began_ns, now_ns)
-        if now_ns - self.turn_began_ns > TURN_NS_MAX and self.turn_began_ns:
-            self.is_long_turn = True
+        if now_ns - self.tick_began_ns > TICK_NS_MAX and self.tick_began_ns:
+            self.is_long_tick = True
 
-    def turn_ended(self, now_ns: int, next_began_ns: int = 0) -> None:
-        took_ns = now_ns - self.turn_began_ns
+    def tick_ended(self, now_ns: int, next_began_ns: int = 0) -> None:
+        took_ns = now_ns - self.tick_began_ns
         bucket = _FIRST_BUCKETS[took_ns.bit_length()]
         if took_ns > _LIMITS_NS[bucket]:
             bucket += 1
-        self.turns.counts[bucket] += 1
-        self.turns.sum_ns += took_ns
-        self.is_long_turn = False
+        self.ticks.counts[bucket] += 1
+        self.ticks.sum_ns += took_ns
+        self.is_long_tick = False
         busy = self.busy
         if busy:
             for meter in busy:
                 times = meter.times
-                times.counts[bucket] += meter.in_turn
-                times.sum_ns += took_ns * meter.in_turn
-                meter.in_turn = 0
+                times.counts[bucket] += meter.in_tick
+                times.sum_ns += took_ns * meter.in_tick
+                meter.in_tick = 0
             busy.clear()
-        self.turn_began_ns = next_began_ns
+        self.tick_began_ns = next_began_ns
 
     def http_answered(self, method: str, route: str, status: int, took_ns: int) -> None:
         """A request to a route was answered; `route` is its declared path, never what a client sent."""

@@ -6,7 +6,7 @@
         return appended.base_offset
 
 A `Promise` that fails raises its error where it is waited for. No task and no future is made, and
-steps that never wait are over before `Running` returns.
+steps that never wait are over before `RunningSteps` returns.
 """
 
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Promise[Any], Any, T]
 
 
-class Running(Generic[T]):
+class RunningSteps(Generic[T]):
     """Steps on their way. One of `done` and `failed` is called, once, unless they are cancelled."""
 
     __slots__ = ("_done", "_failed", "_steps")
@@ -63,7 +63,7 @@ class Running(Generic[T]):
             value = later.value
 
 
-def passed(world: World, delay_ms: float) -> Promise[None]:
+def sleep(world: World, delay_ms: float) -> Promise[None]:
     """Answered when so much time has passed."""
     later: Promise[None] = Promise()
     world.call_later(delay_ms, lambda: later.resolve(None))

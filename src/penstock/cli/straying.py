@@ -14,7 +14,7 @@ from penstock.base.settings import LogSettings
 from penstock.cli.output import Refused, print_json
 from penstock.cli.places import Place, locate
 from penstock.cli.strays_shown import as_document, print_strays
-from penstock.controlplane.metadata_opening import PARTITION, LogOpening
+from penstock.controlplane.metadata_opening import PARTITION, MetadataLogOpener
 from penstock.metadata import ClusterImage, Topic
 from penstock.storage import LogDirectory, open_directory
 from penstock.storage import names as dirs
@@ -91,7 +91,7 @@ def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
     logs = directory.layout.logs
     if directory.vfs.stat(f"{logs}/{dirs.partition_dir(PARTITION)}") is None:
         return None
-    opened = LogOpening(directory.vfs, directory.files, logs, LogSettings(), now_ms).open(None)
+    opened = MetadataLogOpener(directory.vfs, directory.files, logs, LogSettings(), now_ms).open(None)
     image, log = opened.image, opened.log
     for batch in log.committed(max(image.offset + 1, log.start_offset), log.end_offset):
         image = image.replay(batch.records, batch.last_offset, batch.epoch)

@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
-from penstock.controlplane.election_log import tell_of_leaders, tell_of_silence
+from penstock.controlplane.elections import log_expired_sessions, log_leader_changes
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
 from penstock.metadata.controller.requests import BrokerHeartbeat
 from penstock.raft.errors import NotLeader
@@ -128,7 +128,7 @@ class ActiveController:
 
     def _write(self, controller: Controller, records: Sequence[AnyRecord]) -> None:
         self._last_offset = self._propose(records, self._epoch)
-        tell_of_leaders(records, controller.image)
+        log_leader_changes(records, controller.image)
         controller.replay(records, self._last_offset, self._epoch)
 
     def committed(self, high_watermark: Offset) -> None:
@@ -174,7 +174,7 @@ class ActiveController:
             outcome = controller.tick(now_ms)
             if outcome.records:
                 self._write(controller, outcome.records)
-                tell_of_silence(outcome.records)
+                log_expired_sessions(outcome.records)
         except NotLeader:
             return
         if outcome.reply:

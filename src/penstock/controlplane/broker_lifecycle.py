@@ -60,7 +60,7 @@ _PASSING: Final = frozenset(
 """What may be different in a moment; a registration that is refused with anything else will be refused again."""
 
 
-class Lifecycle:
+class BrokerLifecycle:
     def __init__(
         self,
         world: World,
@@ -71,11 +71,11 @@ class Lifecycle:
         failed: Callable[[str], None],
         registration_timeout_ms: int = REGISTRATION_TIMEOUT_MS,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
-        is_deserted: Callable[[], bool] = lambda: False,
+        has_lost_majority: Callable[[], bool] = lambda: False,
         registered: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`is_deserted` says whether there is no controller, and will be none before others are back; `registered` is
-        told each broker epoch as soon as there is one."""
+        """`has_lost_majority` is true while no controller can be elected because too many voters are unreachable.
+        `registered` is called with each new broker epoch."""
         self._world = world
         self._controller = controller
         self._interval_ms = heartbeat_interval_ms
@@ -86,7 +86,7 @@ class Lifecycle:
         # Half a session, since a controller that is itself deposed may answer for some time; but no heartbeat alone
         # may end it by being late.
         self._lease_ns = max(session_timeout_ms // 2, 2 * heartbeat_interval_ms) * 1_000_000
-        self._is_deserted = is_deserted
+        self._has_lost_majority = has_lost_majority
         self._when_registered = registered
         self._registration: RegisterBroker | None = None
         self._timer: Timer | None = None
@@ -205,7 +205,9 @@ class Lifecycle:
             self._act_on(answer)
         elif answer.code is ErrorCode.STALE_BROKER_EPOCH:
             self._be_forgotten(answer)
-        elif self._when_gone is not None and (self._is_deserted() or self._silent_ms() >= LONELY_MS_MAX):
+        elif self._when_gone is not None and (
+            self._has_lost_majority() or self._silent_ms() >= LONELY_MS_MAX
+        ):
             logger.info("no controller is there to let this broker go: %s", answer)
             self._gone()
         else:

@@ -1,17 +1,17 @@
-"""What nodes ask of the controller for themselves, in Kafka's words: registrations, heartbeats, ISRs, producer ids."""
+"""Wire forms of the requests nodes send on their own behalf: registrations, heartbeats, ISR changes, producer ids."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.controlplane.controller_answers import (
-    UNANSWERED,
-    code_of,
-    refusal_of,
-    said,
-    uuid_heard,
-    uuid_said,
+from penstock.controlplane.wire_conversion import (
+    MISSING_RESULT,
+    error_code_of,
+    response_error,
+    uuid_from_wire,
+    uuid_to_wire,
+    wire_request,
 )
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
@@ -36,30 +36,30 @@ def register_broker(request: RegisterBroker) -> Request[Any]:
         return make.BrokerRegistrationRequest(
             broker_id=request.broker_id,
             cluster_id=request.cluster_id,
-            incarnation_id=uuid_said(request.incarnation_id),
+            incarnation_id=uuid_to_wire(request.incarnation_id),
             listeners=_listeners(make, request.endpoints),
             features=_features(make, request.features),
             rack=request.rack,
             is_migrating_zk_broker=False,
-            log_dirs=tuple(uuid_said(each) for each in request.log_dirs),
+            log_dirs=tuple(uuid_to_wire(each) for each in request.log_dirs),
             previous_broker_epoch=request.previous_epoch,
         )
 
-    def understand(response: Any) -> int | KafkaError:
-        refusal = refusal_of(response)
+    def parse(response: Any) -> int | KafkaError:
+        refusal = response_error(response)
         if refusal is not None and refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
             why = (
-                f"the directory is of cluster {request.cluster_id}, but the controllers at the addresses in the "
-                "settings are of another one"
+                f"the data directory belongs to cluster {request.cluster_id}, but the configured controllers belong "
+                "to another cluster"
                 if request.cluster_id
-                else "the directory is new, and the cluster's metadata does not tell its id: set cluster.id, as the "
-                "controllers have it"
+                else "the data directory is new, and the cluster's metadata does not contain its id: set cluster.id "
+                "to the controllers' value"
             )
             return KafkaError(why, refusal.code)
         return refusal or int(response.broker_epoch)
 
-    # Without the epoch of the last clean stop, which 3 brought, every restart would count as a crash.
-    return said(Api.BROKER_REGISTRATION, 3, build, understand)
+    # Version 3 has the previous broker epoch, without which every restart counts as unclean.
+    return wire_request(Api.BROKER_REGISTRATION, 3, build, parse)
 
 
 def _listeners(make: Any, endpoints: Sequence[Endpoint]) -> tuple[Any, ...]:
@@ -89,17 +89,17 @@ def broker_heartbeat(request: BrokerHeartbeat) -> Request[Any]:
             current_metadata_offset=request.metadata_offset,
             want_fence=request.want_fence,
             want_shut_down=request.want_shutdown,
-            offline_log_dirs=tuple(uuid_said(each) for each in request.offline_dirs),
-            cordoned_log_dirs=None if cordoned is None else tuple(uuid_said(each) for each in cordoned),
+            offline_log_dirs=tuple(uuid_to_wire(each) for each in request.offline_dirs),
+            cordoned_log_dirs=None if cordoned is None else tuple(uuid_to_wire(each) for each in cordoned),
         )
 
-    def understand(response: Any) -> HeartbeatReply | KafkaError:
-        return refusal_of(response) or HeartbeatReply(
+    def parse(response: Any) -> HeartbeatReply | KafkaError:
+        return response_error(response) or HeartbeatReply(
             response.is_caught_up, response.is_fenced, response.should_shut_down
         )
 
-    # 1 has directories that failed, 2 those that are cordoned.
-    return said(Api.BROKER_HEARTBEAT, 1 if request.cordoned_dirs is None else 2, build, understand)
+    # Version 1 has offline directories, version 2 cordoned ones.
+    return wire_request(Api.BROKER_HEARTBEAT, 1 if request.cordoned_dirs is None else 2, build, parse)
 
 
 def alter_partition(request: AlterPartition) -> Request[Any]:
@@ -124,17 +124,17 @@ def alter_partition(request: AlterPartition) -> Request[Any]:
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
             topics=tuple(
-                make.TopicData(topic_id=uuid_said(topic_id), partitions=tuple(map(partition, changes)))
+                make.TopicData(topic_id=uuid_to_wire(topic_id), partitions=tuple(map(partition, changes)))
                 for topic_id, changes in topics.items()
             ),
         )
 
-    def understand(response: Any) -> tuple[IsrChanged, ...] | KafkaError:
-        refusal = refusal_of(response)
+    def parse(response: Any) -> tuple[IsrChanged, ...] | KafkaError:
+        refusal = response_error(response)
         if refusal is not None:
             return refusal
         found = {
-            (uuid_heard(topic.topic_id), row.partition_index): row
+            (uuid_from_wire(topic.topic_id), row.partition_index): row
             for topic in response.topics
             for row in topic.partitions
         }
@@ -142,18 +142,18 @@ def alter_partition(request: AlterPartition) -> Request[Any]:
             _isr_changed(each, found.get((each.topic_id, each.partition))) for each in request.changes
         )
 
-    # 3 has the epochs of the brokers in the ISR, without which one that has restarted could be taken for its former
-    # self (KIP-903).
-    return said(Api.ALTER_PARTITION, 3, build, understand)
+    # Version 3 has the broker epochs of the ISR, so that a restarted broker is not mistaken for its previous
+    # incarnation (KIP-903).
+    return wire_request(Api.ALTER_PARTITION, 3, build, parse)
 
 
 def _isr_changed(change: IsrChange, row: Any | None) -> IsrChanged:
     if row is None:
-        return IsrChanged(change.topic_id, change.partition, UNANSWERED)
-    code = code_of(row)
+        return IsrChanged(change.topic_id, change.partition, MISSING_RESULT)
+    code = error_code_of(row)
     if code:
         return IsrChanged(
-            change.topic_id, change.partition, Result(code, f"the controller answers {code.name}")
+            change.topic_id, change.partition, Result(code, f"the controller returned {code.name}")
         )
     return IsrChanged(
         change.topic_id,
@@ -171,29 +171,31 @@ def allocate_producer_ids(request: AllocateProducerIds) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.AllocateProducerIdsRequest(broker_id=request.broker_id, broker_epoch=request.broker_epoch)
 
-    def understand(response: Any) -> ProducerIdBlock | KafkaError:
-        return refusal_of(response) or ProducerIdBlock(response.producer_id_start, response.producer_id_len)
+    def parse(response: Any) -> ProducerIdBlock | KafkaError:
+        return response_error(response) or ProducerIdBlock(
+            response.producer_id_start, response.producer_id_len
+        )
 
-    return said(Api.ALLOCATE_PRODUCER_IDS, 0, build, understand)
+    return wire_request(Api.ALLOCATE_PRODUCER_IDS, 0, build, parse)
 
 
 def register_controller(request: RegisterController) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.ControllerRegistrationRequest(
             controller_id=request.controller_id,
-            incarnation_id=uuid_said(request.incarnation_id),
+            incarnation_id=uuid_to_wire(request.incarnation_id),
             zk_migration_ready=False,
             listeners=_listeners(make, request.endpoints),
             features=_features(make, request.features),
         )
 
-    return said(Api.CONTROLLER_REGISTRATION, 0, build, refusal_of)
+    return wire_request(Api.CONTROLLER_REGISTRATION, 0, build, response_error)
 
 
 def unregister_broker(request: UnregisterBroker) -> Request[Any]:
-    return said(
+    return wire_request(
         Api.UNREGISTER_BROKER,
         0,
         lambda make: make.UnregisterBrokerRequest(broker_id=request.broker_id),
-        refusal_of,
+        response_error,
     )

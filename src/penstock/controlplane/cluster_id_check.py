@@ -15,7 +15,7 @@ from penstock.wire.peers import Address
 SHOWN_MAX: Final = 3
 
 
-class Belonging:
+class ClusterIdCheck:
     def __init__(self, named: int, cluster_id: str, failed: Callable[[str], None]) -> None:
         """`named` controllers are in the settings; `failed` is told, once, why this node cannot go on."""
         self._named = named

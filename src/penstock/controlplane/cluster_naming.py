@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-def naming_records(
+def cluster_id_records(
     identity: MetaProperties, configured: str | None, image: ClusterImage, rng: "Random"
 ) -> list[NoOpRecord]:
     """What a new leader writes so that the log names the cluster; nothing if it does, or if no node needs it.
@@ -33,7 +33,7 @@ def naming_records(
     return [NoOpRecord(cluster_id=identity.cluster_id or uuid_text(random_uuid(rng)))]
 
 
-def refusal_to_name(identity: MetaProperties, image: ClusterImage) -> str | None:
+def missing_cluster_id_reason(identity: MetaProperties, image: ClusterImage) -> str | None:
     """Why a new leader cannot go on: it would give another id to a cluster that has one."""
     if identity.cluster_id or image.cluster_id or not image.features:
         return None
@@ -43,7 +43,7 @@ def refusal_to_name(identity: MetaProperties, image: ClusterImage) -> str | None
     )
 
 
-def must_join(directory: LogDirectory, image: ClusterImage) -> bool:
+def must_adopt_cluster_id(directory: LogDirectory, image: ClusterImage) -> bool:
     """Whether the directory is to become one of the image's cluster. Raises if it is one of another cluster."""
     told, found = image.cluster_id, directory.identity.cluster_id
     if not told or told == found:

@@ -22,9 +22,9 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.controlplane.active_controller import ActiveController
-from penstock.controlplane.controller_answers import check_sayable
-from penstock.controlplane.controller_wire import in_words
-from penstock.controlplane.image_wait import is_seen
+from penstock.controlplane.controller_wire import to_wire
+from penstock.controlplane.image_wait import image_shows
+from penstock.controlplane.wire_conversion import check_encodable
 from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import AlterPartition, BrokerHeartbeat, RegisterBroker
 from penstock.wire.peers import Address, PeerFailed, Peers
@@ -117,10 +117,10 @@ class ControllerRouter:
             return
         wait_ms = question.left_ms()
         try:
-            said = in_words(question.request, wait_ms)
+            said = to_wire(question.request, wait_ms)
             if said is None:
                 raise _nobody()
-            check_sayable(said)
+            check_encodable(said)
         except KafkaError as error:
             self._settle(question, error)
             return
@@ -161,7 +161,7 @@ class ControllerRouter:
     # -- seeing ----------------------------------------------------------------------------------------
 
     def _await_sight(self, question: "_Question", reply: Any) -> None:
-        if is_seen(question.request, reply, self._image()):
+        if image_shows(question.request, reply, self._image()):
             self._settle(question, reply)
             return
         question.decided(reply)
@@ -169,7 +169,7 @@ class ControllerRouter:
         def look() -> None:
             if question.later.is_settled:
                 self._watchers().discard(look)
-            elif is_seen(question.request, reply, self._image()):
+            elif image_shows(question.request, reply, self._image()):
                 self._watchers().discard(look)
                 self._settle(question, reply)
 

@@ -1,10 +1,9 @@
-"""The controller's plain requests in Kafka's words, for a controller that is on another node.
+"""Converts the controller's requests to Kafka's wire requests, for a controller on another node.
 
-    in_words(CreateTopics(...), wait_ms) -> wire.request.Request, whose reader gives the plain reply
+    to_wire(CreateTopics(...), wait_ms) -> wire.request.Request, which parses the response into the controller's reply
 
-What handlers made of a client's request is said again here in one version, and handled there by the same handlers:
-the plain form is what both ends have in common. Replies have a row for each thing that was asked for, in the order in
-which it was asked for; an answer that leaves one out is taken as an error of that row.
+Both ends run the same handlers, so each request is sent in one version. A reply has a row for each item of the
+request, in the request's order; an item that the response leaves out gets `MISSING_RESULT`.
 """
 
 from collections import defaultdict
@@ -13,15 +12,15 @@ from typing import Any, Final
 
 from penstock.base.errors import KafkaError
 from penstock.controlplane import broker_requests as brokers
-from penstock.controlplane.controller_answers import (
-    UNANSWERED,
-    deposed,
-    refusal_of,
+from penstock.controlplane.wire_conversion import (
+    MISSING_RESULT,
+    not_controller_error,
+    response_error,
     result_of,
-    said,
-    uuid_heard,
-    uuid_said,
-    wait_of,
+    timeout_of,
+    uuid_from_wire,
+    uuid_to_wire,
+    wire_request,
 )
 from penstock.metadata import NO_UUID, Resource, Result
 from penstock.metadata.controller import requests as r
@@ -29,12 +28,12 @@ from penstock.wire import Api
 from penstock.wire.request import Request
 
 
-def in_words(request: Any, wait_ms: float) -> Request[Any] | None:
-    """The request as another node hears it; None for one that is for the controller's own process alone."""
+def to_wire(request: Any, wait_ms: float) -> Request[Any] | None:
+    """The wire form of a request; None for a request that only the controller's own process may submit."""
     kind = type(request)
-    if kind in _SAY:
-        return _SAY[kind](request)
-    return _SAY_WITH_TIME[kind](request, wait_ms) if kind in _SAY_WITH_TIME else None
+    if kind in _WITHOUT_TIMEOUT:
+        return _WITHOUT_TIMEOUT[kind](request)
+    return _WITH_TIMEOUT[kind](request, wait_ms) if kind in _WITH_TIMEOUT else None
 
 
 # -- topics --------------------------------------------------------------------------------------------
@@ -59,49 +58,50 @@ def _create_topics(request: r.CreateTopics, wait_ms: float) -> Request[Any]:
                 )
                 for topic in request.topics
             ),
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
             validate_only=request.validate_only,
         )
 
-    def understand(response: Any) -> tuple[r.CreatedTopic, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.CreatedTopic, ...] | KafkaError:
         rows = {row.name: row for row in response.topics}
-        refusal = deposed(result_of(row) for row in rows.values())
+        refusal = not_controller_error(result_of(row) for row in rows.values())
         return refusal or tuple(_created(topic.name, rows.get(topic.name)) for topic in request.topics)
 
-    # 7 tells the topic's id, by which it is known when the image has it.
-    return said(Api.CREATE_TOPICS, 7, build, understand)
+    # Version 7 returns the topic id, which `image_wait` looks up in the image.
+    return wire_request(Api.CREATE_TOPICS, 7, build, parse)
 
 
 def _created(name: str, row: Any | None) -> r.CreatedTopic:
     if row is None:
-        return r.CreatedTopic(name, UNANSWERED)
+        return r.CreatedTopic(name, MISSING_RESULT)
     return r.CreatedTopic(
-        name, result_of(row), uuid_heard(row.topic_id), row.num_partitions, row.replication_factor
+        name, result_of(row), uuid_from_wire(row.topic_id), row.num_partitions, row.replication_factor
     )
 
 
 def _delete_topics(request: r.DeleteTopics, wait_ms: float) -> Request[Any]:
     def build(make: Any) -> Any:
         named = [make.DeleteTopicState(name=name, topic_id=None) for name in request.names]
-        by_id = [make.DeleteTopicState(name=None, topic_id=uuid_said(each)) for each in request.ids]
-        return make.DeleteTopicsRequest(topics=(*named, *by_id), timeout=wait_of(wait_ms))
+        by_id = [make.DeleteTopicState(name=None, topic_id=uuid_to_wire(each)) for each in request.ids]
+        return make.DeleteTopicsRequest(topics=(*named, *by_id), timeout=timeout_of(wait_ms))
 
-    def understand(response: Any) -> tuple[r.DeletedTopic, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.DeletedTopic, ...] | KafkaError:
         rows = [
-            r.DeletedTopic(row.name, uuid_heard(row.topic_id), result_of(row)) for row in response.responses
+            r.DeletedTopic(row.name, uuid_from_wire(row.topic_id), result_of(row))
+            for row in response.responses
         ]
-        refusal = deposed(row.result for row in rows)
+        refusal = not_controller_error(row.result for row in rows)
         if refusal is not None:
             return refusal
         named = {row.name: row for row in rows}
         by_id = {row.topic_id: row for row in rows}
         return (
-            *(named.get(name, r.DeletedTopic(name, NO_UUID, UNANSWERED)) for name in request.names),
-            *(by_id.get(each, r.DeletedTopic(None, each, UNANSWERED)) for each in request.ids),
+            *(named.get(name, r.DeletedTopic(name, NO_UUID, MISSING_RESULT)) for name in request.names),
+            *(by_id.get(each, r.DeletedTopic(None, each, MISSING_RESULT)) for each in request.ids),
         )
 
-    # 6 has ids.
-    return said(Api.DELETE_TOPICS, 6, build, understand)
+    # Version 6 has topic ids.
+    return wire_request(Api.DELETE_TOPICS, 6, build, parse)
 
 
 def _create_partitions(request: r.CreatePartitions, wait_ms: float) -> Request[Any]:
@@ -118,17 +118,17 @@ def _create_partitions(request: r.CreatePartitions, wait_ms: float) -> Request[A
                 make.CreatePartitionsTopic(name=each.topic, count=each.total, assignments=assignments(each))
                 for each in request.topics
             ),
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
             validate_only=request.validate_only,
         )
 
-    def understand(response: Any) -> tuple[r.TopicResult, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.TopicResult, ...] | KafkaError:
         results = {row.name: result_of(row) for row in response.results}
-        return deposed(results.values()) or tuple(
-            r.TopicResult(each.topic, results.get(each.topic, UNANSWERED)) for each in request.topics
+        return not_controller_error(results.values()) or tuple(
+            r.TopicResult(each.topic, results.get(each.topic, MISSING_RESULT)) for each in request.topics
         )
 
-    return said(Api.CREATE_PARTITIONS, 0, build, understand)
+    return wire_request(Api.CREATE_PARTITIONS, 0, build, parse)
 
 
 # -- elections and reassignments -----------------------------------------------------------------------
@@ -152,18 +152,18 @@ def _elect_leaders(request: r.ElectLeaders, wait_ms: float) -> Request[Any]:
                 make.TopicPartitions(topic=topic, partitions=tuple(numbers))
                 for topic, numbers in wanted.items()
             ),
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
         )
 
-    def understand(response: Any) -> tuple[r.ElectionResult, ...] | KafkaError:
-        return refusal_of(response) or tuple(
+    def parse(response: Any) -> tuple[r.ElectionResult, ...] | KafkaError:
+        return response_error(response) or tuple(
             r.ElectionResult(topic.topic, row.partition_id, result_of(row))
             for topic in response.replica_election_results
             for row in topic.partition_result
         )
 
-    # 1 has kinds of elections, and an error of the whole.
-    return said(Api.ELECT_LEADERS, 1, build, understand)
+    # Version 1 has the election type and a top-level error.
+    return wire_request(Api.ELECT_LEADERS, 1, build, parse)
 
 
 def _alter_reassignments(request: r.AlterReassignments, wait_ms: float) -> Request[Any]:
@@ -173,7 +173,7 @@ def _alter_reassignments(request: r.AlterReassignments, wait_ms: float) -> Reque
 
     def build(make: Any) -> Any:
         return make.AlterPartitionReassignmentsRequest(
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
             allow_replication_factor_change=request.allow_factor_change,
             topics=tuple(
                 make.ReassignableTopic(
@@ -187,8 +187,8 @@ def _alter_reassignments(request: r.AlterReassignments, wait_ms: float) -> Reque
             ),
         )
 
-    def understand(response: Any) -> tuple[r.ReassignmentResult, ...] | KafkaError:
-        refusal = refusal_of(response)
+    def parse(response: Any) -> tuple[r.ReassignmentResult, ...] | KafkaError:
+        refusal = response_error(response)
         if refusal is not None:
             return refusal
         results = {
@@ -198,21 +198,21 @@ def _alter_reassignments(request: r.AlterReassignments, wait_ms: float) -> Reque
         }
         return tuple(
             r.ReassignmentResult(
-                each.topic, each.partition, results.get((each.topic, each.partition), UNANSWERED)
+                each.topic, each.partition, results.get((each.topic, each.partition), MISSING_RESULT)
             )
             for each in request.targets
         )
 
-    # 1 can forbid another replication factor.
+    # Version 1 can forbid a change of the replication factor.
     version_min = 0 if request.allow_factor_change else 1
-    return said(Api.ALTER_PARTITION_REASSIGNMENTS, version_min, build, understand)
+    return wire_request(Api.ALTER_PARTITION_REASSIGNMENTS, version_min, build, parse)
 
 
 def _list_reassignments(request: r.ListReassignments, wait_ms: float) -> Request[Any]:
     def build(make: Any) -> Any:
         wanted = None if request.partitions is None else _by_topic(request.partitions)
         return make.ListPartitionReassignmentsRequest(
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
             topics=None
             if wanted is None
             else tuple(
@@ -221,8 +221,8 @@ def _list_reassignments(request: r.ListReassignments, wait_ms: float) -> Request
             ),
         )
 
-    def understand(response: Any) -> tuple[r.Reassignment, ...] | KafkaError:
-        return refusal_of(response) or tuple(
+    def parse(response: Any) -> tuple[r.Reassignment, ...] | KafkaError:
+        return response_error(response) or tuple(
             r.Reassignment(
                 topic.name,
                 row.partition_index,
@@ -234,7 +234,7 @@ def _list_reassignments(request: r.ListReassignments, wait_ms: float) -> Request
             for row in topic.partitions
         )
 
-    return said(Api.LIST_PARTITION_REASSIGNMENTS, 0, build, understand)
+    return wire_request(Api.LIST_PARTITION_REASSIGNMENTS, 0, build, parse)
 
 
 # -- settings and features -----------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def _alter_configs(request: r.AlterConfigs) -> Request[Any]:
             validate_only=request.validate_only,
         )
 
-    return said(Api.ALTER_CONFIGS, 0, build, lambda response: _altered(request.resources, response))
+    return wire_request(Api.ALTER_CONFIGS, 0, build, lambda response: _altered(request.resources, response))
 
 
 def _incremental_alter_configs(request: r.IncrementalAlterConfigs) -> Request[Any]:
@@ -276,20 +276,22 @@ def _incremental_alter_configs(request: r.IncrementalAlterConfigs) -> Request[An
             validate_only=request.validate_only,
         )
 
-    return said(
+    return wire_request(
         Api.INCREMENTAL_ALTER_CONFIGS, 0, build, lambda response: _altered(request.resources, response)
     )
 
 
 def _altered(resources: Iterable[Resource], response: Any) -> dict[Resource, Result] | KafkaError:
     results = {Resource(row.resource_type, row.resource_name): result_of(row) for row in response.responses}
-    return deposed(results.values()) or {each: results.get(each, UNANSWERED) for each in resources}
+    return not_controller_error(results.values()) or {
+        each: results.get(each, MISSING_RESULT) for each in resources
+    }
 
 
 def _update_features(request: r.UpdateFeatures, wait_ms: float) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.UpdateFeaturesRequest(
-            timeout=wait_of(wait_ms),
+            timeout=timeout_of(wait_ms),
             feature_updates=tuple(
                 make.FeatureUpdateKey(
                     feature=each.name, max_version_level=each.level, upgrade_type=each.upgrade_type
@@ -299,14 +301,14 @@ def _update_features(request: r.UpdateFeatures, wait_ms: float) -> Request[Any]:
             validate_only=request.validate_only,
         )
 
-    def understand(response: Any) -> dict[str, Result] | KafkaError:
-        return refusal_of(response) or {each.name: r.OK for each in request.updates}
+    def parse(response: Any) -> dict[str, Result] | KafkaError:
+        return response_error(response) or {each.name: r.OK for each in request.updates}
 
-    # 1 has the kinds of downgrades; what is refused, is refused as a whole.
-    return said(Api.UPDATE_FEATURES, 1, build, understand)
+    # Version 1 has the upgrade type. The controller applies all updates or none.
+    return wire_request(Api.UPDATE_FEATURES, 1, build, parse)
 
 
-_SAY_WITH_TIME: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
+_WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
     r.CreateTopics: _create_topics,
     r.DeleteTopics: _delete_topics,
     r.CreatePartitions: _create_partitions,
@@ -315,9 +317,9 @@ _SAY_WITH_TIME: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
     r.ListReassignments: _list_reassignments,
     r.UpdateFeatures: _update_features,
 }
-"""Requests that say how long they wait."""
+"""Requests with a timeout field."""
 
-_SAY: Final[dict[type, Callable[[Any], Request[Any]]]] = {
+_WITHOUT_TIMEOUT: Final[dict[type, Callable[[Any], Request[Any]]]] = {
     r.AlterConfigs: _alter_configs,
     r.IncrementalAlterConfigs: _incremental_alter_configs,
     r.RegisterBroker: brokers.register_broker,

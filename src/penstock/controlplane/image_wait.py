@@ -14,7 +14,7 @@ from penstock.metadata.controller import requests as r
 from penstock.metadata.records import NO_LEADER
 
 
-def is_seen(request: Any, reply: Any, image: ClusterImage) -> bool:
+def image_shows(request: Any, reply: Any, image: ClusterImage) -> bool:
     """Whether an image shows what a reply says was done; true where there is nothing to look for."""
     look = _LOOK.get(type(request))
     return look is None or getattr(request, "validate_only", False) or look(request, reply, image)

@@ -21,11 +21,11 @@ from penstock.controlplane.metadata_snapshots import (
     encode_snapshot,
 )
 from penstock.controlplane.quorum_records import (
-    QuorumFact,
+    QuorumChange,
     QuorumHistory,
     entry_batch,
-    entry_fact,
-    facts_in,
+    entry_change,
+    quorum_changes_in,
     records_in,
 )
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage
@@ -116,13 +116,13 @@ class MetadataLog:
             self.log.stage_replicated(entry_batch(append), now_ms=now_ms)
         self.log.write_staged()
         for append in appends:
-            fact = entry_fact(append)
+            fact = entry_change(append)
             if fact is not None:
                 self._history.add(fact)
 
     def append_fetched(self, base_offset: Offset, data: bytes, now_ms: TimestampMs) -> None:
         """Write batches as a leader sent them; `KafkaError`, but not `StorageError`, if they are not sound."""
-        facts: list[QuorumFact] = []
+        facts: list[QuorumChange] = []
         expected = base_offset
         for batch in iter_batches(data):
             if batch.base_offset != expected:
@@ -133,7 +133,7 @@ class MetadataLog:
             batch.check_crc()
             expected = batch.next_offset
             if batch.is_control:
-                facts += facts_in(batch)
+                facts += quorum_changes_in(batch)
         self.log.append_replicated(data, now_ms=now_ms)
         for fact in facts:
             self._history.add(fact)
@@ -199,7 +199,7 @@ class MetadataLog:
             voters=entry.voters if entry is not None else None,
         )
 
-    def superfluous(
+    def retention_snapshot(
         self, retention_bytes: int, retention_ms: int, now_ms: TimestampMs
     ) -> OffsetAndEpoch | None:
         """The snapshot that all older ones, and the log before it, may go for: Kafka's `metadata.max.retention.*`.

@@ -28,7 +28,7 @@ from penstock.controlplane.metadata_snapshots import (
     SnapshotReader,
     encode_snapshot,
 )
-from penstock.controlplane.quorum_records import QuorumHistory, facts_in
+from penstock.controlplane.quorum_records import QuorumHistory, quorum_changes_in
 from penstock.controlplane.quorum_state_file import QUORUM_STATE
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage
 from penstock.raft.log import OffsetAndEpoch
@@ -48,7 +48,7 @@ PARTITION = TopicPartition(METADATA_TOPIC, 0)
 BOOTSTRAP = "bootstrap.checkpoint"
 
 
-class _NoPoints:
+class _NoCheckpoints:
     """The metadata log notes no points: every start scans it whole."""
 
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
@@ -66,7 +66,7 @@ class OpenedLog(NamedTuple):
     """What formatting said that a new cluster begins with; empty where it said nothing."""
 
 
-class LogOpening(NamedTuple):
+class MetadataLogOpener(NamedTuple):
     """What it takes to open the log."""
 
     vfs: Vfs
@@ -170,7 +170,7 @@ class LogOpening(NamedTuple):
         )
 
     def _open_log(self, first: Offset | None, log_start: Offset, synced_end: Offset) -> Log:
-        points = _NoPoints()
+        points = _NoCheckpoints()
         if first is None and log_start == 0:
             return create_log(
                 PARTITION, self.directory, self.files, self.settings, points, now_ms=self.now_ms
@@ -211,7 +211,7 @@ class LogOpening(NamedTuple):
                 self._leave_aside(snapshots, below[-1], error)
         for batch in log.batches():
             if batch.is_control:
-                for fact in facts_in(batch):
+                for fact in quorum_changes_in(batch):
                     history.add(fact)
         return history
 

@@ -17,7 +17,7 @@ from penstock.storage.log import Log
 from penstock.storage.syncing import FlushWork
 
 
-class GroupCommit:
+class MetadataSync:
     def __init__(
         self,
         world: World,

@@ -1,19 +1,17 @@
-"""Drives the Raft core over the metadata log on disk, and tells the node what is committed and who leads.
+"""Drives the Raft core over the metadata log on disk, and publishes commits and leadership to the node.
 
-Every call to the core is followed by what the core wants done (`_carry_out`), in `Ready`'s order: promises synced to
-the quorum-state file, the log changed, messages sent, news announced. Announcements wait in a line of their own
-(`quorum_news`), so that a listener may propose records from within one: what it proposes is in the log when `propose`
-returns, and what comes of it is announced after what is being announced.
+After every call to the core, `_process_ready` carries out its `Ready` in order: write quorum-state, change the log,
+send messages, publish. `metadata_publisher` queues what it publishes, so that the listener may propose records from
+within a call: `propose` returns when they are in the log, and their commit is published after the current call.
 
-Requests go out through a `Transport`, over the wire `quorum_transport`. Requests of others come in through `receive`,
-and wait in `quorum_inbox` for the core's answer.
+Requests go out through a `Transport` (over the wire: `quorum_transport`). Requests of other replicas come in through
+`receive` and wait in `quorum_inbox` for the core's reply.
 
-    propose --> core --> log written --> (end of the turn) sync beside --> core: committed --> listener
+    propose --> core --> log written --> (end of the tick) sync on a thread --> core: committed --> listener
 
-One sync runs at a time, beside the loop. What is appended meanwhile waits for the next one, all together: that is the
-group commit. A disk that fails ends the quorum (`QuorumListener.failed`): the core's promises were about that disk.
-
-Snapshots (`quorum_snapshots`) are taken of the listener's image and written beside the loop too.
+`metadata_sync` runs one sync at a time; records appended meanwhile share the next one. A disk failure ends the quorum
+(`QuorumListener.failed`), because the core's votes and acknowledgements relied on that disk. `snapshot_generator`
+takes snapshots of the listener's image.
 """
 
 import logging
@@ -27,15 +25,15 @@ from penstock.base.ids import LeaderEpoch, Offset, Uuid
 from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.base.world import Timer, World
-from penstock.controlplane.metadata_opening import LogOpening
-from penstock.controlplane.metadata_publisher import QuorumNews
-from penstock.controlplane.metadata_sync import GroupCommit
+from penstock.controlplane.metadata_opening import MetadataLogOpener
+from penstock.controlplane.metadata_publisher import MetadataPublisher
+from penstock.controlplane.metadata_sync import MetadataSync
 from penstock.controlplane.quorum_inbox import QuorumInbox, refusal
 from penstock.controlplane.quorum_records import encode_all
 from penstock.controlplane.quorum_settings import QuorumListener, QuorumSettings
-from penstock.controlplane.quorum_snapshots import SnapshotTaker
-from penstock.controlplane.quorum_state_file import PromiseFile
+from penstock.controlplane.quorum_state_file import QuorumStateFile
 from penstock.controlplane.quorum_transport import reached_at
+from penstock.controlplane.snapshot_generator import SnapshotGenerator
 from penstock.controlplane.synced_end import SyncedEnd, SyncedEndFile
 from penstock.metadata import EMPTY, AnyRecord
 from penstock.raft.describe import QuorumDescription
@@ -89,7 +87,7 @@ class MetadataQuorum:
         self._transport = transport
         self._local = Voter(ReplicaKey(node_id, UUID(bytes=directory_id)), settings.endpoints)
         log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
-        opening = LogOpening(vfs, files, logs_path, log_settings, world.now_ms())
+        opening = MetadataLogOpener(vfs, files, logs_path, log_settings, world.now_ms())
         alone = settings.is_standalone and not len(settings.voters)
         self.directory = opening.directory
         """Of the metadata log."""
@@ -105,18 +103,18 @@ class MetadataQuorum:
         """Until it is given to the listener."""
         self.bootstrap = opened.bootstrap
         """The records that a new cluster begins with, where Kafka's formatting chose them."""
-        self._promises = PromiseFile(vfs, opening.directory)
-        self._election = self._promises.read()
+        self._state_file = QuorumStateFile(vfs, opening.directory)
+        self._election = self._state_file.read()
         self._configured = settings.voters
         if alone and self._log.voters_before(self._log.end_offset) is None:
             # Kafka's static quorum: who votes is in no record.
-            self._promises.check_alone(node_id)
+            self._state_file.check_single_voter(node_id)
             self._configured = VoterSet.of([Voter(ReplicaKey(node_id), settings.endpoints)])
         self._node: Node | None = None
         self._inbox = QuorumInbox(world, self._log)
         self._is_sending = False
         self._timer: Timer | None = None
-        self._commits = GroupCommit(
+        self._sync = MetadataSync(
             world,
             self._log.log,
             self._flushed,
@@ -124,8 +122,10 @@ class MetadataQuorum:
             idle=self._synced,
             record=self._synced_end.writer,
         )
-        self._snapshots = SnapshotTaker(world, self._log, settings, listener.image, self._continue_stop)
-        self._news = QuorumNews(self._log, listener, self._snapshots, opened.image.offset + 1, self._fail)
+        self._snapshots = SnapshotGenerator(world, self._log, settings, listener.image, self._continue_stop)
+        self._publisher = MetadataPublisher(
+            self._log, listener, self._snapshots, opened.image.offset + 1, self._fail
+        )
         self._stopped: Callable[[], None] | None = None
         """Whom to tell when we have stopped; set while we stop."""
         self._hand_over_timer: Timer | None = None
@@ -134,7 +134,7 @@ class MetadataQuorum:
         self.elections = 0
         """In which this node stood."""
         self._is_recovering = False
-        self._absent: set[int] = set()
+        self._unreachable: set[int] = set()
         """Peers at whose ports nobody listened when they were last asked."""
 
     # What others may ask.
@@ -173,19 +173,19 @@ class MetadataQuorum:
         return self._settings.raft.request_timeout_ms
 
     @property
-    def is_deserted(self) -> bool:
+    def has_lost_majority(self) -> bool:
         """Whether so many voters are not there that nothing can be committed until some are back."""
         node = self._node
         if node is None:
             return False
-        return len(self._present) + node.is_voter < node.voters.majority
+        return len(self._reachable_voters) + node.is_voter < node.voters.majority
 
     @property
-    def _present(self) -> list[Voter]:
+    def _reachable_voters(self) -> list[Voter]:
         """The other voters, but for those that are known not to be there."""
         assert self._node is not None
         others = self._node.voters.others(self._node.key)
-        return [each for each in others if each.key.id not in self._absent]
+        return [each for each in others if each.key.id not in self._unreachable]
 
     @property
     def epoch(self) -> LeaderEpoch:
@@ -195,7 +195,7 @@ class MetadataQuorum:
 
     @property
     def high_watermark(self) -> Offset:
-        return self._node.high_watermark if self._node is not None else self._news.applied
+        return self._node.high_watermark if self._node is not None else self._publisher.applied
 
     @property
     def start_offset(self) -> Offset:
@@ -247,7 +247,7 @@ class MetadataQuorum:
         """Take part in the quorum; alone, lead it."""
         assert self._node is None, "a quorum is started once"
         image, self._image = self._image, EMPTY
-        self._news.begin(image)
+        self._publisher.load(image)
         self._node = Node(
             self._local,
             self._log,
@@ -259,7 +259,7 @@ class MetadataQuorum:
             bootstrap=self._settings.bootstrap,
             config=self._settings.raft,
         )
-        self._carry_out()
+        self._process_ready()
 
     def propose(self, records: Sequence[AnyRecord], epoch: LeaderEpoch) -> Offset:
         """Append records as one batch, committed all or none; the last one's offset. Raises `NotLeader`."""
@@ -267,7 +267,7 @@ class MetadataQuorum:
         if self._node is None or self._is_over:
             raise NotLeader(f"not the leader of epoch {epoch}: the quorum is not running")
         offset = self._node.propose(values, epoch, self._world.now_ms())
-        self._carry_out()
+        self._process_ready()
         if self._is_over:
             raise NotLeader(f"not the leader of epoch {epoch}: the metadata log cannot be written")
         return offset
@@ -285,14 +285,14 @@ class MetadataQuorum:
 
     def _step(self, message: Message) -> None:
         """A message of another replica. One that comes while the last one is being acted on waits for its turn."""
-        if self._news.is_announcing or self._is_sending:
+        if self._publisher.is_publishing or self._is_sending:
             self._world.call_soon(partial(self._step, message))
         elif self._node is not None:
             self._drive(partial(self._node.step, message, self._world.now_ms()))
 
     def stop(self, done: Callable[[], None]) -> None:
         """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
-        if self._news.is_announcing:
+        if self._publisher.is_publishing:
             self._world.call_soon(partial(self.stop, done))
             return
         if self._is_over or self._node is None:
@@ -312,13 +312,13 @@ class MetadataQuorum:
         """Do nothing any more, as after a crash."""
         self._is_over = True
         self._stopped = None
-        self._news.close()
+        self._publisher.close()
         self._inbox.forget()
         self._cancel_timers()
 
     def _cancel_timers(self) -> None:
         self._snapshots.close()
-        self._commits.close()
+        self._sync.close()
         for timer in (self._timer, self._hand_over_timer):
             if timer is not None:
                 timer.cancel()
@@ -335,29 +335,29 @@ class MetadataQuorum:
         except KafkaError as error:  # a lost commit, or a fault of ours: both end it
             self._fail(error)
             return
-        self._carry_out()
+        self._process_ready()
 
-    def _carry_out(self) -> None:
+    def _process_ready(self) -> None:
         node = self._node
         assert node is not None
         ready = node.ready()
         try:
             if ready.election is not None:
-                self._promises.write(ready.election, self.kraft_version, self._configured)
+                self._state_file.write(ready.election, self.kraft_version, self._configured)
             is_sound = self._change_log(ready)
         except (KafkaError, OSError) as error:
             self._fail(error)
             return
         self._send(ready)
         if ready.high_watermark is not None:
-            self._news.committed(ready.high_watermark)
+            self._publisher.committed(ready.high_watermark)
         for change in ready.roles:
             self.elections += change.role is RoleName.CANDIDATE
-            self._news.role_changed(change)
-        self._commits.ask()
-        self._arm(node)
+            self._publisher.role_changed(change)
+        self._sync.ask()
+        self._set_timer(node)
         self._note_recovery(node)
-        self._news.announce()
+        self._publisher.publish()
         if self._hand_over_timer is not None and self._has_handed_over:
             self._finish_stop()
         elif not is_sound:
@@ -366,21 +366,21 @@ class MetadataQuorum:
     def _note_recovery(self, node: Node) -> None:
         was, self._is_recovering = self._is_recovering, node.is_recovering
         if was != self._is_recovering:
-            self._synced_end.say(is_recovering=self._is_recovering)
+            self._synced_end.log_recovery(is_recovering=self._is_recovering)
 
     def _change_log(self, ready: Ready) -> bool:
         """Bring the log to where the core has it; False if what was fetched is not sound."""
         log, now_ms = self._log, self._world.now_ms()
         if ready.truncate_to is not None:
             log.truncate(ready.truncate_to)
-            if not self._commits.is_busy:
+            if not self._sync.is_busy:
                 self._synced_end.truncated()
         for chunk in ready.snapshot_chunks:
             log.snapshots.receive(chunk)
         if ready.load_snapshot is not None:
             log.snapshots.received(ready.load_snapshot)
             image = log.restart_at_snapshot(ready.load_snapshot, now_ms)
-            self._news.restarted(image)
+            self._publisher.restarted(image)
         if ready.fetched is not None:
             assert isinstance(ready.fetched.records, bytes | bytearray | memoryview)
             try:
@@ -399,7 +399,7 @@ class MetadataQuorum:
         try:
             for request in ready.requests:
                 if self._transport is not None:
-                    self._transport(request, partial(self._told, request.to.id))
+                    self._transport(request, partial(self._reply_received, request.to.id))
                 else:
                     self._step(RequestFailed(request.request.request_id))
             for reply in ready.replies:
@@ -407,14 +407,14 @@ class MetadataQuorum:
         finally:
             self._is_sending = False
 
-    def _told(self, peer_id: int, message: Message) -> None:
+    def _reply_received(self, peer_id: int, message: Message) -> None:
         if isinstance(message, RequestFailed) and message.refused:
-            self._absent.add(peer_id)
+            self._unreachable.add(peer_id)
         else:
-            self._absent.discard(peer_id)
+            self._unreachable.discard(peer_id)
         self._step(message)
 
-    def _arm(self, node: Node) -> None:
+    def _set_timer(self, node: Node) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -457,7 +457,7 @@ class MetadataQuorum:
     def _has_handed_over(self) -> bool:
         """Whether nobody waits for us to name a successor: another leads, or none could be elected."""
         node = self._node
-        if node is None or self._transport is None or len(self._present) < node.voters.majority:
+        if node is None or self._transport is None or len(self._reachable_voters) < node.voters.majority:
             return True
         return not node.is_leader and node.leader_id != node.key.id
 
@@ -473,7 +473,7 @@ class MetadataQuorum:
             self._is_over
             or self._stopped is None
             or self._node is not None
-            or self._commits.is_busy
+            or self._sync.is_busy
             or self._snapshots.is_busy
         ):
             return

@@ -25,7 +25,7 @@ RECORD_OVERHEAD_MAX = 32
 """What a record takes in a batch beside its value, at most."""
 
 
-class QuorumFact(NamedTuple):
+class QuorumChange(NamedTuple):
     """A control record that changes the quorum."""
 
     offset: Offset
@@ -40,7 +40,7 @@ class QuorumHistory:
         self._voters: list[VotersEntry] = []
         self._versions: list[tuple[Offset, int]] = []
 
-    def add(self, fact: QuorumFact) -> None:
+    def add(self, fact: QuorumChange) -> None:
         if fact.voters is not None:
             self._voters.append(VotersEntry(fact.offset, fact.voters))
         if fact.kraft_version is not None:
@@ -49,7 +49,7 @@ class QuorumHistory:
     def add_header(self, end: Offset, kraft_version: int, voters: VoterSet | None) -> None:
         """What a snapshot that ends there says."""
         if kraft_version > 0:
-            self.add(QuorumFact(end - 1, voters, kraft_version))
+            self.add(QuorumChange(end - 1, voters, kraft_version))
 
     def truncate(self, end: Offset) -> None:
         self._voters = [entry for entry in self._voters if entry.offset < end]
@@ -106,11 +106,11 @@ def entry_batch(append: Append) -> bytes:
     return control_batch([_control_message(entry)], append.base_offset, append.epoch, append.timestamp)
 
 
-def entry_fact(append: Append) -> QuorumFact | None:
+def entry_change(append: Append) -> QuorumChange | None:
     if isinstance(append.entry, Voters):
-        return QuorumFact(append.base_offset, voters=append.entry.voters)
+        return QuorumChange(append.base_offset, voters=append.entry.voters)
     if isinstance(append.entry, KRaftVersion):
-        return QuorumFact(append.base_offset, kraft_version=append.entry.level)
+        return QuorumChange(append.base_offset, kraft_version=append.entry.level)
     return None
 
 
@@ -172,13 +172,13 @@ def control_messages(
             yield record.offset, kind, control.decode_control(kind, record.value or b"")
 
 
-def facts_in(batch: RecordBatch) -> Iterator[QuorumFact]:
+def quorum_changes_in(batch: RecordBatch) -> Iterator[QuorumChange]:
     """What a control batch says of the quorum."""
     for offset, _, message in control_messages(batch):
         if isinstance(message, control.VotersRecord):
-            yield QuorumFact(offset, voters=voters_of(message))
+            yield QuorumChange(offset, voters=voters_of(message))
         elif isinstance(message, control.KRaftVersionRecord):
-            yield QuorumFact(offset, kraft_version=message.kraft_version)
+            yield QuorumChange(offset, kraft_version=message.kraft_version)
 
 
 def records_in(batch: RecordBatch) -> tuple[AnyRecord, ...]:

@@ -11,7 +11,7 @@ from penstock.vfs import Vfs, join, read_file, replace_file
 QUORUM_STATE = "quorum-state"
 
 
-class PromiseFile:
+class QuorumStateFile:
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
         self._path = join(directory, QUORUM_STATE)
@@ -25,7 +25,7 @@ class PromiseFile:
         """Durable when this returns."""
         replace_file(self._vfs, self._path, quorum_state.encode(election, min(kraft_version, 1), voters))
 
-    def check_alone(self, node_id: int) -> None:
+    def check_single_voter(self, node_id: int) -> None:
         """Refuse a static quorum (`kraft.version` 0) of more than this node, which the file of such a one tells."""
         data = self._content()
         if data is None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from penstock.base.errors import ErrorCode
-from penstock.controlplane.cluster_id_check import Belonging
+from penstock.controlplane.cluster_id_check import ClusterIdCheck
 from penstock.controlplane.quorum_wire import Answer, Refused, to_wire
 from penstock.raft.config import RaftConfig
 from penstock.raft.messages import Fetch, FetchSnapshot, Message, RequestFailed
@@ -44,15 +44,15 @@ class PeerTransport:
         cluster_id: str | None,
         config: RaftConfig,
         listener: str = "",
-        belonging: Belonging | None = None,
+        cluster_id_check: ClusterIdCheck | None = None,
     ) -> None:
-        """Requests name `cluster_id`, or none if it is not known yet. The listener is the name of the controllers'
-        first, where a node has one of its own. `belonging` hears who is of this cluster, and who is of another one."""
+        """Requests carry `cluster_id`, or none while it is unknown. `listener` is the name of this node's first
+        controller listener, if it has one."""
         self._peers = peers
         self.cluster_id = cluster_id or None
         self._config = config
         self._listener = listener
-        self._belonging = belonging
+        self._cluster_id_check = cluster_id_check
         self._complaints: dict[int, ErrorCode] = {}
         """By peer, what it refused us with when it last did: said once, however often it is asked again."""
 
@@ -62,8 +62,8 @@ class PeerTransport:
         if endpoint is None:
             tell(RequestFailed(request.request_id))
             return
-        if self._belonging is not None:
-            self._belonging.asks(request)
+        if self._cluster_id_check is not None:
+            self._cluster_id_check.asks(request)
         is_fetch = isinstance(request, Fetch | FetchSnapshot)
         timeout_ms = self._config.request_timeout_ms
         if isinstance(request, Fetch):
@@ -87,12 +87,12 @@ class PeerTransport:
             tell(RequestFailed(request_id))
             endpoint = reached_at(outbound.to.endpoints, self._listener)
             is_other = answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
-            if self._belonging is not None and is_other and endpoint is not None:
-                self._belonging.refused(Address(endpoint.host, endpoint.port))
+            if self._cluster_id_check is not None and is_other and endpoint is not None:
+                self._cluster_id_check.refused(Address(endpoint.host, endpoint.port))
         else:
             self._complaints.pop(outbound.to.id, None)
-            if self._belonging is not None:
-                self._belonging.accepted(answer)
+            if self._cluster_id_check is not None:
+                self._cluster_id_check.accepted(answer)
             tell(answer)
 
     def _complain(self, outbound: Outbound, error: ErrorCode) -> None:

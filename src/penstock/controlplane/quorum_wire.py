@@ -102,12 +102,12 @@ def _vote(request: Vote, cluster_id: str | None, listener: str) -> WireRequest[A
         )
         return make.VoteRequest(cluster_id=cluster_id, voter_id=request.voter.id, topics=_topics(make, asked))
 
-    def understand(response: Any) -> Reply:
+    def parse(response: Any) -> Reply:
         told = _partition(Api.VOTE, response)
         hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
         return VoteReply(request.request_id, _code(told.error_code), hint, told.vote_granted)
 
-    return _through_kio(Api.VOTE, build, understand, version_min=2 if request.pre_vote else 1)
+    return _through_kio(Api.VOTE, build, parse, version_min=2 if request.pre_vote else 1)
 
 
 def _begin(request: BeginQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
@@ -125,12 +125,12 @@ def _begin(request: BeginQuorumEpoch, cluster_id: str | None, listener: str) -> 
             leader_endpoints=_endpoints(make.LeaderEndpoint, request.leader.endpoints),
         )
 
-    def understand(response: Any) -> Reply:
+    def parse(response: Any) -> Reply:
         told = _partition(Api.BEGIN_QUORUM_EPOCH, response)
         hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
         return BeginQuorumEpochReply(request.request_id, _code(told.error_code), hint)
 
-    return _through_kio(Api.BEGIN_QUORUM_EPOCH, build, understand, version_min=1)
+    return _through_kio(Api.BEGIN_QUORUM_EPOCH, build, parse, version_min=1)
 
 
 def _end(request: EndQuorumEpoch, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
@@ -150,12 +150,12 @@ def _end(request: EndQuorumEpoch, cluster_id: str | None, listener: str) -> Wire
             leader_endpoints=_endpoints(make.LeaderEndpoint, request.leader.endpoints),
         )
 
-    def understand(response: Any) -> Reply:
+    def parse(response: Any) -> Reply:
         told = _partition(Api.END_QUORUM_EPOCH, response)
         hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
         return EndQuorumEpochReply(request.request_id, _code(told.error_code), hint)
 
-    return _through_kio(Api.END_QUORUM_EPOCH, build, understand, version_min=1)
+    return _through_kio(Api.END_QUORUM_EPOCH, build, parse, version_min=1)
 
 
 # -- replication ----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: st
             topics=(make.TopicSnapshot(name=METADATA_TOPIC, partitions=(asked,)),),
         )
 
-    def understand(response: Any) -> Reply:
+    def parse(response: Any) -> Reply:
         found = [(each.name, [one.index for one in each.partitions]) for each in response.topics]
         if found != [(METADATA_TOPIC, [0])]:
             raise MalformedResponse(f"FetchSnapshot: the answer is about {found}, expected the metadata log")
@@ -250,7 +250,7 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: st
             bytes(told.unaligned_records),
         )
 
-    return _through_kio(Api.FETCH_SNAPSHOT, build, understand, version_min=1)
+    return _through_kio(Api.FETCH_SNAPSHOT, build, parse, version_min=1)
 
 
 # -- voters ---------------------------------------------------------------------------------------------
@@ -310,10 +310,10 @@ def _add(request: AddVoter, cluster_id: str | None) -> WireRequest[Answer]:
             ack_when_committed=request.ack_when_committed,
         )
 
-    def understand(_: Any) -> Reply:
+    def parse(_: Any) -> Reply:
         return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
 
-    return _through_kio(Api.ADD_RAFT_VOTER, build, understand, version_min=1)
+    return _through_kio(Api.ADD_RAFT_VOTER, build, parse, version_min=1)
 
 
 def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]:
@@ -324,36 +324,36 @@ def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]
             voter_directory_id=_directory(request.voter),
         )
 
-    def understand(_: Any) -> Reply:
+    def parse(_: Any) -> Reply:
         return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
 
-    return _through_kio(Api.REMOVE_RAFT_VOTER, build, understand, version_min=0)
+    return _through_kio(Api.REMOVE_RAFT_VOTER, build, parse, version_min=0)
 
 
 def _ask_versions(request: AskVersions) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         return make.ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
 
-    def understand(response: Any) -> Reply:
+    def parse(response: Any) -> Reply:
         found = (each for each in response.supported_features if each.name == KRAFT_VERSION)
         versions = next(((each.min_version, each.max_version) for each in found), None)
         return VersionsReply(request.request_id, ErrorCode.NONE, kraft_versions=versions)
 
-    return _through_kio(Api.API_VERSIONS, build, understand, version_min=4)
+    return _through_kio(Api.API_VERSIONS, build, parse, version_min=4)
 
 
 # -- what they have in common ---------------------------------------------------------------------------
 
 
 def _through_kio(
-    api: Api, build: Callable[[Any], Any], understand: Callable[[Any], Reply], *, version_min: int
+    api: Api, build: Callable[[Any], Any], parse: Callable[[Any], Reply], *, version_min: int
 ) -> WireRequest[Answer]:
     said = through_kio(api, build, version_min=version_min)
 
     def read(body: memoryview, version: int) -> Answer:
         response = said.read(body, version)
         error = _code(response.error_code)
-        return Refused(error) if error is not ErrorCode.NONE else understand(response)
+        return Refused(error) if error is not ErrorCode.NONE else parse(response)
 
     return replace(said, read=read)
 

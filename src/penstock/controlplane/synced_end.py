@@ -162,11 +162,11 @@ class SyncedEnd:
         """What to run, on any thread, once the log is synced up to its present end."""
         end = self._end
         if self.lost is not None and _is_before(end, self.lost):
-            return _nothing  # the file still says what must be fetched again
+            return _no_write  # the file still says what must be fetched again
         self.lost = None
         return partial(self._file.write, end)
 
-    def say(self, *, is_recovering: bool) -> None:
+    def log_recovery(self, *, is_recovering: bool) -> None:
         """Log that the end of the log is lost, or that it was fetched again."""
         end, lost, directory = self._end, self.lost, self._log.log.directory
         if is_recovering and lost is not None:
@@ -204,4 +204,4 @@ def _is_before(end: OffsetAndEpoch, other: OffsetAndEpoch) -> bool:
     return (end.epoch, end.offset) < (other.epoch, other.offset)
 
 
-def _nothing() -> None: ...
+def _no_write() -> None: ...

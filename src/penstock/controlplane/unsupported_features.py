@@ -25,7 +25,7 @@ _GUARDS: Final[dict[type[AnyRecord], str]] = {
 """What keeps people out of a cluster, and would not here."""
 
 
-def refusal_to_serve(image: ClusterImage) -> str | None:
+def unsupported_reason(image: ClusterImage) -> str | None:
     """Why this node may not serve such a cluster."""
     for kind, what in _GUARDS.items():
         if any(isinstance(each, kind) for each in image.kept.values()):
@@ -33,7 +33,7 @@ def refusal_to_serve(image: ClusterImage) -> str | None:
     return None
 
 
-def tell_what_is_not_acted_on(image: ClusterImage) -> None:
+def warn_unsupported(image: ClusterImage) -> None:
     quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
     for count, what in ((quotas, "quotas of clients"), (groups, "groups with settings of their own")):

@@ -111,8 +111,8 @@ def broker_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
 
     def respond(answer: HeartbeatReply | KafkaError) -> Any:
         reply = HeartbeatReply(False, True, False) if isinstance(answer, KafkaError) else answer
-        if context.vigil is not None and not isinstance(answer, KafkaError):
-            context.vigil.heard(call.session, asked.broker_id, asked.broker_epoch)
+        if context.liveness is not None and not isinstance(answer, KafkaError):
+            context.liveness.heard(call.session, asked.broker_id, asked.broker_epoch)
         return call.make.BrokerHeartbeatResponse(
             throttle_time=NO_THROTTLE,
             error_code=_code(answer),

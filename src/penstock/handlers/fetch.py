@@ -6,7 +6,7 @@ Versions 4 to 18.
   it did not ask for. The first partition that has records gives one batch at least, however small the limits are.
 - Records beyond `ClientMemory.step` are read from the disk when the client has taken those before them.
 - Limits: `partition_max_bytes` for each, `max_bytes` and the broker's `fetch.max.bytes` for all together. After
-  `TURN_NS_MAX` of reading, the other partitions are answered without records, as if `max_bytes` were reached.
+  `TICK_NS_MAX` of reading, the other partitions are answered without records, as if `max_bytes` were reached.
 - Fewer bytes than `min_bytes`: the fetch waits until there are enough, but not longer than `max_wait_ms`, and not at
   all if something is wrong with a partition.
 - Isolation level 1 ends at the last stable offset and comes with the aborted transactions of the range.
@@ -29,7 +29,7 @@ from typing import cast
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.metrics import TURN_NS_MAX
+from penstock.base.metrics import TICK_NS_MAX
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
@@ -184,7 +184,7 @@ class ConsumerFetch:
         led = context.replicas.by_key.get
         simple = request.isolation_level != READ_COMMITTED and not self._rack
         clock_ns = context.world.clock_ns
-        end_ns = clock_ns() + TURN_NS_MAX
+        end_ns = clock_ns() + TICK_NS_MAX
         readable: TopicKey | None = None
         """The topic that was last found to be readable."""
         for topic, partitions in self.wanted:

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
-from penstock.base.metrics import TURN_NS_MAX, Traffic
+from penstock.base.metrics import TICK_NS_MAX, Traffic
 from penstock.base.world import Timer, World
 from penstock.metadata import (
     EMPTY,
@@ -62,7 +62,7 @@ CREATION_COST: Final = 20
 """What making or removing a partition's files takes, in terms of looking at one that needs nothing."""
 
 TURN_COST_MAX: Final = 400
-"""What may be done of it in one turn, if it does not take longer than `TURN_NS_MAX`."""
+"""What may be done of it in one turn, if it does not take longer than `TICK_NS_MAX`."""
 
 
 CREATE_AGAIN_MS: Final = 1000
@@ -262,7 +262,7 @@ class Replicas:
         """Do what fits into a turn, and the rest in the next one."""
         self._is_working = True
         clock_ns = self._world.clock_ns
-        end_ns = clock_ns() + TURN_NS_MAX
+        end_ns = clock_ns() + TICK_NS_MAX
         cost = 0
         while self._todo:
             if cost > TURN_COST_MAX or (cost > CREATION_COST and clock_ns() > end_ns):

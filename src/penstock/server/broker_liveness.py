@@ -37,8 +37,8 @@ KNOCK_MS_MAX: Final = 1000
 """Between two knocks each wait is twice the one before, up to this."""
 
 
-class Vigil:
-    """A `VigilPort`."""
+class BrokerLiveness:
+    """A `BrokerLivenessPort`."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from penstock.base.ids import uuid_from_text, uuid_text
 from penstock.base.settings import BadSetting
 from penstock.handlers.support.context import Endpoint
 from penstock.server import listeners as ln
-from penstock.server.sources import Given
+from penstock.server.config_sources import ConfigEntry
 
 BROKER, CONTROLLER = "broker", "controller"
 BOTH = frozenset({BROKER, CONTROLLER})
@@ -64,7 +64,7 @@ class ClusterConfig:
 
 
 def parse_cluster(
-    said: Mapping[str, Given], controller: str | None, listeners: Mapping[str, Endpoint], node_id: int
+    said: Mapping[str, ConfigEntry], controller: str | None, listeners: Mapping[str, Endpoint], node_id: int
 ) -> ClusterConfig:
     """Put together what is said; `listeners` are all of the node's, the controllers' among them."""
     roles = frozenset(_list(said, "process.roles")) or BOTH
@@ -128,17 +128,17 @@ def check_reachable(
     ]
 
 
-def controller_names(said: Mapping[str, Given], controller: str | None) -> tuple[str, ...]:
+def controller_names(said: Mapping[str, ConfigEntry], controller: str | None) -> tuple[str, ...]:
     """The controllers' listeners, by name."""
     named = tuple(each.upper() for each in _list(said, "controller.listener.names"))
     return (*named, CONTROLLER_LISTENER) if controller is not None else named
 
 
-def _list(said: Mapping[str, Given], name: str) -> list[str]:
+def _list(said: Mapping[str, ConfigEntry], name: str) -> list[str]:
     return ln.parts(said[name].text) if name in said else []
 
 
-def _voters(said: Mapping[str, Given]) -> tuple[VoterAddress, ...]:
+def _voters(said: Mapping[str, ConfigEntry]) -> tuple[VoterAddress, ...]:
     words = _list(said, "controller.quorum.voters")
     if not words:
         return ()
@@ -159,7 +159,7 @@ def _voters(said: Mapping[str, Given]) -> tuple[VoterAddress, ...]:
     return tuple(sorted(found.items()))
 
 
-def _check_voting(said: Mapping[str, Given], voters: tuple[VoterAddress, ...], node_id: int) -> None:
+def _check_voting(said: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...], node_id: int) -> None:
     if voters and node_id not in dict(voters):
         word = said["controller.quorum.voters"]
         raise BadSetting(
@@ -169,7 +169,7 @@ def _check_voting(said: Mapping[str, Given], voters: tuple[VoterAddress, ...], n
 
 
 def _check_not_voting(
-    said: Mapping[str, Given],
+    said: Mapping[str, ConfigEntry],
     voters: tuple[VoterAddress, ...],
     node_id: int,
     controllers: Mapping[str, Endpoint],
@@ -193,7 +193,7 @@ def _check_not_voting(
         )
 
 
-def _bootstrap(said: Mapping[str, Given], mine: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+def _bootstrap(said: Mapping[str, ConfigEntry], mine: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     words = _list(said, "controller.quorum.bootstrap.servers")
     if not words:
         return ()
@@ -210,7 +210,7 @@ def _is_itself(named: Endpoint, own: Endpoint) -> bool:
     return named.port == own.port and named.host in (own.host, *_THIS_MACHINE)
 
 
-def _advertised(said: Mapping[str, Given], mine: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+def _advertised(said: Mapping[str, ConfigEntry], mine: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
     word = said.get("advertised.listeners")
     if word is None:
         return {}
@@ -218,14 +218,14 @@ def _advertised(said: Mapping[str, Given], mine: Mapping[str, Endpoint]) -> dict
     return {name: each for name, each in told.items() if name in mine}
 
 
-def _between_brokers(said: Mapping[str, Given], names: list[str]) -> str:
+def _between_brokers(said: Mapping[str, ConfigEntry], names: list[str]) -> str:
     word = said.get("inter.broker.listener.name")
     if word is not None:
         return word.text.strip().upper()
     return "PLAINTEXT" if "PLAINTEXT" in names or not names else names[0]
 
 
-def _cluster_id(said: Mapping[str, Given], voters: tuple[VoterAddress, ...]) -> str | None:
+def _cluster_id(said: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...]) -> str | None:
     word = said.get("cluster.id")
     if word is not None:
         try:

@@ -25,9 +25,9 @@ from penstock.server.cluster_config import (
     controller_names,
     parse_cluster,
 )
-from penstock.server.sources import (
+from penstock.server.config_sources import (
     FLAG,
-    Given,
+    ConfigEntry,
     environment_now,
     from_environment,
     from_file,
@@ -171,7 +171,7 @@ def config_from(
     """A configuration that a program makes; the environment has no say in it, and there are no doors beside Kafka's
     unless it asks for them. A controller alone has no door of Kafka's either."""
     own = settings or {}
-    given = [Given(name, text, "settings", FLAG) for name, text in own.items()]
+    given = [ConfigEntry(name, text, "settings", FLAG) for name, text in own.items()]
     return config_of(
         given,
         data=data,
@@ -183,7 +183,7 @@ def config_from(
 
 
 def config_of(
-    words: Iterable[Given],
+    words: Iterable[ConfigEntry],
     *,
     data: str | None = None,
     kafka: str | None = None,
@@ -192,7 +192,7 @@ def config_of(
     line: str | None = None,
 ) -> NodeConfig:
     """Put together what was said, checking every word of it."""
-    said: dict[str, Given] = {}
+    said: dict[str, ConfigEntry] = {}
     warnings = []
     for each in words:
         if each.name not in BROKER_SETTINGS:
@@ -231,7 +231,7 @@ def config_of(
 # -- single words --------------------------------------------------------------------------------------
 
 
-def _without(each: Given) -> str:
+def _without(each: ConfigEntry) -> str:
     """A sentence about a setting that is left out; any other unknown one is refused."""
     if ".properties line " in each.where and each.name.startswith(_LEFT_OUT):
         return f"{each.name} ({each.where}) is not acted on"
@@ -252,7 +252,7 @@ def _hint(name: str) -> str:
     return f"; did you mean {near}?" if near else ""
 
 
-def _check(each: Given) -> None:
+def _check(each: ConfigEntry) -> None:
     try:
         validate_static({each.name: each.text})
     except BadSetting as error:
@@ -264,7 +264,7 @@ def _check_together(settings: Mapping[str, str]) -> None:
     log_defaults(EMPTY, BrokerSettings(None, settings))
 
 
-def _strongest(names: tuple[str, ...], said: Mapping[str, Given]) -> Given | None:
+def _strongest(names: tuple[str, ...], said: Mapping[str, ConfigEntry]) -> ConfigEntry | None:
     """Of several names for one thing the strongest word; two of one source must agree."""
     found = sorted((said[name] for name in names if name in said), key=lambda each: each.rank)
     if not found:
@@ -282,7 +282,7 @@ def _strongest(names: tuple[str, ...], said: Mapping[str, Given]) -> Given | Non
 # -- what several settings say together ----------------------------------------------------------------
 
 
-def _data(said: Mapping[str, Given], flag: str | None) -> str:
+def _data(said: Mapping[str, ConfigEntry], flag: str | None) -> str:
     word = _strongest(("log.dir", "log.dirs"), said)
     if flag is not None:
         if word is not None and word.rank == FLAG and word.text != flag:
@@ -300,7 +300,7 @@ def _data(said: Mapping[str, Given], flag: str | None) -> str:
     return paths[0]
 
 
-def _node_id(said: Mapping[str, Given]) -> int | None:
+def _node_id(said: Mapping[str, ConfigEntry]) -> int | None:
     words = [
         said[name] for name in ("node.id", "broker.id") if name in said and said[name].text.strip() != "-1"
     ]
@@ -317,7 +317,9 @@ def _node_id(said: Mapping[str, Given]) -> int | None:
     return node_id
 
 
-def _listeners(said: Mapping[str, Given], kafka: str | None, controller: str | None) -> dict[str, Endpoint]:
+def _listeners(
+    said: Mapping[str, ConfigEntry], kafka: str | None, controller: str | None
+) -> dict[str, Endpoint]:
     """Where to listen for Kafka's clients, and for controllers."""
     word = said.get("listeners")
     if kafka is not None:
@@ -343,7 +345,7 @@ def _listeners(said: Mapping[str, Given], kafka: str | None, controller: str | N
 
 
 def _served(
-    said: Mapping[str, Given], everyone: Mapping[str, Endpoint], cluster: ClusterConfig
+    said: Mapping[str, ConfigEntry], everyone: Mapping[str, Endpoint], cluster: ClusterConfig
 ) -> dict[str, Endpoint]:
     """Those of Kafka's clients."""
     served = {name: each for name, each in everyone.items() if name not in cluster.controllers}
@@ -361,7 +363,7 @@ def _served(
 
 
 def _doors(
-    said: Mapping[str, Given], flags: Mapping[str, str | None], cluster: ClusterConfig
+    said: Mapping[str, ConfigEntry], flags: Mapping[str, str | None], cluster: ClusterConfig
 ) -> dict[str, Endpoint]:
     """Where else to listen. A node that is no broker has nothing to say there but how it is, and that where it is told
     to: over HTTP."""
@@ -393,7 +395,7 @@ def _doors_text(doors: Mapping[str, Endpoint]) -> dict[str, str]:
     }
 
 
-def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+def _advertised(said: Mapping[str, ConfigEntry], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
     word = said.get("advertised.listeners")
     if word is None:
         return {}
@@ -414,7 +416,7 @@ def _advertised(said: Mapping[str, Given], served: Mapping[str, Endpoint]) -> di
     return {name: endpoint for name, endpoint in told.items() if name in served}
 
 
-def _refuse_what_is_not_there(said: Mapping[str, Given], data: str) -> None:
+def _refuse_what_is_not_there(said: Mapping[str, ConfigEntry], data: str) -> None:
     log_dir = said.get("metadata.log.dir")
     if log_dir is not None and log_dir.text.strip() not in ("", data):
         raise BadSetting(

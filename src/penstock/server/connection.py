@@ -25,7 +25,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 from penstock.wire import Buffer, Piece, UnreadReply, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
 from penstock.wire.primitives import INT32
@@ -104,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         "_pause",
         "_queued_bytes",
         "_request_bytes_max",
+        "_tick",
         "_transport",
-        "_turn",
         "_wanted",
         "_written_bytes",
         "listener",
@@ -117,13 +117,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        turn: Turn,
+        tick: LoopTick,
         dispatcher: Dispatcher,
         request_bytes_max: int,
         listener: str = "PLAINTEXT",
         owner: "Owner | None" = None,
     ) -> None:
-        self._turn = turn
+        self._tick = tick
         self._dispatcher = dispatcher
         self._request_bytes_max = request_bytes_max
         self.listener = listener
@@ -183,27 +183,27 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._partial = self._held = self._open = self._holder = None
         self._out = []
-        self._turn.memory.keeps(self, 0)
+        self._tick.memory.keeps(self, 0)
         self._dispatcher.closed(self.session)
         if self._owner is not None:
             self._owner.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._partial is None:
-            turn = self._turn
-            return turn.room[: turn.memory.step] if turn.memory.is_pressed else turn.room
+            tick = self._tick
+            return tick.room[: tick.memory.step] if tick.memory.is_pressed else tick.room
         return memoryview(self._partial)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._idle_looks = 0
         if self._partial is None:
-            self._take(self._turn.keep_first(nbytes), nbytes)
+            self._take(self._tick.keep_first(nbytes), nbytes)
         else:
             self._filled += nbytes
             if self._filled == self._wanted:
                 frame, self._partial = self._partial, None
                 self._moved = MOVES
-                self._turn.begin()
+                self._tick.begin()
                 self._take(memoryview(frame), self._filled)
                 if len(frame) > UNCOUNTED_BYTES:
                     self._report()
@@ -229,13 +229,13 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
         elif not self._is_sending:
             self._is_sending = True
-            self._turn.send_later(self)
+            self._tick.send_later(self)
 
     # -- requests --------------------------------------------------------------------------------------
 
     def _take(self, data: memoryview, size: int) -> None:
         """Dispatch the frames in the first bytes of data, so many, and keep what is left of one."""
-        if self._is_held_back or self._turn.metrics.is_long_turn:
+        if self._is_held_back or self._tick.metrics.is_long_tick:
             self._put_off(data[:size])
             return
         try:
@@ -258,15 +258,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer(self._dispatcher.dispatch(self.session, frame))
                 if self._transport is None or self._is_closing:
                     return
-                if at < size and (self._is_held_back or self._turn.metrics.is_long_turn):
+                if at < size and (self._is_held_back or self._tick.metrics.is_long_tick):
                     self._put_off(data[at:])
                     return
         except KafkaError as error:
-            self._turn.metrics.unanswerable += 1
+            self._tick.metrics.unanswerable += 1
             self.end(str(error))
             return
         except Exception:
-            self._turn.metrics.unanswerable += 1
+            self._tick.metrics.unanswerable += 1
             logger.exception("a request from %s failed in a way that nobody foresaw", self.session.peer)
             self.end("its request could not be handled")
             return
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         partial = self._partial
         if partial is None or self._transport is None:
             return
-        if not self._turn.memory.admits(self):
+        if not self._tick.memory.admits(self):
             self.stop_reading(Pause.NO_ROOM)
             return
         grown = bytearray(min(self._wanted, 2 * len(partial)))
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._pause & Pause.NOT_READING and self._transport is not None:
             kept += max(self._written_bytes, self._transport.get_write_buffer_size())
         self._kept = kept if kept > UNCOUNTED_BYTES else 0
-        self._turn.memory.keeps(self, self._kept)
+        self._tick.memory.keeps(self, self._kept)
 
     def moved_bytes(self) -> int:
         """Bytes that came or were taken since this was last asked; many where the node itself holds it up."""
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         is_delayed = not self._is_held_back
         self._hold(data)
         if is_delayed:
-            self._turn.delay(self._go_on)
+            self._tick.delay(self._go_on)
 
     def _go_on(self) -> None:
         """Look at what was held back, if nothing is in the way any more."""
@@ -361,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held_back:
             self._held = held
             return
-        self._turn.begin()
+        self._tick.begin()
         self._take(memoryview(held), len(held))
         if self._held is None:
             self.go_on_reading(Pause.HELD)
@@ -417,7 +417,7 @@ class Connection(asyncio.BufferedProtocol):
             first = waiting.popleft()
             if first.asked is not None:
                 meter, since_ns = first.asked
-                meter.times.observe(self._turn.clock_ns() - since_ns)
+                meter.times.observe(self._tick.clock_ns() - since_ns)
             if first.value is not reply:
                 self._queued_bytes -= sum(map(len, first.value))
             self._send(first.value)
@@ -454,11 +454,11 @@ class Connection(asyncio.BufferedProtocol):
             self._report()  # it goes out with `resume_writing`
         elif not self._is_sending:
             self._is_sending = True
-            self._turn.send_later(self)
+            self._tick.send_later(self)
 
     def send_now(self) -> None:
         if self._is_stepping:
-            self._turn.step_later(self)
+            self._tick.step_later(self)
             return
         self._is_sending = False
         out = cast(list[Buffer], self._out)
@@ -490,7 +490,7 @@ class Connection(asyncio.BufferedProtocol):
         transport, out = self._transport, self._out
         if transport is None:
             return 0
-        room = self._turn.memory.step
+        room = self._tick.memory.step
         step: list[Buffer] = []
         taken = 0
         for piece in out:
@@ -522,7 +522,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on_after_send(transport)
         elif not self._pause & Pause.NOT_READING:
             self._is_sending = True
-            self._turn.step_later(self)
+            self._tick.step_later(self)
         return sent
 
     # -- not reading -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from penstock.base.world import Timer, World
 from penstock.server.connection import Connection, Dispatcher
 from penstock.server.doors import DoorConnection
-from penstock.server.loop_tick import Turn
+from penstock.server.loop_tick import LoopTick
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.wire import Door
@@ -66,7 +66,7 @@ class Connections:
     def __init__(
         self,
         world: World,
-        turn: Turn,
+        tick: LoopTick,
         dispatcher: Dispatcher,
         number: Callable[[str], int],
         of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
@@ -80,7 +80,7 @@ class Connections:
         self._said_ns: int | None = None
         """When that was."""
         self._world = world
-        self._turn = turn
+        self._tick = tick
         self._dispatcher = dispatcher
         self._of_controllers = of_controllers
         self._request_bytes_max = number("socket.request.max.bytes")
@@ -94,7 +94,7 @@ class Connections:
         self._timer: Timer | None = None
         self._unfinished_timer: Timer | None = None
         """Runs while there is anybody at a door."""
-        metrics = turn.metrics
+        metrics = tick.metrics
         self._metrics = metrics
         metrics.door(Connection.door)
         metrics.queues["requests"] = lambda: sum(each.open_requests for each in self._of_kafka())
@@ -108,10 +108,10 @@ class Connections:
 
     def accept(self, listener: str) -> Connection:
         dispatcher = self._of_controllers.get(listener, self._dispatcher)
-        return Connection(self._turn, dispatcher, self._request_bytes_max, listener, self)
+        return Connection(self._tick, dispatcher, self._request_bytes_max, listener, self)
 
     def accept_at(self, door: "Door", name: str) -> DoorConnection:
-        return DoorConnection(self._turn, door, self, name)
+        return DoorConnection(self._tick, door, self, name)
 
     # -- what connections tell -------------------------------------------------------------------------
 

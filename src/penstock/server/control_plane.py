@@ -3,7 +3,7 @@ while it is elsewhere.
 
     router --> active controller --> quorum (leads) --> __cluster_metadata-0
        |           ^                    |  ^
-       |           vigil                v  |
+       |           liveness                v  |
        +------> the controller elsewhere, other controllers
 
 A broker alone follows the quorum's log and has no vote; its active controller is never active.
@@ -16,7 +16,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
 from penstock.base.world import World
 from penstock.controlplane.active_controller import ActiveController
-from penstock.controlplane.cluster_id_check import Belonging
+from penstock.controlplane.cluster_id_check import ClusterIdCheck
 from penstock.controlplane.controller_router import ControllerRouter
 from penstock.controlplane.quorum import MetadataQuorum, QuorumListener, QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
@@ -28,7 +28,7 @@ from penstock.metadata.records import Endpoint as RegisteredEndpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from penstock.server.broker_liveness import Vigil
+from penstock.server.broker_liveness import BrokerLiveness
 from penstock.server.cluster_config import CONTROLLER_LISTENER, ClusterConfig
 from penstock.server.config import NodeConfig
 from penstock.storage import LogDirectory, StorageError
@@ -43,7 +43,7 @@ PLAINTEXT = 0
 REGISTER_AGAIN_MS = 1000
 
 
-class Control:
+class ControlPlane:
     def __init__(
         self,
         world: World,
@@ -64,13 +64,13 @@ class Control:
         quorum_settings = quorum_settings_of(config, identity.node_id)
         own = quorum_settings.endpoints
         named = len(cluster.voters) or len(cluster.bootstrap)
-        self._belonging = Belonging(named, identity.cluster_id, listener.failed)
+        self._cluster_id_check = ClusterIdCheck(named, identity.cluster_id, listener.failed)
         self.transport = PeerTransport(
             peers,
             identity.cluster_id,
             quorum_settings.raft,
             own[0].listener if own else CONTROLLER_LISTENER,
-            self._belonging,
+            self._cluster_id_check,
         )
         self.quorum = MetadataQuorum(
             world,
@@ -101,7 +101,7 @@ class Control:
             timeout_ms=lambda: config.number("request.timeout.ms"),
             heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
         )
-        self.vigil = Vigil(
+        self.liveness = BrokerLiveness(
             world,
             self.active,
             lambda: context().image,
@@ -151,13 +151,13 @@ class Control:
 
     def join_cluster(self, cluster_id: str) -> None:
         """The metadata log has told of which cluster this node is."""
-        self.transport.cluster_id = self.active.cluster_id = self._belonging.cluster_id = cluster_id
+        self.transport.cluster_id = self.active.cluster_id = self._cluster_id_check.cluster_id = cluster_id
 
     def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
         if not self.is_alone:
             logger.info("this node is the active controller, in epoch %d", epoch)
         self.active.lead(image, epoch)
-        self.vigil.begin()
+        self.liveness.begin()
         # What waits here is asked once the first records of a new cluster are written: a broker that registers before
         # them is written as the oldest version of the metadata has it, without its directory.
         self._world.call_soon(self.router.look_again)
@@ -168,7 +168,7 @@ class Control:
     def resign(self) -> None:
         logger.info("this node is the active controller no more")
         self.active.resign()
-        self.vigil.end()
+        self.liveness.end()
 
     def committed(self, high_watermark: Offset) -> None:
         """All below is committed."""

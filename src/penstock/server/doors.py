@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
-from penstock.server.loop_tick import Turn
-from penstock.server.memory import give_back_freed_memory
+from penstock.server.loop_tick import LoopTick
+from penstock.server.process import give_back_freed_memory
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.wire import Conversation, Door
@@ -109,8 +109,8 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_out",
         "_out_bytes",
         "_owner",
+        "_tick",
         "_transport",
-        "_turn",
         "_unfinished",
         "_unfinished_bytes",
         "_unfinished_since_ns",
@@ -120,10 +120,10 @@ class DoorConnection(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, turn: Turn, door: "Door", owner: Owner, name: str = HTTP) -> None:
+    def __init__(self, tick: LoopTick, door: "Door", owner: Owner, name: str = HTTP) -> None:
         """`name` is what the door's connections are counted under."""
         self.door = name
-        self._turn = turn
+        self._tick = tick
         self._door = door
         self._owner = owner
         self.peer = "?"
@@ -176,15 +176,15 @@ class DoorConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out = []
-        self._turn.memory.keeps(self, 0)
+        self._tick.memory.keeps(self, 0)
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             self._guard(conversation.ended)
         self._owner.lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        turn = self._turn
-        return turn.room[: turn.memory.step] if turn.memory.is_pressed else turn.room
+        tick = self._tick
+        return tick.room[: tick.memory.step] if tick.memory.is_pressed else tick.room
 
     def buffer_updated(self, nbytes: int) -> None:
         self._idle_looks = 0
@@ -192,13 +192,13 @@ class DoorConnection(asyncio.BufferedProtocol):
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return
-        clock_ns = self._turn.clock_ns
+        clock_ns = self._tick.clock_ns
         began_ns = clock_ns()
         try:
-            conversation.received(self._turn.keep(nbytes))
+            conversation.received(self._tick.keep(nbytes))
         except Exception:
             self._broken()
-        self._turn.metrics.handled(self.door, began_ns, clock_ns())
+        self._tick.metrics.handled(self.door, began_ns, clock_ns())
 
     def eof_received(self) -> bool:
         conversation = self._conversation
@@ -227,7 +227,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         kept = 0
         if self._is_paused and self._transport is not None:
             kept = max(self._written_bytes, self._transport.get_write_buffer_size()) + self._out_bytes
-        self._turn.memory.keeps(self, kept if kept > UNCOUNTED_BYTES else 0)
+        self._tick.memory.keeps(self, kept if kept > UNCOUNTED_BYTES else 0)
 
     def moved_bytes(self) -> int:
         """Bytes that were taken since this was last asked."""
@@ -251,7 +251,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._out_bytes += len(data)
         if not self._is_sending:
             self._is_sending = True
-            self._turn.send_later(self)
+            self._tick.send_later(self)
 
     def close(self) -> None:
         """Close it once what is gathered is sent, which is not before this turn's writes are done."""

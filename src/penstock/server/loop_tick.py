@@ -37,7 +37,7 @@ class Stepper(Protocol):
         """Send the next step; how many bytes it was."""
 
 
-class Turn:
+class LoopTick:
     """Shared by all connections of a loop."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Turn:
             self._schedule()
 
     def delay(self, go_on: Callable[[], None]) -> None:
-        """Have something handled in the next turn: this one is long already (`Metrics.is_long_turn`)."""
+        """Have something handled in the next turn: this one is long already (`Metrics.is_long_tick`)."""
         self._delayed.append(go_on)
         if not self._is_scheduled:
             self._schedule()
@@ -118,8 +118,8 @@ class Turn:
     def _schedule(self) -> None:
         self._is_scheduled = True
         metrics = self.metrics
-        if not metrics.turn_began_ns:
-            metrics.turn_began_ns = self.clock_ns()
+        if not metrics.tick_began_ns:
+            metrics.tick_began_ns = self.clock_ns()
         self._call_soon(self._end)
 
     def _send_steps(self) -> None:
@@ -150,7 +150,7 @@ class Turn:
         self.memory.ahead_left = AHEAD_BYTES_MAX
         now_ns = self.clock_ns()
         # What was held back, and is handled now that something was sent, has begun the next turn.
-        self.metrics.turn_ended(now_ns, now_ns if self._is_scheduled else 0)
+        self.metrics.tick_ended(now_ns, now_ns if self._is_scheduled else 0)
         if self._delayed:
             delayed, self._delayed = self._delayed, []
             for go_on in delayed:

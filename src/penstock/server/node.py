@@ -26,11 +26,15 @@ from penstock.base.ids import LeaderEpoch, Offset, Uuid, uuid_from_text
 from penstock.base.metrics import Metrics
 from penstock.base.world import World
 from penstock.controlplane.adoption import adopt
-from penstock.controlplane.broker_lifecycle import Lifecycle
-from penstock.controlplane.cluster_naming import must_join, naming_records, refusal_to_name
-from penstock.controlplane.election_counts import count_elections
+from penstock.controlplane.broker_lifecycle import BrokerLifecycle
+from penstock.controlplane.cluster_naming import (
+    cluster_id_records,
+    missing_cluster_id_reason,
+    must_adopt_cluster_id,
+)
+from penstock.controlplane.elections import count_elections
 from penstock.controlplane.quorum import MetadataQuorum
-from penstock.controlplane.unsupported_features import refusal_to_serve, tell_what_is_not_acted_on
+from penstock.controlplane.unsupported_features import unsupported_reason, warn_unsupported
 from penstock.coordinator.runtime import GroupCoordinatorService, MarkerWriter, TransactionCoordinatorService
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.context import Context
@@ -56,11 +60,11 @@ from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
 from penstock.server.connections import Connections
-from penstock.server.control_plane import Control
+from penstock.server.control_plane import ControlPlane
 from penstock.server.doors import DoorConnection, MakeDoor, load
-from penstock.server.loop_tick import Turn
-from penstock.server.memory import give_back_freed_memory
+from penstock.server.loop_tick import LoopTick
 from penstock.server.peers import PeerConnections
+from penstock.server.process import give_back_freed_memory
 from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_directory
 from penstock.vfs import Vfs
 
@@ -99,7 +103,7 @@ class Node:
         self._metrics.started_ns = world.clock_ns()
         memory = ClientMemory(world, config.number("client.buffers.max.bytes"))
         memory.trim = give_back_freed_memory
-        self._turn = Turn(world, metrics=self._metrics, memory=memory)
+        self._tick = LoopTick(world, metrics=self._metrics, memory=memory)
         self._image = EMPTY
         """All that is committed; `context.image` is what has been acted on."""
         self._published = EMPTY
@@ -128,7 +132,7 @@ class Node:
         self.directory = self._open_directory()
         try:
             self._compose()
-            self._is_alone = self._control.is_alone
+            self._is_alone = self._control_plane.is_alone
             self.quorum.start()
             self._take_part()
         except BaseException:
@@ -186,11 +190,11 @@ class Node:
         own = {"node.id": str(identity.node_id), **config.settings}
         settings = BrokerSettings(identity.node_id, own)
         self._peers = PeerConnections(world, f"penstock-{identity.node_id}")
-        self._control = Control(
+        self._control_plane = ControlPlane(
             world, self._vfs, directory, config, settings, self._peers, lambda: self.context, listener=self
         )
-        self.quorum, controller = self._control.quorum, self._control.router
-        self._lifecycle = Lifecycle(
+        self.quorum, controller = self._control_plane.quorum, self._control_plane.router
+        self._lifecycle = BrokerLifecycle(
             world,
             controller,
             heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms"),
@@ -198,7 +202,7 @@ class Node:
             failed=self._not_joined,
             registration_timeout_ms=config.number("initial.broker.registration.timeout.ms"),
             session_timeout_ms=config.number("broker.session.timeout.ms"),
-            is_deserted=lambda: self.quorum.is_deserted,
+            has_lost_majority=lambda: self.quorum.has_lost_majority,
             registered=directory.registered,
         )
         broker_client = BrokerClient(world, self._peers, lambda: self.context.image, config.cluster.listener)
@@ -209,12 +213,12 @@ class Node:
             identity.node_id,
             settings,
             Durability(config.setting("durability.fsync")),
-            self._turn.write_later,
+            self._tick.write_later,
             broker_client,
             controller,
             lambda: self._lifecycle.epoch,
             lambda: self._lifecycle.is_in_touch,
-            lambda: self._turn.count,
+            lambda: self._tick.count,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = GroupCoordinatorService(data_world, replicas, settings, lambda: self.context.image)
@@ -241,21 +245,21 @@ class Node:
             broker_client=broker_client,
             image=EMPTY,
             fetch_bytes_max=config.number("fetch.max.bytes"),
-            client_memory=self._turn.memory,
+            client_memory=self._tick.memory,
             advertised=dict(config.advertised),
             metrics=self._metrics,
             doors=lambda: self._opened_gateway().elsewhere,
             peers=self._peers,
         )
         self._at_controller = replace(
-            self.context, controller=self._control.active, vigil=self._control.vigil
+            self.context, controller=self._control_plane.active, liveness=self._control_plane.liveness
         )
         self._housekeeping = Housekeeping(
             data_world, directory, replicas, settings, lambda: self.context.image, self._metrics.upkeep
         )
         self._connections = Connections(
             world,
-            self._turn,
+            self._tick,
             self._make_dispatcher(self.context),
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
             dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
@@ -266,7 +270,7 @@ class Node:
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """Those of earlier lives, doors or not: logs let no record go whose key is not saved, and what the logs lost
         is seen only before they are written to. In a cluster the doors of others may give any topic some."""
-        if self._control.is_alone and self._vfs.stat(self.directory.layout.idempotency) is None:
+        if self._control_plane.is_alone and self._vfs.stat(self.directory.layout.idempotency) is None:
             return None
         from penstock.gateway.idempotency import IdempotencyKeys  # noqa: PLC0415  # few nodes have any
 
@@ -287,11 +291,11 @@ class Node:
 
     def _learn_cluster_id(self) -> None:
         """Make a new directory one of the cluster whose log it follows, before anything else comes of that log."""
-        if must_join(self.directory, self._image):
+        if must_adopt_cluster_id(self.directory, self._image):
             cluster_id = self._image.cluster_id
             self.directory.join_cluster(cluster_id)
             self.context.cluster_id = self._at_controller.cluster_id = cluster_id
-            self._control.join_cluster(cluster_id)
+            self._control_plane.join_cluster(cluster_id)
             self._lifecycle.join_cluster(cluster_id)
 
     def _note_deleted(self, records: Sequence[AnyRecord]) -> None:
@@ -312,10 +316,10 @@ class Node:
 
     def advanced(self, high_watermark: Offset) -> None:
         """Act on what was committed, then let those go on who waited for it."""
-        self._control.committed(high_watermark)
+        self._control_plane.committed(high_watermark)
         if not self._is_up_to_date():
             self._at_controller.image = self._image
-            self._control.advanced(high_watermark)
+            self._control_plane.advanced(high_watermark)
             return
         old, new = self._published, self._image
         self._published = new
@@ -327,7 +331,7 @@ class Node:
             context.image = self._at_controller.image = new
             context.groups.follow(new, changed)
             context.transactions.follow(new)
-            self._control.advanced(high_watermark)
+            self._control_plane.advanced(high_watermark)
             self._lifecycle.follow(new, changed.brokers)
             self._serve_clients()
             for watcher in list(context.image_watchers):
@@ -347,20 +351,20 @@ class Node:
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
         identity, told = self.directory.identity, self._config.cluster.cluster_id
-        refusal = refusal_to_serve(image) or refusal_to_name(identity, image)
+        refusal = unsupported_reason(image) or missing_cluster_id_reason(identity, image)
         if refusal is not None:
             self._failed(refusal)
             return
-        tell_what_is_not_acted_on(image)
-        self._control.lead(image, epoch)
-        naming = naming_records(identity, told, image, self._world.rng)
+        warn_unsupported(image)
+        self._control_plane.lead(image, epoch)
+        naming = cluster_id_records(identity, told, image, self._world.rng)
         if image.features and naming:
-            self._control.write(naming)
+            self._control_plane.write(naming)
         elif not image.features:
-            self._control.write([*self._first_records(), *naming])
+            self._control_plane.write([*self._first_records(), *naming])
             found = adopt(self.directory, self.context.node_id, self._world.rng) if self._is_alone else ()
             if found:
-                self._control.write(found)
+                self._control_plane.write(found)
         self._join()
 
     def _first_records(self) -> Sequence[AnyRecord]:
@@ -369,7 +373,7 @@ class Node:
         return self.quorum.bootstrap or list(bootstrap_records(min_insync_replicas=needed))
 
     def resigned(self, epoch: LeaderEpoch) -> None:
-        self._control.resign()
+        self._control_plane.resign()
 
     def failed(self, reason: str) -> None:
         self._failed(reason)
@@ -383,7 +387,7 @@ class Node:
 
     def _not_joined(self, reason: str) -> None:
         """The cluster has not taken this broker, perhaps because no controller can be elected."""
-        loss = self._control.loss
+        loss = self._control_plane.loss
         self._failed(f"{reason}; {loss}" if loss else reason)
 
     def _registration(self) -> RegisterBroker:
@@ -489,7 +493,7 @@ class Node:
     def _left(self) -> None:
         """Serve no clients any more; the quorum needs its connections until another leads."""
         self.directory.broker_epoch = self._lifecycle.epoch
-        self._control.router.close()
+        self._control_plane.router.close()
         self._housekeeping.stop()
         if self._is_gateway_open:
             self.gateway.stop()

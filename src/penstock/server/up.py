@@ -19,7 +19,6 @@ import faulthandler
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from contextlib import suppress
@@ -30,7 +29,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.settings import BadSetting
 from penstock.server.config import NodeConfig
 from penstock.server.host import Host, MakeNode, new_node
-from penstock.storage.openfiles import OPEN_FILES_MAX
+from penstock.server.process import connections_max, keep_freed_memory, open_files_max, raise_descriptor_limit
 
 logger = logging.getLogger("penstock.up")
 
@@ -40,23 +39,6 @@ EXIT_CANNOT_START = 2
 
 END_S_MAX = 10
 """How long a node that has given up may take to let everything go."""
-
-DESCRIPTORS_MAX = 1 << 20
-"""Some systems allow a thousand million, which is no help to anybody."""
-
-OPEN_FILES_MIN = 16
-
-RESERVED_DESCRIPTORS_MAX = 128
-"""For listeners, connections to other nodes, helper processes, and files that are not of logs."""
-
-MAPPED_BYTES_MIN = 32 << 20
-"""Only larger buffers are mapped on their own; glibc takes no more than this."""
-
-FREED_BYTES_MAX = 32 << 20
-"""What may lie unused at the end of the heap before it is given back."""
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""glibc's numbers."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -195,43 +177,6 @@ def end_within(seconds: float) -> None:
 
 
 # -- the process ---------------------------------------------------------------------------------------
-
-
-def keep_freed_memory() -> None:
-    """Have malloc use freed buffers of a megabyte again.
-
-    Left alone, glibc maps each of them, has the kernel fill it with zeros page by page, and gives it back: that
-    takes longer than all else that a fetch of a megabyte does. Where there is no glibc, nothing is changed.
-    """
-    import ctypes  # noqa: PLC0415  # some milliseconds, which a start need not wait for
-
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
-        mallopt(_M_TRIM_THRESHOLD, FREED_BYTES_MAX)
-
-
-def raise_descriptor_limit() -> int:
-    """Have as many files and sockets as the system lets us; return how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
-    return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
-
-
-def open_files_max(descriptors: int) -> int:
-    """How many of the descriptors logs may hold: half, for the other half are clients'."""
-    return max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, descriptors // 2))
-
-
-def connections_max(descriptors: int) -> int:
-    """How many connections may be open: what logs and a reserve leave. Beyond that libuv would accept each connection
-    and close it without telling anybody, and logs could not open their files."""
-    reserve = min(RESERVED_DESCRIPTORS_MAX, descriptors // 8)
-    return max(1, descriptors - open_files_max(descriptors) - reserve)
 
 
 class OneLine(logging.Formatter):

@@ -25,7 +25,7 @@ from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer
 from penstock.server.child import Child
 from penstock.server.helper_lane import HelperLane
 from penstock.server.kernel_syncs import KernelSyncs
-from penstock.server.process_usage import process_usage
+from penstock.server.process import process_usage
 from penstock.server.threads import Threads
 from penstock.vfs.real import RealFile
 
@@ -43,7 +43,7 @@ CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""
 
 
-class NeverTimer:
+class CancelledTimer:
     """A timer of a world that has ended."""
 
     def cancel(self) -> None:
@@ -172,7 +172,7 @@ class LoopWorld:
         """End it: children are killed, what runs on a thread is waited for, what waits for one never runs."""
         self._is_closed = True
         # What is abandoned may set a timer when it is collected, and the loop is closed by then.
-        setattr(self, "call_later", lambda _delay_ms, _call: NeverTimer())  # noqa: B010
+        setattr(self, "call_later", lambda _delay_ms, _call: CancelledTimer())  # noqa: B010
         for task in self._dialling:
             task.cancel()
         for child in self._children:

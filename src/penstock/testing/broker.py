@@ -33,7 +33,7 @@ from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.host import Host, Hosted, MakeNode
-from penstock.server.up import open_files_max
+from penstock.server.process import open_files_max
 from penstock.testing.clock import Clock
 from penstock.testing.disk import BrokerDisk
 from penstock.testing.faulty_node import FaultyNode

@@ -7,7 +7,7 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.gateway.exports import store
 from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
 from penstock.gateway.exports.reads import BEGINNING_MS, REMEMBERED_MS, Asked, Kind
@@ -51,10 +51,10 @@ class Scene:
         number: int,
         reader: str = "r",
         asked: Asked = Asked(Kind.WHOLE),  # noqa: B008
-    ) -> tuple[list[Any], Running[Export]]:
+    ) -> tuple[list[Any], RunningSteps[Export]]:
         answers: list[Any] = []
         steps = self.exports.get(reader, wanted(number), asked)
-        return answers, Running(steps, answers.append, answers.append)
+        return answers, RunningSteps(steps, answers.append, answers.append)
 
     def files(self) -> list[str]:
         return [each.name for each in self.vfs.list_dir("/meta/exports")]

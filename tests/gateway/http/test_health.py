@@ -12,7 +12,7 @@ from tests.gateway.scrapes import get_json, scrape
 from tests.handlers.cluster import Cluster
 
 from penstock import __version__
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.base.world import World
 from penstock.gateway.shared.health import DISK_USABLE_BYTES_MIN, Problem, cluster_problems, problems
 from penstock.server.config import NodeConfig
@@ -140,7 +140,7 @@ def found(cluster: Cluster, shards: list[Any] | None = None, *, is_broker: bool 
         raise error
 
     node = SimpleNamespace(context=context, directory=directory, is_broker=is_broker)
-    Running(problems(cast(Any, node)), answers.append, failed)
+    RunningSteps(problems(cast(Any, node)), answers.append, failed)
     cluster.world.run_until(lambda: bool(answers))
     return answers[0]
 
@@ -195,7 +195,7 @@ def around(cluster: Cluster) -> dict[str, str]:
     def failed(error: Exception) -> None:
         raise error
 
-    Running(cluster_problems(cluster.context), answers.append, failed)
+    RunningSteps(cluster_problems(cluster.context), answers.append, failed)
     cluster.world.run_until(lambda: bool(answers))
     return {each.code: each.message for each in answers[0]}
 

@@ -12,7 +12,7 @@ from tests.gateway.http.rest import client_of, error_of, producer, write
 from tests.nodes import StillNode
 
 from penstock.base.promise import Promise
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.gateway.http.protocol.messages import Request, Stream
 from penstock.gateway.http.tail import ALL_SENT, KEEP_ALIVE_MS, NOTHING_CAME, ROUTES
 from penstock.gateway.shared.gateway import Gateway
@@ -276,7 +276,7 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     node = StillNode()
     context = node.node.context
     gateway = Gateway(context, context.replicas.directory, context.replicas.directory.vfs)
-    created = Running(
+    created = RunningSteps(
         ensure_topic(context, "quiet"),
         lambda _: None,
         lambda error: pytest.fail(f"the topic was not created: {error}"),
@@ -293,7 +293,7 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     stream = ROUTES[0].handle(gateway, request)
     assert isinstance(stream, Stream)
     out = Kept()
-    running = Running(stream.write(out), lambda _: None, lambda error: pytest.fail(str(error)))
+    running = RunningSteps(stream.write(out), lambda _: None, lambda error: pytest.fail(str(error)))
     first = out.data
     node.world.advance(KEEP_ALIVE_MS - 1)
     assert out.data == first

@@ -12,7 +12,7 @@ from tests.handlers.producers import Txn
 from tests.nodes import StillNode
 
 from penstock.base.hashing import partition_of_key
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetFetch, WantedOffset
 from penstock.gateway.line.conversation import PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
@@ -570,7 +570,7 @@ def test_a_member_that_came_over_http_is_named_as_it_named_itself(node: StillNod
     line.ask(b"orders:g:0\n")
     joined: list[Any] = []
     join = node.node.gateway.members.join(Session("", 0, "10.0.0.7:4711"), "g", "alice", ["orders"], 60_000)
-    Running(join, joined.append, joined.append)
+    RunningSteps(join, joined.append, joined.append)
     node.world.advance(100)
     assert joined == [{"orders": [0]}]
 

@@ -8,7 +8,7 @@ from tests.nodes import StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.peer_rpc.calls import Elsewhere
 from penstock.gateway.peer_rpc.messages import Consume, Join, Line, Look, Write
@@ -60,7 +60,7 @@ class Pair:
 
     def do(self, steps: Steps[Any]) -> Any:
         found: list[Any] = []
-        Running(steps, found.append, found.append)
+        RunningSteps(steps, found.append, found.append)
         self.there.world.advance(200)
         assert found, "it is not over"
         return found[0]

@@ -8,8 +8,8 @@ import pytest
 from tests.gateway.scrapes import Scrape, check
 from tests.handlers.cluster import Cluster
 
-from penstock.base.steps import Running
-from penstock.controlplane.election_counts import count_elections
+from penstock.base.steps import RunningSteps
+from penstock.controlplane.elections import count_elections
 from penstock.gateway.shared import cluster_metrics as cluster_page
 from penstock.gateway.shared.exposition import Page
 from penstock.metadata import AnyRecord
@@ -37,7 +37,7 @@ def page_of(cluster: Cluster, followed: Sequence[Following] | None = None) -> Sc
     context.replicas = replicas_of(followed)
     sums: list[cluster_page.PartitionSums] = []
     failures: list[Exception] = []
-    Running(cluster_page.partition_sums(context, 2), sums.append, failures.append)
+    RunningSteps(cluster_page.partition_sums(context, 2), sums.append, failures.append)
     cluster.world.run_until(lambda: bool(sums or failures))
     assert not failures, failures
     cluster_page.quorum(page, context)

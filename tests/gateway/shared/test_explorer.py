@@ -9,7 +9,7 @@ from tests.nodes import StillNode
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import TopicPartition
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.shared.explorer import DEMO, PORTION_RECORDS, SETUP_RECORDS, Explorer, reading
 from penstock.gateway.shared.log_inspection import Wanted, view_cluster, view_topic
 from penstock.handlers.support.context import Session
@@ -20,10 +20,10 @@ SESSION = Session("127.0.0.1", 8080, "127.0.0.1:5000")
 ALL = Wanted(segments_max=1_000, entries_max=1_000)
 
 
-def begin(steps: Steps[T]) -> tuple[Running[T], list[Any]]:
+def begin(steps: Steps[T]) -> tuple[RunningSteps[T], list[Any]]:
     """Steps on their way, and where their end will be found."""
     ends: list[Any] = []
-    return Running(steps, ends.append, ends.append), ends
+    return RunningSteps(steps, ends.append, ends.append), ends
 
 
 def run(node: StillNode, steps: Steps[T]) -> T:

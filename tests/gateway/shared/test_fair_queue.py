@@ -6,7 +6,7 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.promise import Promise
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.shared.fair_queue import TURNS_NS, Turns
 
 
@@ -30,7 +30,7 @@ class Reader:
         self._portion_ns = portion_ns
         self._room: Promise[None] = Promise()
         self._room.resolve(None)
-        self.running = Running(self._work(), print, print)
+        self.running = RunningSteps(self._work(), print, print)
 
     def ready(self) -> Any:
         return self._room

@@ -10,7 +10,7 @@ from tests.worlds import StillWorld
 
 from penstock.base.ids import TopicPartition
 from penstock.base.metrics import Metrics, Traffic
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.gateway.shared import metrics_page as collecting
 from penstock.gateway.shared.exposition import Page
 from penstock.gateway.shared.metrics_page import collect
@@ -98,7 +98,7 @@ class LargeNode:
         pages: list[Page] = []
         failures: list[Exception] = []
         steps = collect(self.context, None, is_open=False, by_partition=by_partition)
-        Running(steps, pages.append, failures.append)
+        RunningSteps(steps, pages.append, failures.append)
         turns = 0
         while not pages and not failures:
             assert self.world.step()

@@ -93,4 +93,4 @@ def test_an_error_that_a_client_is_told_is_counted_under_its_api(cluster: Cluste
     dispatcher.dispatch(cluster.session, memoryview(header + body))
     meter = cluster.context.metrics.apis[Api.CREATE_TOPICS]
     assert meter.errors == {ErrorCode.INVALID_TOPIC_EXCEPTION: 1}
-    assert meter.in_turn == 1
+    assert meter.in_tick == 1

@@ -18,7 +18,7 @@ import re
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.line.commands import (
     END,
     SHOWN_MAX,
@@ -79,7 +79,7 @@ class LineConversation:
         self._telling = Telling(self._context, wire, self._go_on)
         self._next: Command | None = None
         """A command that is carried out alone, once all before it are answered."""
-        self._running: Running[bytes] | None = None
+        self._running: RunningSteps[bytes] | None = None
         self._is_alone = False
         """It is being carried out."""
         self._begun: tuple[str, int] | None = None
@@ -293,7 +293,7 @@ class LineConversation:
 
     def _run(self, steps: Steps[bytes]) -> None:
         self._is_alone = True
-        running = Running(steps, self._done, self._failed)
+        running = RunningSteps(steps, self._done, self._failed)
         self._running = None if running.is_over else running
 
     def _done(self, reply: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.consumer.member import HTTP_CLIENT_ID
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
@@ -73,7 +73,7 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
     reply = yield from ask_group(context, group, request)
     waited_ms = 0
     while reply.code in _NOT_YET and waited_ms < WAIT_MS_MAX:
-        yield passed(context.world, RETRY_MS)
+        yield sleep(context.world, RETRY_MS)
         waited_ms += RETRY_MS
         reply = yield from ask_group(context, group, request)
     if reply.code in _IN_USE:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.base.world import Timer
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
@@ -240,7 +240,7 @@ class Seats:
         and committed when all of it is answered. Where somebody else must act first, they go on when that has."""
         replies: list[Reply] = []
         while self._settle(group_id, replies):
-            yield passed(self._context.world, 0)
+            yield sleep(self._context.world, 0)
         return replies
 
     def _settle(self, group_id: str, replies: list[Reply]) -> bool:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.consumer.member import ConsumerMember
 from penstock.coordinator.groups.requests import (
@@ -209,7 +209,7 @@ class Members:
             if before != offset:
                 hidden += 1
                 if left_ms > 0 or hidden < HIDDEN_PORTIONS_MAX:
-                    yield passed(world, 0)
+                    yield sleep(world, 0)
                     continue
             if left_ms <= 0:
                 return Consumed((), offset)

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.shared.conflicts import Assignments, Conflict
@@ -57,7 +57,7 @@ class Answering:
                 error = KafkaError(f"{type(error).__name__}: {error}")
             answer.resolve(letters.write_reply(error))
 
-        Running(
+        RunningSteps(
             self._answers[type(asked)](session, asked),
             lambda reply: answer.resolve(letters.write_reply(reply)),
             failed,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, insist, is_alone
@@ -57,7 +57,7 @@ def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
         is_moving = reply.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.NETWORK_EXCEPTION)
         if not is_moving or is_alone(context) or context.world.now_ms() >= until_ms:
             return reply
-        yield passed(context.world, RETRY_MS)
+        yield sleep(context.world, RETRY_MS)
 
 
 def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:

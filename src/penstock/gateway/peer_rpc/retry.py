@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.handlers.support.context import Context
 
 T = TypeVar("T")
@@ -52,4 +52,4 @@ def insist(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
         except KafkaError as error:
             if error.code not in MOVING or is_alone(context) or world.now_ms() >= until_ms:
                 raise
-        yield passed(world, RETRY_MS)
+        yield sleep(world, RETRY_MS)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.steps import Steps, passed
+from penstock.base.steps import Steps, sleep
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
@@ -62,7 +62,7 @@ def known_to_others(
                 if place is not None
             }
         if to_ask:
-            yield passed(context.world, RETRY_MS)
+            yield sleep(context.world, RETRY_MS)
     return found
 
 

@@ -183,7 +183,7 @@ def _loop(page: Page, context: Context) -> None:
     page.histogram(
         "penstock_loop_turn_seconds",
         "Turns of the event loop that had something from clients to handle, up to the last send.",
-        [((), metrics.turns)],
+        [((), metrics.ticks)],
     )
     held: list[tuple[Labels, Held]] = [((("by", by),), each) for by, each in sorted(metrics.watch.by.items())]
     page.counter(

@@ -23,7 +23,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
-from penstock.base.steps import Running, Steps
+from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
 from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import KeyPlaces, Line, Write, Written
@@ -163,7 +163,7 @@ class Producing:
             for at in places:
                 call.settled(at, error)
 
-        Running(
+        RunningSteps(
             self._prepare([call.records[at] for at in places], prepared),
             lambda _: self._write(call, places, prepared),
             failed,

@@ -105,7 +105,7 @@ class CommitFastPath:
             )
             at += 4
         self._misses = 0
-        reply = CommitReply(pattern, self._meter, numbers[1], partitions, context.metrics.turn_began_ns)
+        reply = CommitReply(pattern, self._meter, numbers[1], partitions, context.metrics.tick_began_ns)
         self._shard.handle(_new(OffsetCommit, (self._group, tuple(partitions), *self._rest))).then(reply.told)
         if reply.is_settled:
             reply.asked = None

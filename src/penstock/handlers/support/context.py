@@ -134,7 +134,7 @@ class DoorsPort(Protocol):
         """What another node's gateway asks for a client of its own: the answer, or why this was no question."""
 
 
-class VigilPort(Protocol):
+class BrokerLivenessPort(Protocol):
     def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
         """A broker's heartbeat was taken, on this connection."""
 
@@ -227,7 +227,7 @@ class Context:
     asked for."""
     peers: "Peers | None" = None
     """How other nodes are asked; None for a node alone."""
-    vigil: VigilPort | None = None
+    liveness: BrokerLivenessPort | None = None
     """Of the controllers' listener: who watches over the brokers that heartbeat there."""
 
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:

@@ -117,11 +117,11 @@ class Dispatcher:
             if told is not None:
                 meter = self._produce
                 if isinstance(told, FastPathWrite):
-                    told.asked = Asked(meter, self._metrics.turn_began_ns)
-                elif meter.in_turn:
-                    meter.in_turn += 1
+                    told.asked = Asked(meter, self._metrics.tick_began_ns)
+                elif meter.in_tick:
+                    meter.in_tick += 1
                 else:
-                    meter.in_turn = 1
+                    meter.in_tick = 1
                     self._metrics.busy.append(meter)
                 return told
         prefix = session.prefix
@@ -156,7 +156,7 @@ class Dispatcher:
 
     def _counted(self, meter: Meter, reply: Reply) -> Reply:
         if isinstance(reply, Promise) and not reply.is_settled:
-            reply.asked = Asked(meter, self._metrics.turn_began_ns)
+            reply.asked = Asked(meter, self._metrics.tick_began_ns)
         else:
             self._metrics.answered(meter)
         return reply

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.base.world import Timer
 from penstock.gateway.http.protocol import browsers, targets
 from penstock.gateway.http.protocol.errors import error_response, from_kafka
@@ -102,7 +102,7 @@ class HttpConversation:
         """It changes nothing here, by its method."""
         self._is_old = False
         self._is_kept_alive = True
-        self._running: Running[Any] | None = None
+        self._running: RunningSteps[Any] | None = None
         self._room: Promise[None] | None = None
         """Answered when a stream may write more."""
 
@@ -226,7 +226,7 @@ class HttpConversation:
         elif isinstance(answer, Promise):
             answer.then(self._answered_later)
         else:
-            running: Running[Any] = Running(answer, self._answered, self._fail)
+            running: RunningSteps[Any] = RunningSteps(answer, self._answered, self._fail)
             if not running.is_over and not self._is_over:
                 self._running = running
 
@@ -319,7 +319,7 @@ class HttpConversation:
                     self._wire.send(LAST_CHUNK)
                 self._done()
 
-        running = Running(stream.write(out), over, self._stream_failed)
+        running = RunningSteps(stream.write(out), over, self._stream_failed)
         if not running.is_over:
             self._running = running
 

@@ -9,7 +9,7 @@ import pytest
 from tests.controlplane.quorum_bench import ALONE, DIRECTORY, Bench, setting, settings_in
 
 from penstock.controlplane.metadata_snapshots import SnapshotReader
-from penstock.controlplane.quorum_snapshots import CALM_MS, SNAPSHOT_BYTES_MIN
+from penstock.controlplane.snapshot_generator import CALM_MS, SNAPSHOT_BYTES_MIN
 from penstock.metadata.records import BeginTransactionRecord, EndTransactionRecord
 from penstock.storage.errors import StorageError
 from penstock.vfs import FaultyDisk, File, MemoryDisk, read_file

@@ -34,7 +34,7 @@ CALM_MS = 5_000
 """How long a snapshot waits that is only for the next start: a start of thousands of partitions is over by then."""
 
 
-class SnapshotTaker:
+class SnapshotGenerator:
     def __init__(
         self,
         world: World,
@@ -140,7 +140,9 @@ class SnapshotTaker:
         try:
             if log.log.segments.active.size >= self._settings.snapshot_bytes:
                 log.log.roll(now_ms)
-            oldest = log.superfluous(self._settings.retention_bytes, self._settings.retention_ms, now_ms)
+            oldest = log.retention_snapshot(
+                self._settings.retention_bytes, self._settings.retention_ms, now_ms
+            )
             if oldest is None:
                 self._done()
             else:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.base.metrics import Elections
 from penstock.metadata import AnyRecord, ClusterImage, Partition
 from penstock.metadata.records import (
     NO_LEADER,
@@ -22,7 +23,7 @@ NAMED_MAX: Final = 5
 """Partitions that are named where many lose or find their leader at once."""
 
 
-def tell_of_leaders(records: Sequence[AnyRecord], before: ClusterImage) -> None:
+def log_leader_changes(records: Sequence[AnyRecord], before: ClusterImage) -> None:
     """Say who leads where nobody did, and the other way round; `before` does not have the records yet."""
     # Who goes because it is told to, or has just come back from a former life, is not missed for long.
     leaving = {broker.id for broker in before.brokers.values() if broker.in_controlled_shutdown}
@@ -76,8 +77,20 @@ def _warn(name: str, leader: int) -> None:
     )
 
 
-def tell_of_silence(records: Sequence[AnyRecord]) -> None:
+def log_expired_sessions(records: Sequence[AnyRecord]) -> None:
     """Say who was fenced because their sessions ended."""
     for each in records:
         if isinstance(each, BrokerRegistrationChangeRecord) and each.fenced == 1:
             logger.warning("broker %d was not heard for its session, and is fenced", each.broker_id)
+
+
+def count_elections(counted: Elections, records: Sequence[AnyRecord], before: ClusterImage) -> None:
+    """`before` does not have the records yet. A leader may be named anew, in another epoch: that is no election."""
+    for each in records:
+        if not isinstance(each, PartitionChangeRecord) or each.leader < 0:
+            continue
+        topic = before.topic_by_id(each.topic_id)
+        held = None if topic is None else topic.partitions.get(each.partition_id)
+        if held is not None and held.leader != each.leader:
+            counted.changes += 1
+            counted.unclean += each.leader_recovery_state == RECOVERING

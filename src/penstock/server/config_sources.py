@@ -29,7 +29,7 @@ _SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class Given(NamedTuple):
+class ConfigEntry(NamedTuple):
     """A setting as somebody wrote it."""
 
     name: str
@@ -42,7 +42,7 @@ class Given(NamedTuple):
 FILE, ENVIRONMENT, FLAG = 1, 2, 3
 
 
-def from_file(path: str) -> Iterator[Given]:
+def from_file(path: str) -> Iterator[ConfigEntry]:
     """A TOML file, or one in Java's format where the name ends in .properties."""
     try:
         with open(path, "rb") as file:
@@ -60,7 +60,7 @@ def from_file(path: str) -> Iterator[Given]:
     return _from_toml(text, path)
 
 
-def _from_toml(text: str, path: str) -> Iterator[Given]:
+def _from_toml(text: str, path: str) -> Iterator[ConfigEntry]:
     import tomllib  # noqa: PLC0415  # most starts have no file
 
     try:
@@ -72,7 +72,7 @@ def _from_toml(text: str, path: str) -> Iterator[Given]:
         if name in seen:
             raise BadSetting(f"{path} sets {name} twice")
         seen.add(name)
-        yield Given(name, _text_of(name, value, path), path, FILE)
+        yield ConfigEntry(name, _text_of(name, value, path), path, FILE)
 
 
 def _flat(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -95,12 +95,12 @@ def _text_of(name: str, value: Any, path: str) -> str:
     )
 
 
-def _from_properties(text: str, path: str) -> Iterator[Given]:
+def _from_properties(text: str, path: str) -> Iterator[ConfigEntry]:
     """As java.util.Properties reads it; of two lines with one name the later counts."""
-    found: dict[str, Given] = {}
+    found: dict[str, ConfigEntry] = {}
     for number, line in _logical_lines(text):
         name, value = _split_property(line)
-        found[name] = Given(name, value.strip(), f"{path} line {number}", FILE)
+        found[name] = ConfigEntry(name, value.strip(), f"{path} line {number}", FILE)
     yield from found.values()
 
 
@@ -145,21 +145,21 @@ def variable_of(name: str) -> str:
     return PREFIX + name.upper().replace(".", "_")
 
 
-def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[Given]:
+def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[ConfigEntry]:
     by_variable = {variable_of(name): name for name in names}
     for variable in sorted(environment):
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
         name = by_variable.get(variable)
         if name is not None:
-            yield Given(name, environment[variable], f"the environment's {variable}", ENVIRONMENT)
+            yield ConfigEntry(name, environment[variable], f"the environment's {variable}", ENVIRONMENT)
         elif not _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
             near = nearest(variable, by_variable)
             hint = f"; did you mean {near}?" if near else ""
             raise BadSetting(f"the environment's {variable} is no setting of a broker{hint}")
 
 
-def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[Given]:
+def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[ConfigEntry]:
     """`name=value`, as often as one likes; two values for one name are a mistake."""
     seen: dict[str, str] = {}
     for word in words:
@@ -169,7 +169,7 @@ def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[Given]:
         name = name.strip()
         if seen.setdefault(name, text) != text:
             raise BadSetting(f"{flag} gives {name} twice, as {seen[name]!r} and as {text!r}")
-        yield Given(name, text, flag, FLAG)
+        yield ConfigEntry(name, text, flag, FLAG)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
