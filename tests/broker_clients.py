@@ -20,7 +20,7 @@ from penstock.wire.request import Request
 T = TypeVar("T")
 
 
-class Question:
+class SentRequest:
     def __init__(self, broker_id: int, request: Request[Any], purpose: str) -> None:
         self.broker_id = broker_id
         self.api = request.api
@@ -44,15 +44,15 @@ class Question:
 
 class FakeBrokerClient:
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[SentRequest] = []
 
     @property
-    def waiting(self) -> list[Question]:
+    def waiting(self) -> list[SentRequest]:
         return [each for each in self.asked if not each.later.is_settled]
 
     def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[T | PeerFailed]:
         assert timeout_ms > 0
-        self.asked.append(Question(broker_id, request, purpose))
+        self.asked.append(SentRequest(broker_id, request, purpose))
         return self.asked[-1].later

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import pytest
-from tests.broker_clients import FakeBrokerClient, Question
+from tests.broker_clients import FakeBrokerClient, SentRequest
 from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode
@@ -37,13 +37,13 @@ class Ending:
         self.world.advance(RETRY_MS)
 
 
-def asked_for(question: Question) -> dict[str, list[int]]:
+def asked_for(question: SentRequest) -> dict[str, list[int]]:
     assert question.api is Api.WRITE_TXN_MARKERS
     [marker] = question.message.markers
     return {topic.name: sorted(topic.partition_indexes) for topic in marker.topics}
 
 
-def settle(question: Question, codes: dict[TopicPartition, ErrorCode]) -> None:
+def settle(question: SentRequest, codes: dict[TopicPartition, ErrorCode]) -> None:
     def build(make: Any) -> Any:
         topics = tuple(
             make.WritableTxnMarkerTopicResult(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.broker_clients import FakeBrokerClient, TxnRequest
+from tests.broker_clients import FakeBrokerClient, SentRequest
 from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ class Asking:
 
 
 def settle(
-    request: TxnRequest, codes: dict[TopicPartition, ErrorCode], whole: ErrorCode = ErrorCode.NONE
+    request: SentRequest, codes: dict[TopicPartition, ErrorCode], whole: ErrorCode = ErrorCode.NONE
 ) -> None:
     def build(make: Any) -> Any:
         topics = tuple(
