@@ -22,7 +22,7 @@ from tests.worlds import START_MS
 from penstock.base.errors import ErrorCode
 from penstock.base.settings import LogSettings
 from penstock.records import Codec, build_batch, end_txn_marker
-from penstock.replica.fetcher import PATIENCE_MS, TRUNCATIONS_A_TURN
+from penstock.replica.fetcher import ABANDON_MS, TRUNCATIONS_PER_TICK
 from penstock.replica.partition import Durability
 from penstock.storage import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -196,9 +196,9 @@ def test_the_same_leader_in_the_same_epoch_changes_nothing() -> None:
     scene = Scene()
     _, partition = scene.both()
     scene.advance(10)
-    following = scene.fetchers.following(partition)
+    following = scene.fetchers.replica_of(partition)
     scene.fetchers.follow(partition)
-    assert scene.fetchers.following(partition) is following
+    assert scene.fetchers.replica_of(partition) is following
 
 
 # -- new partitions do not wait --------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_new_partition_does_not_wait_for_the_answer_to_a_question_without_it()
     scene.leader.write(led)
     partition = scene.replica("orders", 1)
     scene.follow(partition)
-    scene.advance(PATIENCE_MS + 3)
+    scene.advance(ABANDON_MS + 3)
     assert partition.log.log_end == 1
     assert scene.leader.asked[-1][1] == "replica-2", "the first connection waits"
     assert len(scene.leader.sessions) == 1, "the session that was given up is over"
@@ -225,7 +225,7 @@ def test_an_answer_that_was_given_up_counts_for_nothing() -> None:
     scene.advance(100)
     new, other = scene.both("orders", 1)
     scene.leader.write(new)
-    scene.advance(PATIENCE_MS + 5)
+    scene.advance(ABANDON_MS + 5)
     for number in range(20):
         scene.leader.write(old, fill=number)
         scene.advance(1)
@@ -322,8 +322,8 @@ def test_a_leader_that_is_gone_is_tried_again_sooner_at_first_and_then_later(
     scene.leader.write(led)
     scene.advance(1100)
     assert partition.log.log_end == 2
-    assert caplog.text.count("broker 1 is not followed for now") == 1
-    assert "broker 1 is followed again" in caplog.text
+    assert caplog.text.count("cannot fetch from broker 1") == 1
+    assert "fetching from broker 1 works again" in caplog.text
 
 
 def test_who_ends_the_rest_of_a_leader_and_is_gone_again_leaves_it_asked_for_the_others() -> None:
@@ -390,7 +390,7 @@ def test_a_corrupt_batch_is_not_taken_and_is_asked_for_again(caplog: pytest.LogC
     scene.leader.write(good)
     scene.caught_up(good, other)
     (line,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert "orders-0 is not followed for now" in line.getMessage()
+    assert "orders-0 is not replicated for now" in line.getMessage()
     assert "CRC" in line.getMessage()
     led.garble = None
     scene.caught_up(led, partition)
@@ -567,7 +567,7 @@ def test_many_logs_that_part_leave_the_loop_to_others_in_between() -> None:
         scene.world.step()
         before, left = left, sum(partition.log.log_end == 2 for _, partition in pairs)
         most = max(most, before - left)
-    assert most == TRUNCATIONS_A_TURN
+    assert most == TRUNCATIONS_PER_TICK
     for led, partition in pairs:
         scene.caught_up(led, partition)
 
@@ -747,10 +747,10 @@ def test_failures_are_counted_those_of_a_leader_and_those_of_a_partition() -> No
     scene.leader.write(led)
     scene.advance(10)
     assert scene.fetchers.failures == 1
-    assert [each.errors for each in scene.fetchers.everyone()] == [1]
+    assert [each.errors for each in scene.fetchers.replicas()] == [1]
     led.error = 0
     scene.advance(2000)
-    assert [each.errors for each in scene.fetchers.everyone()] == [0]
+    assert [each.errors for each in scene.fetchers.replicas()] == [0]
     before = scene.fetchers.failures
     scene.leader.is_silent = True
     scene.advance(4000)

@@ -201,9 +201,9 @@ def test_another_isr_is_no_reason_to_begin_anew() -> None:
     broker.leader.lead()
     broker.replay(*created(OTHER))
     assert broker.replicas.fetchers is not None
-    following = broker.replicas.fetchers.following(broker.held())
+    following = broker.replicas.fetchers.replica_of(broker.held())
     broker.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id("orders"), isr=(OTHER,)))
-    assert broker.replicas.fetchers.following(broker.held()) is following
+    assert broker.replicas.fetchers.replica_of(broker.held()) is following
     assert following is not None
 
 
@@ -347,7 +347,7 @@ def test_a_topics_list_says_which_of_its_followers_are_throttled(listed: str, th
         )
     )
     assert broker.replicas.fetchers is not None
-    following = broker.replicas.fetchers.following(broker.held())
+    following = broker.replicas.fetchers.replica_of(broker.held())
     assert following is not None
     assert following.is_throttled is throttled
 

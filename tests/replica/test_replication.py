@@ -13,7 +13,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
-from penstock.replica.fetcher import PATIENCE_MS
+from penstock.replica.fetcher import ABANDON_MS
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.vfs import MemoryDisk
@@ -183,7 +183,7 @@ def test_producers_of_a_partition_that_is_new_to_a_follower_do_not_wait_for_othe
     pair.lead(1)
     client = pair.produce(1)
     pair.follow(1)
-    pair.world.advance(PATIENCE_MS + 10)
+    pair.world.advance(ABANDON_MS + 10)
     assert error_of(client) == 0
     other = pair.produce(0)
     pair.world.advance(10)
@@ -200,7 +200,7 @@ def test_partitions_that_come_one_after_the_other_do_not_wait_for_long_either() 
         pair.lead(number)
         client = pair.produce(number)
         pair.follow(number)
-        pair.world.advance(PATIENCE_MS + 10)
+        pair.world.advance(ABANDON_MS + 10)
         assert error_of(client) == 0
 
 

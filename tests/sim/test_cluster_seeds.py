@@ -96,18 +96,18 @@ def test_a_node_that_led_on_the_wrong_side_of_a_cut_is_cut_back_where_its_log_pa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """KIP-101: what the old leader alone had goes, at the epoch in which the logs part; what all had stays."""
-    from penstock.replica.following import Following  # noqa: PLC0415  # it is watched here alone
+    from penstock.replica.follower_replica import FollowerReplica  # noqa: PLC0415  # it is watched here alone
 
     cuts: list[tuple[int, int, int]] = []
-    part = Following.part
+    part = FollowerReplica.truncate_diverging
 
-    def note(following: Following, leaders: object) -> None:
+    def note(following: FollowerReplica, leaders: object) -> None:
         log = following.partition.log
         before, committed = log.log_end, following.partition.high_watermark
         part(following, leaders)  # type: ignore[arg-type]
         cuts.append((committed, log.log_end, before))
 
-    monkeypatch.setattr(Following, "part", note)
+    monkeypatch.setattr(FollowerReplica, "truncate_diverging", note)
     for seed in range(20):
         Simulation(replace(BUSY, seed=seed)).run()
         if any(after < before for _, after, before in cuts):

@@ -25,8 +25,8 @@ from penstock.raft.resigned import Resigned
 from penstock.raft.role import Role
 from penstock.raft.unattached import Unattached
 from penstock.raft.voters import ReplicaKey
+from penstock.replica.follower_replica import FollowerReplica
 from penstock.replica.follower_syncs import FollowerSyncs
-from penstock.replica.following import Following
 from penstock.replica.in_sync import InSync
 from penstock.replica.partition import Partition
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
@@ -223,7 +223,7 @@ def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.Monk
 @pytest.mark.long
 def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower hears where the logs part, and keeps what it has."""
-    monkeypatch.setattr(Following, "part", lambda *_: None)
+    monkeypatch.setattr(FollowerReplica, "truncate_diverging", lambda *_: None)
     assert complaint() in PARTED
 
 

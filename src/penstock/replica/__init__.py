@@ -9,7 +9,7 @@ isr_changes         ISR changes, sent to the controller
 deposed_leader      errors of a leader that may have been deposed
 failing_disk        replicas whose disk fails leave the ISR
 fetchers            replication from other leaders: a `fetcher` for each leader, with its `fetch_session`
-following           one partition of a fetcher: fetched, appended, truncated
+follower_replica    one partition of a fetcher: fetched, appended, truncated
 throttle            replication quotas during reassignments
 replicas            all partitions, found by topic name or id; applies the cluster image
 unclaimed           logs on disk that the image does not place here

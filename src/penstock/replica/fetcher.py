@@ -1,37 +1,34 @@
-"""Copying from one leader: a question, its answer, and the next question, for all partitions that it leads.
+"""Replicates from one leader: one Fetch request after the other, for all partitions that it leads.
 
-    ask --> append --> learn --> part --> sync --> ask
-            records    high      cut off  where that
-                       watermark what is  must come
-                                 not the  first
-                                 leader's
+    fetch --> append --> update high watermarks --> truncate diverging logs --> sync, if required --> fetch
 
-One question is under way at a time: each tells the leader how far every log has come. What goes wrong with a partition
-costs that partition a rest, and nobody else anything; what goes wrong with the leader, all of its partitions.
+Each request tells the leader the log end of every partition, so only one is in flight at a time. An error of one
+partition has that partition back off; a failed request has all of them back off.
 
-A leader with nothing to tell answers late, after `replica.fetch.wait.max.ms`. A partition that is new here cannot wait
-for that: when a leader dies, producers wait for the followers to find the next one. After `PATIENCE_MS` the question
-that waits is given up, and all is asked anew over another connection; its answer, should it come, is not looked at.
+A leader without new records responds after `replica.fetch.wait.max.ms`. A new partition must not wait for that: when
+a leader dies, producers wait until the followers fetch from the next one. So `ABANDON_MS` after a new one appears
+the request in flight is abandoned, and a full request is sent over another connection. A late response is ignored.
 """
 
 import logging
 from collections import deque
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.promise import Promise
+from penstock.base.steps import Running
 from penstock.base.world import Timer
 from penstock.metadata.controller.requests import UNWRITABLE
-from penstock.replica.fetch_session import Session
-from penstock.replica.following import Ends, Following, Key
-from penstock.replica.leader_ends import find_ends
+from penstock.replica.fetch_session import FetchSession
+from penstock.replica.follower_replica import FollowerReplica, LogRange, TopicIdPartition
+from penstock.replica.leader_log_range import leader_log_range
 from penstock.replica.partition import Partition
 from penstock.storage import StorageError
 from penstock.wire import Api, EpochEndOffset, FetchRequest, FetchResult
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 
 if TYPE_CHECKING:
@@ -40,26 +37,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERSION_MIN, VERSION_MAX = 17, 18
-"""Fetch as brokers of one cluster speak it: with topic ids and the follower's broker epoch."""
+"""Versions of Fetch between brokers: with topic ids and the follower's broker epoch."""
 
-RETRY_MS_MIN: Final = 50
-"""The first rest after an error; each is twice as long as the one before, up to `replica.fetch.backoff.ms`."""
+BACKOFF_MS_MIN: Final = 50
+"""The first backoff after an error. Each is twice the one before, up to `replica.fetch.backoff.ms`."""
 
-PATIENCE_MS: Final = 20
-"""How long new partitions wait for the answer to a question in which they are not. Busy leaders answer sooner."""
+ABANDON_MS: Final = 20
+"""How long a new partition waits for the response to a request without it. Busy leaders respond sooner."""
 
-TRUNCATIONS_A_TURN: Final = 8
-"""Each waits for the disk, some milliseconds, and everybody else with it."""
+TRUNCATIONS_PER_TICK: Final = 8
+"""Each truncation blocks the loop for some milliseconds."""
 
-HELD_BACK_MS_MAX: Final = 1000
-"""After so long it is looked again whether what is throttled must still wait: the rate may be another."""
+THROTTLED_MS_MAX: Final = 1000
+"""How long throttled partitions wait before the rate is looked up again."""
 
 PURPOSES: Final = ("replica", "replica-2")
-"""Connections: a question that was given up keeps one busy until it is answered."""
+"""Connections: an abandoned request keeps one busy until its response arrives."""
 
 
-class _Question:
-    """One that was asked and is not answered."""
+class _InFlight:
+    """A Fetch request without a response."""
 
     __slots__ = ("purpose",)
 
@@ -68,190 +65,199 @@ class _Question:
 
 
 class Fetcher:
-    def __init__(self, leader_id: int, home: "Fetchers") -> None:
+    def __init__(self, leader_id: int, fetchers: "Fetchers") -> None:
         self.leader_id = leader_id
-        self.following: dict[Key, Following] = {}
-        self._home = home
-        self._world = home.world
-        self._session = Session()
-        self._question: _Question | None = None
-        """The one whose answer counts."""
+        self.replicas: dict[TopicIdPartition, FollowerReplica] = {}
+        self._fetchers = fetchers
+        self._world = fetchers.world
+        self._session = FetchSession()
+        self._in_flight: _InFlight | None = None
+        """The request whose response counts."""
         self._busy: set[str] = set()
-        """Purposes under which a question waits, given up or not."""
-        self._parting: deque[tuple[Following, EpochEndOffset]] = deque()
-        self._is_settling = False
-        """An answer is being dealt with."""
+        """Purposes of the connections with a request in flight, abandoned or not."""
+        self._diverging: deque[tuple[FollowerReplica, EpochEndOffset]] = deque()
+        self._is_processing = False
+        """A response is being processed."""
         self._is_waking = False
         self._failures = 0
-        """Of the leader, one after the other."""
-        self._rest: Timer | None = None
-        """Runs after the leader has failed."""
-        self._patience: Timer | None = None
+        """Failed requests in a row."""
+        self._backoff: Timer | None = None
+        """Runs after a failed request."""
+        self._abandon_timer: Timer | None = None
 
-    # -- what is followed ------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------------
 
-    def follow(self, following: Following) -> None:
-        self.following[following.key] = following
-        following.is_ready = False
-        if self._rest is not None:  # somebody says that the leader is there
-            self._rest.cancel()
-            self._rest = None
-            self._wake(following)  # for all others too: this one may be gone before its log is synced
-        if following.partition.has_failing_disk:
-            following.waits_for_disk = True
+    def follow(self, replica: FollowerReplica) -> None:
+        self.replicas[replica.key] = replica
+        replica.is_ready = False
+        if self._backoff is not None:  # the metadata log says that the leader is alive
+            self._backoff.cancel()
+            self._backoff = None
+            self._wake(replica)  # for all partitions: this one may be gone before its log is synced
+        if replica.partition.has_failing_disk:
+            replica.waits_for_disk = True
             return
-        self._begin(following)
+        self._begin(replica)
 
-    def _begin(self, following: Following, *, is_trial: bool = False) -> None:
+    def _begin(self, replica: FollowerReplica, *, is_trial: bool = False) -> None:
         try:
-            following.begin()
+            replica.begin()
         except StorageError as error:
-            self._trouble(following, error)
+            self._failed(replica, error)
             return
-        self._enter(following, is_trial=is_trial)
+        self._enter(replica, is_trial=is_trial)
 
-    def suspend(self, key: Key) -> None:
-        """The disk fails: ask for nothing until `resume`."""
-        following = self.following.get(key)
-        if following is not None:
-            following.waits_for_disk = True
-            following.is_ready = False
-            if following.timer is not None:
-                following.timer.cancel()
-                following.timer = None
-            self._session.drop(following)
+    def suspend(self, key: TopicIdPartition) -> None:
+        """The disk fails: do not fetch the partition until `resume`."""
+        replica = self.replicas.get(key)
+        if replica is not None:
+            replica.waits_for_disk = True
+            replica.is_ready = False
+            if replica.timer is not None:
+                replica.timer.cancel()
+                replica.timer = None
+            self._session.drop(replica)
 
-    def resume(self, key: Key) -> None:
-        following = self.following.get(key)
-        if following is not None and following.waits_for_disk:
-            following.waits_for_disk = False
-            self._begin(following, is_trial=True)
+    def resume(self, key: TopicIdPartition) -> None:
+        replica = self.replicas.get(key)
+        if replica is not None and replica.waits_for_disk:
+            replica.waits_for_disk = False
+            self._begin(replica, is_trial=True)
 
-    def forget(self, key: Key) -> Following | None:
-        following = self.following.pop(key, None)
-        if following is not None:
-            if following.timer is not None:
-                following.timer.cancel()
-                following.timer = None
-            self._session.drop(following)
-        return following
+    def forget(self, key: TopicIdPartition) -> FollowerReplica | None:
+        replica = self.replicas.pop(key, None)
+        if replica is not None:
+            if replica.timer is not None:
+                replica.timer.cancel()
+                replica.timer = None
+            self._session.drop(replica)
+        return replica
 
     def stop(self) -> None:
-        for key in list(self.following):
+        for key in list(self.replicas):
             self.forget(key)
-        for timer in (self._rest, self._patience):
+        for timer in (self._backoff, self._abandon_timer):
             if timer is not None:
                 timer.cancel()
-        self._question = self._rest = self._patience = None
+        self._in_flight = self._backoff = self._abandon_timer = None
 
-    def _enter(self, following: Following, *, is_trial: bool = False) -> None:
-        """Have it fetched from now on, once the leader may be told how far it is; if its disk has failed before, once
-        it is synced."""
+    def _is_current(self, replica: FollowerReplica) -> bool:
+        return self.replicas.get(replica.key) is replica and not replica.waits_for_disk
+
+    def _enter(self, replica: FollowerReplica, *, is_trial: bool = False) -> None:
+        """Fetch a partition once its log end may be sent to the leader. After a failure of its disk (`is_trial`) its
+        log is synced first."""
 
         def synced(failed: list[Partition]) -> None:
-            if self.following.get(following.key) is not following or following.waits_for_disk:
+            if not self._is_current(replica):
                 return
             if failed:
-                self._trouble(following, _not_synced(following.partition))
+                self._failed(replica, _not_synced(replica.partition))
                 return
-            following.is_ready = True
-            self._session.put(following)
-            self._wake(following)
+            replica.is_ready = True
+            self._session.put(replica)
+            self._wake(replica)
 
-        self._home.syncs.written([following.partition], synced, is_trial=is_trial)
+        self._fetchers.syncs.written([replica.partition], synced, is_trial=is_trial)
 
     # -- errors ----------------------------------------------------------------------------------------
 
-    def _retry_ms(self, errors: int) -> float:
-        return min(float(self._home.backoff_ms), RETRY_MS_MIN * 2.0 ** min(errors - 1, 16))
+    def _backoff_ms(self, errors: int) -> float:
+        return min(float(self._fetchers.backoff_ms), BACKOFF_MS_MIN * 2.0 ** min(errors - 1, 16))
 
-    def _trouble(self, following: Following, error: KafkaError) -> None:
-        """Let a partition rest; where its disk has failed, until `resume`."""
-        self._home.failures += 1
-        following.failed(error)
-        if isinstance(error, StorageError) and not following.waits_for_disk:
-            following.partition.disk_failed(UNWRITABLE)
-        if not following.waits_for_disk:
-            self._pause(following, self._retry_ms(following.errors))
+    def _failed(self, replica: FollowerReplica, error: KafkaError) -> None:
+        """Have a partition back off; if its disk failed, until `resume`."""
+        self._fetchers.failures += 1
+        replica.failed(error)
+        if isinstance(error, StorageError) and not replica.waits_for_disk:
+            replica.partition.disk_failed(UNWRITABLE)
+        if not replica.waits_for_disk:
+            self._pause(replica, self._backoff_ms(replica.errors))
 
-    def _pause(self, following: Following, delay_ms: float) -> None:
-        following.is_ready = False
-        self._session.drop(following)
-        following.timer = self._world.call_later(delay_ms, partial(self._rested, following))
+    def _pause(self, replica: FollowerReplica, delay_ms: float) -> None:
+        replica.is_ready = False
+        self._session.drop(replica)
+        replica.timer = self._world.call_later(delay_ms, partial(self._paused, replica))
 
-    def _rested(self, following: Following) -> None:
-        following.timer = None
-        self._enter(following)
+    def _paused(self, replica: FollowerReplica) -> None:
+        replica.timer = None
+        self._enter(replica)
 
-    def _find_ends(self, following: Following) -> None:
-        """The leader has nothing where this log ends: find out where it has."""
-        following.is_ready = False
-        self._session.drop(following)
-        home = self._home
+    def _move_into_range(self, replica: FollowerReplica) -> None:
+        """The leader has no records at the log end here: fetch its log range and move the log end into it."""
+        replica.is_ready = False
+        self._session.drop(replica)
 
-        def found(ends: Ends | KafkaError) -> None:
-            if self.following.get(following.key) is not following or following.waits_for_disk:
-                return
-            if isinstance(ends, KafkaError):
-                self._trouble(following, ends)
+        def found(leader: LogRange) -> None:
+            if not self._is_current(replica):
                 return
             try:
-                following.meet(ends, self._world.now_ms())
+                replica.move_into(leader, self._world.now_ms())
             except KafkaError as error:
-                self._trouble(following, error)
+                self._failed(replica, error)
             else:
-                self._enter(following)
+                self._enter(replica)
 
-        find_ends(home.broker_client, self.leader_id, home.node_id, following, home.timeout_ms).then(found)
+        def failed(error: Exception) -> None:
+            if not isinstance(error, KafkaError):
+                raise error
+            if self._is_current(replica):
+                self._failed(replica, error)
+
+        owner = self._fetchers
+        steps = leader_log_range(
+            owner.broker_client, self.leader_id, owner.node_id, replica, owner.timeout_ms
+        )
+        Running(steps, found, failed)
 
     def _leader_failed(self, error: KafkaError) -> None:
-        self._session.lose()
+        self._session.reset()
         self._failures += 1
-        self._home.failures += 1
+        self._fetchers.failures += 1
         if self._failures == 1:
-            logger.info("broker %d is not followed for now: %s", self.leader_id, error)
-        self._rest = self._world.call_later(self._retry_ms(self._failures), self._leader_rested)
+            logger.info("cannot fetch from broker %d: %s", self.leader_id, error)
+        self._backoff = self._world.call_later(self._backoff_ms(self._failures), self._backed_off)
 
-    def _leader_rested(self) -> None:
-        self._rest = None
-        self._ask()
+    def _backed_off(self) -> None:
+        self._backoff = None
+        self._fetch()
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
-    def _wake(self, newcomer: Following) -> None:
-        """Something is to be asked for that is in no question yet."""
-        if self._question is None:
+    def _wake(self, new: FollowerReplica) -> None:
+        """A partition is to be fetched that is in no request yet."""
+        if self._in_flight is None:
             if not self._is_waking:
                 self._is_waking = True
                 self._world.call_soon(self._awake)
-        elif self._patience is None and newcomer.is_eager:
-            self._be_patient(self._question)
+        elif self._abandon_timer is None and new.is_urgent:
+            self._abandon_later(self._in_flight)
 
     def _awake(self) -> None:
         self._is_waking = False
-        self._ask()
+        self._fetch()
 
-    def _be_patient(self, question: _Question) -> None:
-        self._patience = self._world.call_later(PATIENCE_MS, partial(self._give_up, question))
+    def _abandon_later(self, in_flight: _InFlight) -> None:
+        self._abandon_timer = self._world.call_later(ABANDON_MS, partial(self._abandon, in_flight))
 
-    def _give_up(self, question: _Question) -> None:
-        self._patience = None
-        has_room = len(self._busy) < len(PURPOSES)
-        if question is self._question and has_room and self._session.has_newcomers:
-            self._question = None
-            self._session.lose()
-            self._ask()
+    def _abandon(self, in_flight: _InFlight) -> None:
+        self._abandon_timer = None
+        has_connection = len(self._busy) < len(PURPOSES)
+        if in_flight is self._in_flight and has_connection and self._session.has_new_partitions:
+            self._in_flight = None
+            self._session.reset()
+            self._fetch()
 
-    def _ask(self) -> None:
+    def _fetch(self) -> None:
         purpose = next((each for each in PURPOSES if each not in self._busy), None)
-        if purpose is None or self._question is not None or self._is_settling or self._rest is not None:
+        if purpose is None or self._in_flight is not None or self._is_processing or self._backoff is not None:
             return
         request = self._request()
         if request is None:
             return
-        question = self._question = _Question(purpose)
+        in_flight = self._in_flight = _InFlight(purpose)
         self._busy.add(purpose)
-        answer = self._home.broker_client.send(
+        response: Promise[Any] = self._fetchers.broker_client.send(
             self.leader_id,
             Request(
                 Api.FETCH,
@@ -260,171 +266,181 @@ class Fetcher:
                 write=lambda version: fetch_body(version, request),
                 read=read_fetch_response,
             ),
-            timeout_ms=self._home.timeout_ms,
+            timeout_ms=self._fetchers.timeout_ms,
             purpose=purpose,
         )
-        if answer.is_settled:
-            # Without the loop in between, a leader that always answers at once would never let go.
-            self._world.call_soon(lambda: self._answered(question, answer.value))
+        if response.is_settled:
+            # Without the loop in between, a leader that always responds at once would block it.
+            self._world.call_soon(lambda: self._wait_for(response, in_flight))
         else:
-            answer.then(partial(self._answered, question))
+            self._wait_for(response, in_flight)
+
+    def _wait_for(self, response: Promise[Any], in_flight: _InFlight) -> None:
+        response.then(partial(self._responded, in_flight), partial(self._request_failed, in_flight))
 
     def _request(self) -> FetchRequest | None:
-        """The next question; None if there is nothing to ask for."""
-        self._hold_back()
-        home = self._home
-        ready = (each for each in self.following.values() if each.is_ready)
+        """The next request; None if there is nothing to fetch."""
+        self._pause_throttled()
+        owner = self._fetchers
+        ready = (each for each in self.replicas.values() if each.is_ready)
         first = next(ready, None)
         if first is None:
             return None
-        wait_ms_max = 0 if self._session.is_opening else home.wait_ms_max
-        asked = self._session.ask(chain((first,), ready))
+        wait_ms_max = 0 if self._session.is_opening else owner.wait_ms_max
+        fields = self._session.next_request(chain((first,), ready))
         return FetchRequest(
             wait_ms_max,
-            home.bytes_min,
-            home.bytes_max,
+            owner.bytes_min,
+            owner.bytes_max,
             0,
-            asked.session_id,
-            asked.session_epoch,
-            asked.topics,
-            asked.forgotten,
+            fields.session_id,
+            fields.session_epoch,
+            fields.topics,
+            fields.forgotten,
             "",
-            home.node_id,
-            home.broker_epoch(),
+            owner.node_id,
+            owner.broker_epoch(),
             None,
         )
 
     def _clock_ms(self) -> int:
         return self._world.clock_ns() // 1_000_000
 
-    def _hold_back(self) -> None:
-        """Leave out what is throttled, and behind, until more of it may be taken."""
-        if not self._home.has_throttled:
+    def _pause_throttled(self) -> None:
+        """Leave throttled partitions that lag out of the request while the throttle has them wait."""
+        if not self._fetchers.has_throttled:
             return
-        delay_ms = self._home.throttle.delay_ms(self._clock_ms())
+        delay_ms = self._fetchers.throttle.delay_ms(self._clock_ms())
         if delay_ms > 0:
-            delay_ms = min(delay_ms, HELD_BACK_MS_MAX)
-            for each in self.following.values():
+            delay_ms = min(delay_ms, THROTTLED_MS_MAX)
+            for each in self.replicas.values():
                 if each.is_throttled and each.is_ready and each.is_behind:
                     self._pause(each, delay_ms)
 
-    # -- answers ---------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------
 
-    def _answered(self, question: _Question, answer: FetchResponse | PeerFailed) -> None:
-        self._busy.discard(question.purpose)
-        if question is not self._question:
-            # It was given up, and others may have waited for its connection.
-            if self._question is None:
-                self._ask()
-            elif self._patience is None and self._session.has_newcomers:
-                self._be_patient(self._question)
+    def _is_awaited(self, in_flight: _InFlight) -> bool:
+        """Whether a response counts. An abandoned one does not, but its connection is free again."""
+        self._busy.discard(in_flight.purpose)
+        if in_flight is not self._in_flight:
+            if self._in_flight is None:
+                self._fetch()
+            elif self._abandon_timer is None and self._session.has_new_partitions:
+                self._abandon_later(self._in_flight)
+            return False
+        self._in_flight = None
+        if self._abandon_timer is not None:
+            self._abandon_timer.cancel()
+            self._abandon_timer = None
+        return True
+
+    def _request_failed(self, in_flight: _InFlight, error: KafkaError) -> None:
+        if self._is_awaited(in_flight):
+            self._leader_failed(error)
+
+    def _responded(self, in_flight: _InFlight, response: FetchResponse) -> None:
+        if not self._is_awaited(in_flight):
             return
-        self._question = None
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        if isinstance(answer, PeerFailed):
-            self._leader_failed(answer)
-            return
-        if answer.error_code:
-            self._refused(answer.error_code)
+        if response.error_code:
+            self._refused(response.error_code)
             return
         if self._failures:
-            logger.info("broker %d is followed again", self.leader_id)
+            logger.info("fetching from broker %d works again", self.leader_id)
         self._failures = 0
-        self._session.answered(answer.session_id)
-        self._take(answer)
+        self._session.answered(response.session_id)
+        self._process(response)
 
     def _refused(self, code: int) -> None:
-        """The session is gone, as after a restart of the leader, or the whole question is not to its liking."""
+        """The session is gone, as after a restart of the leader, or the leader rejects the request."""
         was_open = self._session.is_open
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-            self._session.lose(0)
+            self._session.reset(0)
         else:
-            self._session.lose()
+            self._session.reset()
         if was_open:
-            self._ask()
+            self._fetch()
         else:
             self._leader_failed(KafkaError(f"it answers error {code}", ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _take(self, answer: FetchResponse) -> None:
-        self._is_settling = True
+    def _process(self, response: FetchResponse) -> None:
+        self._is_processing = True
         now_ms = self._world.now_ms()
-        good: list[tuple[Following, FetchResult]] = []
+        good: list[tuple[FollowerReplica, FetchResult]] = []
         grown: list[Partition] = []
-        for topic, results in answer.topics:
+        for topic, results in response.topics:
             for result in results:
-                following = self.following.get((topic, result.partition))  # type: ignore[arg-type]  # by id
-                if following is None or following.told is None:
-                    continue  # it is of an earlier leader's time, or rests
+                replica = self.replicas.get((topic, result.partition))  # type: ignore[arg-type]  # by id
+                if replica is None or replica.sent is None:
+                    continue  # no longer replicated from this leader, or backing off
                 if result.diverging_epoch is not None and not result.error_code:
-                    self._parting.append((following, result.diverging_epoch))
+                    self._diverging.append((replica, result.diverging_epoch))
                     continue
                 try:
-                    taken_bytes = following.append(result, now_ms)
+                    taken_bytes = replica.append(result, now_ms)
                 except KafkaError as error:
                     if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        self._find_ends(following)
+                        self._move_into_range(replica)
                     else:
-                        self._trouble(following, error)
+                        self._failed(replica, error)
                     continue
-                good.append((following, result))
+                good.append((replica, result))
                 if taken_bytes:
-                    self._home.copied_bytes += taken_bytes
-                    grown.append(following.partition)
-                    if following.is_throttled:
-                        self._home.throttle.take(taken_bytes, self._clock_ms())
-        self._learn(good)
-        self._part(grown)
+                    self._fetchers.copied_bytes += taken_bytes
+                    grown.append(replica.partition)
+                    if replica.is_throttled:
+                        self._fetchers.throttle.take(taken_bytes, self._clock_ms())
+        self._update(good)
+        self._truncate(grown)
 
-    def _learn(self, good: list[tuple[Following, FetchResult]]) -> None:
+    def _update(self, good: list[tuple[FollowerReplica, FetchResult]]) -> None:
+        """Take over high watermarks and log starts."""
         starts: dict[TopicPartition, Offset] = {}
-        for following, result in good:
-            if following.starts_later(result):
-                starts[following.partition.name] = result.log_start_offset
+        for replica, result in good:
+            if replica.starts_later(result):
+                starts[replica.partition.name] = result.log_start_offset
         if starts:
             try:
-                self._home.save_log_starts(starts)
+                self._fetchers.save_log_starts(starts)
             except StorageError as error:
                 logger.error("%s", error)
-        for following, result in good:
-            following.learn(result)
-            if following.told != following.wanted():
-                self._session.put(following)
+        for replica, result in good:
+            replica.update(result)
+            if replica.sent != replica.fetch_position():
+                self._session.put(replica)
             if result.records and not self._session.is_open:
-                # The leader remembers nothing: this one comes after all others in the next question.
-                self.following[following.key] = self.following.pop(following.key)
+                # Without a session, the leader fills responses in the order of the request: this one comes last now.
+                self.replicas[replica.key] = self.replicas.pop(replica.key)
 
-    def _part(self, grown: list[Partition]) -> None:
-        """Cut logs off, some in a turn, then go on."""
-        for _ in range(min(len(self._parting), TRUNCATIONS_A_TURN)):
-            following, epoch_end = self._parting.popleft()
-            if self.following.get(following.key) is not following or following.waits_for_disk:
+    def _truncate(self, grown: list[Partition]) -> None:
+        """Truncate diverging logs, some in each tick of the loop; then sync what has grown."""
+        for _ in range(min(len(self._diverging), TRUNCATIONS_PER_TICK)):
+            replica, epoch_end = self._diverging.popleft()
+            if not self._is_current(replica):
                 continue
             try:
-                following.part(epoch_end)
+                replica.truncate_diverging(epoch_end)
             except KafkaError as error:
                 if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._find_ends(following)
+                    self._move_into_range(replica)
                 else:
-                    self._trouble(following, error)
+                    self._failed(replica, error)
                 continue
-            # The high watermark came with this answer, and holds only once the logs agree: it is to be told again.
-            self._session.drop(following)
-            self._session.put(following)
-        if self._parting:
-            self._world.call_soon(partial(self._part, grown))
+            # The high watermark in this response does not hold for the log before the truncation: fetch it again.
+            self._session.drop(replica)
+            self._session.put(replica)
+        if self._diverging:
+            self._world.call_soon(partial(self._truncate, grown))
         else:
-            self._home.syncs.written(grown, self._settled)
+            self._fetchers.syncs.written(grown, self._synced)
 
-    def _settled(self, failed: list[Partition]) -> None:
-        self._is_settling = False
+    def _synced(self, failed: list[Partition]) -> None:
+        self._is_processing = False
         for partition in failed:
-            following = self.following.get((partition.topic_id, partition.number))
-            if following is not None and following.is_ready:
-                self._trouble(following, _not_synced(partition))
-        self._ask()
+            replica = self.replicas.get((partition.topic_id, partition.number))
+            if replica is not None and replica.is_ready:
+                self._failed(replica, _not_synced(partition))
+        self._fetch()
 
 
 def _not_synced(partition: Partition) -> KafkaError:
-    return StorageError(f"{partition.name} could not be synced, and its leader must not count on it")
+    return StorageError(f"{partition.name} could not be synced, so its leader must not count on it")

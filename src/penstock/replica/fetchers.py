@@ -1,13 +1,13 @@
-"""What is led elsewhere and followed here, by leader: each has a `Fetcher`.
+"""Replication of the partitions that other brokers lead: a `Fetcher` for each leader.
 
     replica.fetch.wait.max.ms         how long a leader may wait for records
-    replica.fetch.min.bytes           and for how many
-    replica.fetch.max.bytes           at most for one partition
-    replica.fetch.response.max.bytes  at most for all of an answer, which is what is held in memory for a leader
-    replica.fetch.backoff.ms          the longest rest after an error
-    replica.socket.timeout.ms         a leader that is silent for so long is gone
+    replica.fetch.min.bytes           and for how many bytes
+    replica.fetch.max.bytes           largest response for one partition
+    replica.fetch.response.max.bytes  largest response, and the memory that a leader costs here
+    replica.fetch.backoff.ms          the longest backoff after an error
+    replica.socket.timeout.ms         the request timeout
 
-A batch that is larger than a limit comes whole.
+A batch that is larger than a limit is fetched whole.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.base.world import World
 from penstock.replica.broker_client import BrokerClient
 from penstock.replica.fetcher import Fetcher
+from penstock.replica.follower_replica import FollowerReplica, TopicIdPartition
 from penstock.replica.follower_syncs import FollowerSyncs
-from penstock.replica.following import Following, Key
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.replica.throttle import Throttle
 
@@ -35,8 +35,8 @@ class Fetchers:
         broker_epoch: Callable[[], int],
         save_log_starts: Callable[[dict[TopicPartition, Offset]], None],
     ) -> None:
-        """`setting` is one of the broker's, as it is in force now; `save_log_starts` notes where logs are about to
-        begin, all with one write."""
+        """`setting` returns the current value of a broker setting; `save_log_starts` saves new log starts, all with
+        one write."""
         self.world = world
         self.node_id = node_id
         self.broker_client = broker_client
@@ -51,33 +51,33 @@ class Fetchers:
         self.backoff_ms = setting("replica.fetch.backoff.ms")
         self.timeout_ms = setting("replica.socket.timeout.ms")
         self._fetchers: dict[int, Fetcher] = {}
-        self._by_key: dict[Key, Fetcher] = {}
-        self._throttled: set[Key] = set()
+        self._by_key: dict[TopicIdPartition, Fetcher] = {}
+        self._throttled: set[TopicIdPartition] = set()
         self._is_stopped = False
         self.copied_bytes = 0
-        """What all leaders gave."""
+        """Fetched from all leaders."""
         self.failures = 0
-        """Of leaders that could not be asked, and of single partitions."""
+        """Failed requests, and errors of single partitions."""
 
     @property
     def has_throttled(self) -> bool:
         return bool(self._throttled)
 
-    def following(self, partition: Partition) -> Following | None:
+    def replica_of(self, partition: Partition) -> FollowerReplica | None:
         key = (partition.topic_id, partition.number)
         fetcher = self._by_key.get(key)
-        return None if fetcher is None else fetcher.following.get(key)
+        return None if fetcher is None else fetcher.replicas.get(key)
 
-    def everyone(self) -> list[Following]:
-        """All that is followed now."""
-        return [each for fetcher in self._fetchers.values() for each in fetcher.following.values()]
+    def replicas(self) -> list[FollowerReplica]:
+        """All partitions that are replicated now."""
+        return [each for fetcher in self._fetchers.values() for each in fetcher.replicas.values()]
 
     def follow(self, partition: Partition, *, is_throttled: bool = False) -> None:
-        """Copy a partition from the leader that it has now. What is copied from that leader, in the same epoch, goes
-        on as it is."""
+        """Replicate a partition from its current leader. If it is replicated from that leader in the same leader epoch
+        already, nothing changes."""
         if self._is_stopped:
             return
-        current = self.following(partition)
+        current = self.replica_of(partition)
         key = (partition.topic_id, partition.number)
         if current is not None and current.partition is partition:
             fetcher = self._by_key[key]
@@ -92,7 +92,7 @@ class Fetchers:
         fetcher = self._by_key[key] = self._fetchers[partition.leader_id]
         if is_throttled:
             self._throttled.add(key)
-        fetcher.follow(Following(partition, self.partition_bytes_max, is_throttled=is_throttled))
+        fetcher.follow(FollowerReplica(partition, self.partition_bytes_max, is_throttled=is_throttled))
 
     def forget(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.number)
@@ -103,27 +103,27 @@ class Fetchers:
         self.syncs.forget(partition)
 
     def suspend(self, partition: Partition) -> None:
-        """Copy nothing of a partition until `resume`: its disk fails."""
+        """Stop replicating a partition until `resume`: its disk fails."""
         key = (partition.topic_id, partition.number)
         fetcher = self._by_key.get(key)
         if fetcher is not None:
             fetcher.suspend(key)
 
     def resume(self, partition: Partition) -> None:
-        """The disk takes writes of a partition again."""
+        """Replicate a partition again: the disk accepts writes."""
         key = (partition.topic_id, partition.number)
         fetcher = self._by_key.get(key)
         if fetcher is not None:
             fetcher.resume(key)
 
     def throttle_one(self, partition: Partition, is_throttled: bool) -> None:
-        following = self.following(partition)
-        if following is not None:
-            following.is_throttled = is_throttled
-            (self._throttled.add if is_throttled else self._throttled.discard)(following.key)
+        replica = self.replica_of(partition)
+        if replica is not None:
+            replica.is_throttled = is_throttled
+            (self._throttled.add if is_throttled else self._throttled.discard)(replica.key)
 
     def stop(self) -> None:
-        """Copy nothing more: the node is about to stop."""
+        """Stop replicating: the node is about to stop."""
         self._is_stopped = True
         for fetcher in self._fetchers.values():
             fetcher.stop()

@@ -2,7 +2,7 @@
 
 A leader appends batches (`append_path`) and acknowledges them (`pending_acks`). Followers fetch them; the offsets they
 fetch tell the leader what they have (`in_sync`). When a follower catches up or falls behind, the leader asks the
-controller for another ISR (`isr_changes`). A follower learns the high watermark from its leader (`following`).
+controller for another ISR (`isr_changes`). A follower learns the high watermark from its leader (`follower_replica`).
 
 `lead` and `follow` apply the newest partition record of the metadata log. Applying one twice does no harm.
 """

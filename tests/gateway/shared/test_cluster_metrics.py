@@ -28,7 +28,7 @@ def replicas_of(followed: Sequence[Following] | None) -> Any:
         return SimpleNamespace(isr_changes=None, fetchers=None)
     return SimpleNamespace(
         isr_changes=SimpleNamespace(shrinks=3, expands=2, failures=1),
-        fetchers=SimpleNamespace(everyone=lambda: followed, copied_bytes=500, failures=7),
+        fetchers=SimpleNamespace(replicas=lambda: followed, copied_bytes=500, failures=7),
     )
 
 

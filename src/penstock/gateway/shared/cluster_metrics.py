@@ -127,7 +127,7 @@ def _state(broker: Broker) -> str:
 def replication(page: Page, context: Context, under_replicated: int, under_min_isr: int) -> None:
     replicas = context.replicas
     changes, fetchers = replicas.isr_changes, replicas.fetchers
-    followed = fetchers.everyone() if fetchers is not None else []
+    followed = fetchers.replicas() if fetchers is not None else []
     for name, value, what in (
         (
             "partitions_under_replicated",

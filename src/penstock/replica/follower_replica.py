@@ -1,12 +1,12 @@
-"""A partition whose leader is another broker: what to ask it for next, and what to do with its answer.
+"""A replica whose leader is another broker: what to fetch next, and what to do with the response.
 
-    asked      records from the log end on, and which epoch the last batch here is of
-    answered   records               appended as they are, byte for byte
-               a diverging epoch     the two logs part there: cut off what the leader does not have, ask again
-               OFFSET_OUT_OF_RANGE   this log ends before the leader's begins, or after it ends; see `Ends`
+    request    records from the log end on, and the leader epoch of the last batch here
+    response   records               appended byte for byte
+               a diverging epoch     the logs diverge there: truncate, and fetch again
+               OFFSET_OUT_OF_RANGE   this log ends before the leader's log start or after its log end; see `LogRange`
 
-Nothing is cut off until the leader has said where, but for a log that knows no leader epochs: it goes back to its high
-watermark (KIP-101, KIP-279, KIP-595).
+A log is truncated only where the leader said. The one exception is a log without leader epochs: it is truncated to its
+high watermark (KIP-101, KIP-279, KIP-595).
 """
 
 import logging
@@ -21,15 +21,15 @@ from penstock.wire import EpochEndOffset, FetchPartition, FetchResult
 
 logger = logging.getLogger(__name__)
 
-Key = tuple[Uuid, int]
+TopicIdPartition = tuple[Uuid, int]
 """The topic's id and the partition's number."""
 
 LAG_UNKNOWN: Final = -1
 
-EAGER_ERRORS_MAX: Final = 4
-"""A partition that fails more often, one time after the other, is in no hurry."""
+URGENT_ERRORS_MAX: Final = 4
+"""A partition that fails more often in a row does not interrupt the fetch in flight any more."""
 
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -38,20 +38,20 @@ _PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""What every change of leaders brings: one broker hears of it before the other."""
+"""Expected at every change of leaders: one broker applies the metadata before the other."""
 
 _BASE_OFFSET = Struct(">q")
 
 
-class Ends(NamedTuple):
-    """Where the leader's log begins and ends, as it said itself."""
+class LogRange(NamedTuple):
+    """Log start and log end of the leader, as it reported them."""
 
     start: Offset
     end: Offset
 
 
-class Following:
-    """From the moment on when a leader is known until there is another, or another epoch of the same."""
+class FollowerReplica:
+    """A partition while it follows one leader in one leader epoch."""
 
     __slots__ = (
         "bytes_max",
@@ -62,43 +62,43 @@ class Following:
         "lag",
         "leader_epoch",
         "partition",
+        "sent",
         "timer",
-        "told",
         "waits_for_disk",
     )
 
     def __init__(self, partition: Partition, bytes_max: int, *, is_throttled: bool = False) -> None:
         self.partition = partition
-        self.key: Key = (partition.topic_id, partition.number)
+        self.key: TopicIdPartition = (partition.topic_id, partition.number)
         self.leader_epoch: LeaderEpoch = partition.leader_epoch
         self.bytes_max = bytes_max
         self.is_throttled = is_throttled
         self.is_ready = True
-        """Whether it is to be fetched: not while it rests after an error, nor while `Ends` are asked for."""
+        """Whether to fetch it: not during the backoff after an error, nor while the leader's `LogRange` is fetched."""
         self.waits_for_disk = False
-        """Its disk has refused something: it is not fetched before a trial write has worked (`failing_disk`)."""
-        self.told: FetchPartition | None = None
-        """What the leader knows to be wanted; None where it is asked for nothing."""
+        """Its disk failed: it is not fetched before a trial write succeeds (`failing_disk`)."""
+        self.sent: FetchPartition | None = None
+        """The fetch position that the leader has; None if it is in no request."""
         self.errors = 0
-        """One after the other, since the last good answer."""
+        """In a row, since the last good response."""
         self.lag = LAG_UNKNOWN
-        """How many offsets the leader's high watermark is ahead of this log."""
+        """Offsets from the log end here to the leader's high watermark."""
         self.timer: Timer | None = None
-        """Runs while it rests."""
+        """Runs during the backoff."""
 
     def __repr__(self) -> str:
-        return f"<Following {self.partition.name} from {self.partition.log.log_end}>"
+        return f"<FollowerReplica {self.partition.name} from {self.partition.log.log_end}>"
 
     @property
-    def is_eager(self) -> bool:
-        """Whether somebody may wait for it to be fetched."""
-        return self.errors < EAGER_ERRORS_MAX and not self.is_throttled
+    def is_urgent(self) -> bool:
+        """Whether producers may wait for this replica to be fetched."""
+        return self.errors < URGENT_ERRORS_MAX and not self.is_throttled
 
     @property
     def is_behind(self) -> bool:
         return self.lag != 0
 
-    def wanted(self) -> FetchPartition:
+    def fetch_position(self) -> FetchPartition:
         log = self.partition.log
         return FetchPartition(
             self.partition.number,
@@ -112,22 +112,22 @@ class Following:
     def begin(self) -> None:
         log = self.partition.log
         if not log.epochs.entries:
-            self._cut_off(self.partition.high_watermark)
+            self._truncate(self.partition.high_watermark)
 
-    # -- answers ---------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------
 
     def failed(self, error: KafkaError) -> None:
-        """Count an error, and tell of it; of one that should pass by itself only when it does not:
-        while leaders change there are thousands of those."""
+        """Count an error and log it. A transient one is logged only if it persists: there are thousands of them while
+        leaders change."""
         self.errors += 1
-        is_passing = error.code in _PASSING
-        if self.errors == 1 and is_passing:
-            logger.debug("%s is not followed for now: %s", self.partition.name, error)
-        elif self.errors == (EAGER_ERRORS_MAX if is_passing else 1):
-            logger.error("%s is not followed for now: %s", self.partition.name, error)
+        is_transient = error.code in _TRANSIENT
+        if self.errors == 1 and is_transient:
+            logger.debug("%s is not replicated for now: %s", self.partition.name, error)
+        elif self.errors == (URGENT_ERRORS_MAX if is_transient else 1):
+            logger.error("%s is not replicated for now: %s", self.partition.name, error)
 
     def append(self, result: FetchResult, now_ms: TimestampMs) -> int:
-        """Take the records of an answer; how many bytes. Raises what is wrong with it, and then nothing is changed."""
+        """Append the records of a response, and return how many bytes. Raises without a change if it is an error."""
         if result.error_code:
             raise KafkaError(
                 f"the leader of {self.partition.name} answers {_name(result.error_code)}",
@@ -138,18 +138,18 @@ class Following:
             return 0
         log = self.partition.log
         bytes_before, records_before = log.written_bytes, log.written_records
-        hidden = self._begin_inside_batch(memoryview(records), now_ms)
+        log_start = self._restart_before(memoryview(records), now_ms)
         log.append_replicated(records, now_ms=now_ms, epoch_max=self.leader_epoch)
-        if hidden is not None:
-            log.advance_start(min(hidden, log.log_end))
+        if log_start is not None:
+            log.advance_start(min(log_start, log.log_end))
         taken_bytes = log.written_bytes - bytes_before
         self.partition.copied_bytes += taken_bytes
         self.partition.copied_records += log.written_records - records_before
         return taken_bytes
 
-    def _begin_inside_batch(self, records: memoryview, now_ms: TimestampMs) -> Offset | None:
-        """A leader whose records were deleted up to the middle of a batch gives all of that batch: an empty log moves
-        its start back to take it. Where it is to start once it has."""
+    def _restart_before(self, records: memoryview, now_ms: TimestampMs) -> Offset | None:
+        """Restart an empty log at the base offset of the first batch, if the log start is inside that batch: a leader
+        sends whole batches. Returns the log start to restore after the append."""
         log = self.partition.log
         if log.log_start != log.log_end or len(records) < _BASE_OFFSET.size:
             return None
@@ -161,25 +161,26 @@ class Following:
         return start
 
     def starts_later(self, result: FetchResult) -> bool:
-        """Whether `learn` will move the start of this log to the leader's."""
+        """Whether `update` will move the log start here to the leader's."""
         partition, log = self.partition, self.partition.log
         committed = max(partition.high_watermark, min(result.high_watermark, log.log_end))
         return log.log_start < result.log_start_offset <= min(committed, log.log_end)
 
-    def learn(self, result: FetchResult) -> None:
-        """Take what a good answer says of the leader's log."""
+    def update(self, result: FetchResult) -> None:
+        """Take over high watermark and log start from a good response."""
         self.errors = 0
         self.partition.follow_high_watermark(result.high_watermark, result.log_start_offset)
         self.lag = max(0, result.high_watermark - self.partition.log.log_end)
 
-    def part(self, leaders: EpochEndOffset) -> None:
-        """Cut off what the leader does not have: it has this epoch, up to there, and nothing of the next one here.
+    def truncate_diverging(self, leaders: EpochEndOffset) -> None:
+        """Truncate what the leader does not have. It has `leaders.epoch` up to `leaders.end_offset`, and nothing of
+        the next epoch here.
 
-            here     [epoch 3 ....][epoch 4 ..]       told (3, 20): ends at 20, or where epoch 3 ends here
+            here     [epoch 3 ....][epoch 4 ..]       response (3, 20): truncate to 20, or to where epoch 3 ends here
             leader   [epoch 3 ........][epoch 5 ..]
 
-        Where this log has no batch of that epoch, it goes back to the end of the one before it, and the next answer
-        goes on from there.
+        Without a batch of that epoch here, the log is truncated to the end of the epoch before it, and the next
+        response continues from there.
         """
         log = self.partition.log
         before = (log.log_end, log.epochs.latest)
@@ -190,41 +191,41 @@ class Following:
             target = leaders.end_offset if epoch < 0 else end
             if epoch == leaders.epoch:
                 target = min(end, leaders.end_offset)
-        self._cut_off(target)
+        self._truncate(target)
         if (log.log_end, log.epochs.latest) == before:
             raise KafkaError(
-                f"{self.partition.name} ends at {before[0]} in epoch {before[1]}, and its leader says that they part "
-                f"at {leaders.end_offset} in epoch {leaders.epoch}",
+                f"{self.partition.name} ends at {before[0]} in epoch {before[1]}, but its leader reports that the "
+                f"logs diverge at {leaders.end_offset} in epoch {leaders.epoch}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         self.errors = 0
 
-    def meet(self, ends: Ends, now_ms: TimestampMs) -> None:
-        """Have the log end where the leader has records to give."""
+    def move_into(self, leader: LogRange, now_ms: TimestampMs) -> None:
+        """Move the log end to an offset from which the leader has records."""
         partition, log = self.partition, self.partition.log
-        if ends.end < log.log_end:
-            self._cut_off(ends.end)
-        elif ends.start > log.log_end:
+        if leader.end < log.log_end:
+            self._truncate(leader.end)
+        elif leader.start > log.log_end:
             logger.warning(
-                "%s ends at %d, and its leader's log begins at %d: it begins there too",
+                "%s ends at %d, but its leader's log starts at %d: it restarts there",
                 partition.name,
                 log.log_end,
-                ends.start,
+                leader.start,
             )
-            log.restart_at(ends.start, now_ms)
-            partition.high_watermark = ends.start
+            log.restart_at(leader.start, now_ms)
+            partition.high_watermark = leader.start
         else:
             raise KafkaError(
-                f"the leader of {partition.name} has {ends.start} to {ends.end}, but nothing from {log.log_end} on",
+                f"the leader of {partition.name} has {leader.start} to {leader.end}, nothing from {log.log_end} on",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
 
-    def _cut_off(self, offset: Offset) -> None:
+    def _truncate(self, offset: Offset) -> None:
         partition, log = self.partition, self.partition.log
         old_end = log.log_end
         end = log.truncate(offset)
         if end < old_end:
-            logger.info("%s is cut off at %d: it ended at %d", partition.name, end, old_end)
+            logger.info("%s is truncated to %d: it ended at %d", partition.name, end, old_end)
         if end < min(partition.high_watermark, old_end):
             logger.warning(
                 "%s loses offsets %d to %d, which were committed: its leader does not have them",
@@ -238,7 +239,7 @@ class Following:
 def error_code(number: int) -> ErrorCode:
     try:
         return ErrorCode(number)
-    except ValueError:  # of a release that is newer than this one
+    except ValueError:  # of a newer release
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
