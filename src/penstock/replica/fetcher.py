@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.promise import Promise
-from penstock.base.steps import Running
+from penstock.base.steps import RunningSteps
 from penstock.base.world import Timer
 from penstock.metadata.controller.requests import UNWRITABLE
 from penstock.replica.fetch_session import FetchSession
@@ -208,7 +208,7 @@ class Fetcher:
         steps = leader_log_range(
             owner.broker_client, self.leader_id, owner.node_id, replica, owner.timeout_ms
         )
-        Running(steps, found, failed)
+        RunningSteps(steps, found, failed)
 
     def _leader_failed(self, error: KafkaError) -> None:
         self._session.reset()
