@@ -15,10 +15,10 @@ import uvloop
 
 from benchmarks.broker.echo import Echo
 from penstock.base.metrics import Metrics
-from penstock.gateway.http.door import HttpDoor
 from penstock.gateway.http.produce import Body
 from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.routing import Router
+from penstock.gateway.http.server import HttpDoor
 from penstock.metadata import EMPTY, BrokerSettings
 from penstock.server.doors import DoorConnection
 from penstock.server.loop_tick import LoopTick

@@ -72,6 +72,6 @@ def test_a_plain_start_loads_neither_the_parser_nor_what_only_others_need(tmp_pa
         "kio.schema",
         "httptools",
         "penstock.gateway.http.protocol.conversation",
-        "penstock.gateway.line.door",
+        "penstock.gateway.line.conversation",
     }
     assert not unneeded & loaded

@@ -17,8 +17,8 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.gateway.membership import Conflict, Consumed, Members
 from penstock.gateway.membership.http_members import SESSION_MS
+from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_partition
-from penstock.gateway.shared.writing import append
 from penstock.handlers.support.context import Session
 from penstock.records import build_batch
 

@@ -60,26 +60,25 @@ def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]
 
 def _load_operations() -> MakeDoor:
     """How a node is, and nothing else."""
-    from penstock.gateway.http import health, metrics  # noqa: PLC0415  # that is the point
-    from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415
+    from penstock.gateway.http import operations  # noqa: PLC0415  # that is the point
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
+    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415
 
-    router = Router((*health.ROUTES, *metrics.ROUTES))
+    router = Router(operations.ROUTES)
     return lambda behind: HttpDoor(behind, router, give_back_freed_memory)
 
 
 def _load_http() -> MakeDoor:
-    from penstock.gateway.http.door import HttpDoor  # noqa: PLC0415  # that is the point
-    from penstock.gateway.http.front import ROUTES  # noqa: PLC0415
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
-    from penstock.gateway.http.routes import all_routes  # noqa: PLC0415
+    from penstock.gateway.http.routes import FRONT, all_routes  # noqa: PLC0415
+    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415  # that is the point
 
-    router = Router((*all_routes(), *ROUTES))
+    router = Router((*all_routes(), *FRONT))
     return lambda gateway: HttpDoor(gateway, router, give_back_freed_memory)
 
 
 def _load_line() -> MakeDoor:
-    from penstock.gateway.line.door import LineDoor  # noqa: PLC0415
+    from penstock.gateway.line.conversation import LineDoor  # noqa: PLC0415
 
     return LineDoor
 

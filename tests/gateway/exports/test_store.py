@@ -10,8 +10,16 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import RunningSteps
 from penstock.gateway.exports import store
 from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
-from penstock.gateway.exports.reads import BEGINNING_MS, REMEMBERED_MS, Asked, Kind
-from penstock.gateway.exports.store import KEPT_MS, WAITING_MAX, Export, Exports
+from penstock.gateway.exports.store import (
+    BEGINNING_MS,
+    KEPT_MS,
+    REMEMBERED_MS,
+    WAITING_MAX,
+    Asked,
+    Export,
+    Exports,
+    Kind,
+)
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.vfs import MemoryDisk, read_file
 

@@ -12,9 +12,9 @@ from httptools import HttpResponseParser
 from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
-from penstock.gateway.http.door import HttpDoor
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.protocol.routing import Router
+from penstock.gateway.http.server import HttpDoor
 from penstock.metadata import EMPTY, BrokerSettings
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.gateway.http.door import BATCHES_MAX
 from penstock.gateway.http.protocol.errors import ALWAYS
 from penstock.gateway.http.protocol.request_parser import HEAD_BYTES_MAX, HEADERS_MAX
+from penstock.gateway.http.server import BATCHES_MAX
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.testing import Broker
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.gateway.http.produce import RECORDS_MAX
 from penstock.gateway.idempotency import HEADER, IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.gateway.idempotency.keys import RECENT_TOTAL_MAX
-from penstock.gateway.idempotency.recent import RECENT_MAX
+from penstock.gateway.idempotency.topic_keys import RECENT_MAX
 from penstock.testing import Broker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "http-produce.md").read_text()

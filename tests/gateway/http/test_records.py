@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 
 from penstock.gateway.http.records import PAGE_RECORDS_MAX
-from penstock.gateway.shared.walking import Walk
+from penstock.gateway.shared.reading import Walk
 from penstock.testing import Broker
 
 pytestmark = pytest.mark.xdist_group("http-records")

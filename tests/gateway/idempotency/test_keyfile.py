@@ -9,20 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.idempotency import keyfile, saving
-from penstock.gateway.idempotency.entries import ENTRY_BYTES, PLACE, KeyPlace, digest_of
+from penstock.gateway.idempotency import keyfile
 from penstock.gateway.idempotency.keyfile import (
     ENTRIES_A_PAGE,
+    ENTRY_BYTES,
     PAGE_BYTES,
+    PLACE,
     CorruptKeyFile,
     Filters,
     KeyFile,
+    KeyPlace,
+    Source,
+    digest_of,
+    merge_key_files,
     read_entries,
     read_written,
     write_key_file,
 )
-from penstock.gateway.idempotency.manifest import FileNote, Manifest
-from penstock.gateway.idempotency.merging import Source, merge_key_files
+from penstock.gateway.idempotency.topic_files import (
+    FileNote,
+    Manifest,
+    MergePlan,
+    create_manifest,
+    merge_files,
+    plan_merge,
+    save_key_file,
+)
 from penstock.server.child import Child
 from penstock.storage.openfiles import OpenFiles
 from penstock.vfs import MemoryDisk, RealDisk, Vfs
@@ -166,15 +178,15 @@ def test_a_merged_file_has_the_latest_of_what_still_counts(
 
 def test_files_are_merged_in_a_process_of_their_own(tmp_path: Path) -> None:
     disk, directory = RealDisk(), str(tmp_path / "keys")
-    manifest = saving.create(disk, directory, Manifest("orders"))
+    manifest = create_manifest(disk, directory, Manifest("orders"))
     model: Keys = {}
     for seed in range(3):
         keys = some_keys(400, seed)
         model |= keys
         packed = {digest: PLACE.pack(*place) for digest, place in keys.items()}
-        manifest = saving.save(disk, directory, manifest, packed, {"0": seed})
-    plan = saving.Tidying(0, 3, 10, 1200)
-    merged: Manifest = Child(partial(saving.merge, disk, directory, manifest, plan)).run()
+        manifest = save_key_file(disk, directory, manifest, packed, {"0": seed})
+    plan = MergePlan(0, 3, 10, 1200)
+    merged: Manifest = Child(partial(merge_files, disk, directory, manifest, plan)).run()
     [one] = merged.files
     assert merged.covered == {"0": 2}
     assert (one.entries, one.oldest_ms) == (1170, 10)
@@ -184,9 +196,9 @@ def test_files_are_merged_in_a_process_of_their_own(tmp_path: Path) -> None:
 
     raw = disk.open(f"{directory}/{one.name}", write=True)
     raw.pwrite([b"\xff"], PAGE_BYTES + 100)
-    plan = saving.Tidying(0, 1, 10, 1200)
+    plan = MergePlan(0, 1, 10, 1200)
     with pytest.raises(CorruptKeyFile, match=one.name) as caught:
-        Child(partial(saving.merge, disk, directory, merged, plan)).run()
+        Child(partial(merge_files, disk, directory, merged, plan)).run()
     assert caught.value.path == f"{directory}/{one.name}"
 
 
@@ -196,7 +208,7 @@ def note(entries: int, oldest_ms: int = 100, newest_ms: int = 100) -> FileNote:
 
 def test_files_of_like_size_are_merged_and_large_ones_left_alone() -> None:
     def plan(*entries: int) -> tuple[int, int] | None:
-        found = saving.plan_tidying([note(each) for each in entries], expired_ms=0)
+        found = plan_merge([note(each) for each in entries], expired_ms=0)
         return None if found is None else (found.first, found.last)
 
     assert plan() is None
@@ -211,7 +223,7 @@ def test_the_number_of_files_stays_small_and_no_key_is_written_often() -> None:
     rewritten = 0
     for _ in range(2000):
         files.append(10)
-        found = saving.plan_tidying([note(each) for each in files], expired_ms=0)
+        found = plan_merge([note(each) for each in files], expired_ms=0)
         if found is not None:
             files[found.first : found.last] = [found.entries]
             rewritten += found.entries
@@ -220,10 +232,10 @@ def test_the_number_of_files_stays_small_and_no_key_is_written_often() -> None:
 
 
 def test_what_is_past_its_time_goes() -> None:
-    plan = saving.plan_tidying([note(5, 1, 40), note(5, 60, 100)], expired_ms=50)
+    plan = plan_merge([note(5, 1, 40), note(5, 60, 100)], expired_ms=50)
     assert plan is not None
     assert plan.first == plan.last, "a whole file needs no writing"
-    plan = saving.plan_tidying([note(5, 1, 60), note(5, 60, 100)], expired_ms=50)
+    plan = plan_merge([note(5, 1, 60), note(5, 60, 100)], expired_ms=50)
     assert plan is not None
     assert (plan.first, plan.last) == (0, 1), "most of it is"
-    assert saving.plan_tidying([note(5, 40, 90), note(5, 60, 100)], expired_ms=50) is None
+    assert plan_merge([note(5, 40, 90), note(5, 60, 100)], expired_ms=50) is None

@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.producing_world import TOPIC, WEEK_MS, Desk
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.idempotency import HEADER, keys, log_reading, recent
+from penstock.gateway.idempotency import HEADER, keys, log_reading, topic_keys
 from penstock.gateway.shared.producing import NewRecord, Placed
 from penstock.records import Codec, build_batch
 from penstock.replica import ALL_IN_SYNC
@@ -187,8 +187,8 @@ def test_a_long_log_is_read_in_portions_and_memory_stays_bounded(monkeypatch: py
     desk = Desk()
     places = {f"i{n}": desk.produce(b"x" * 100, idempotency_key=f"i{n}", partition=0) for n in range(60)}
     desk.kill()
-    monkeypatch.setattr("penstock.gateway.idempotency.replay.PORTION_BYTES", 1000)
-    monkeypatch.setattr(recent, "RECENT_MAX", 10)
+    monkeypatch.setattr("penstock.gateway.idempotency.log_reading.PORTION_BYTES", 1000)
+    monkeypatch.setattr(topic_keys, "RECENT_MAX", 10)
     assert desk.produce(idempotency_key="i0", partition=0) == places["i0"]
     assert len(desk.keys().recent) < 20
     assert key_files(desk)
@@ -492,7 +492,7 @@ def test_keys_of_records_that_the_log_lost_do_not_count(caplog: pytest.LogCaptur
 
 
 def test_keys_in_memory_are_bounded_and_the_others_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "RECENT_MAX", 20)
+    monkeypatch.setattr(topic_keys, "RECENT_MAX", 20)
     desk = Desk()
     places = {}
     for number in range(300):
@@ -514,8 +514,8 @@ def test_keys_of_all_topics_together_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_disk_that_takes_no_keys_ends_with_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "RECENT_MAX", 5)
-    monkeypatch.setattr(recent, "RECENT_LIMIT", 30)
+    monkeypatch.setattr(topic_keys, "RECENT_MAX", 5)
+    monkeypatch.setattr(topic_keys, "RECENT_LIMIT", 30)
     disk = FaultyDisk(MemoryDisk())
     desk = Desk(disk)
     desk.produce(idempotency_key="warm")

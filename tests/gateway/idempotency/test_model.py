@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.gateway.producing_world import TOPIC, Desk
 
 from penstock.base.errors import KafkaError
-from penstock.gateway.idempotency import recent
+from penstock.gateway.idempotency import topic_keys
 from penstock.gateway.shared.producing import NewRecord, Placed
 
 KEYS = 12
@@ -116,8 +116,8 @@ def test_a_key_has_one_place_whatever_happens(topic: str) -> None:
             assert not isinstance(outcome, KafkaError), outcome
             assert outcome == place
 
-    recent_max, recent.RECENT_MAX = recent.RECENT_MAX, 4
+    recent_max, topic_keys.RECENT_MAX = topic_keys.RECENT_MAX, 4
     try:
         holds()
     finally:
-        recent.RECENT_MAX = recent_max
+        topic_keys.RECENT_MAX = recent_max

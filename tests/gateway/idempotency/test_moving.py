@@ -9,8 +9,8 @@ from tests.gateway.producing_world import Desk
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.idempotency import digest_of
 from penstock.gateway.idempotency.keys import MARK
-from penstock.gateway.idempotency.manifest import Manifest, sound_end
-from penstock.gateway.idempotency.replay import has_key
+from penstock.gateway.idempotency.log_reading import has_key
+from penstock.gateway.idempotency.topic_files import Manifest, sound_end
 from penstock.gateway.shared.producing import Placed
 from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.records import Endpoint

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.nodes import StillNode
 
-from penstock.gateway.line.door import LineDoor
+from penstock.gateway.line.conversation import LineDoor
 from penstock.gateway.shared.gateway import Gateway
 
 

@@ -11,8 +11,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.peer_rpc.calls import Elsewhere
-from penstock.gateway.peer_rpc.messages import Consume, Join, Line, Look, Write
-from penstock.gateway.shared.conflicts import Conflict
+from penstock.gateway.peer_rpc.messages import Conflict, Consume, Join, Line, Look, Write
 from penstock.gateway.shared.topics import ensure_topic
 from penstock.handlers.envelope import envelope
 from penstock.handlers.support.context import Call, Session

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages as letters
-from penstock.gateway.shared.conflicts import Conflict
+from penstock.gateway.peer_rpc.messages import Conflict
 
 ID = b"i" * 16
 

@@ -12,8 +12,8 @@ from tests.gateway.producing_world import TOPIC, Desk
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.gateway.idempotency import HEADER
+from penstock.gateway.shared.new_records import RECORD_OVERHEAD_BYTES_MAX
 from penstock.gateway.shared.producing import RECORDS_A_TURN, NewRecord, Outcome, Placed
-from penstock.gateway.shared.record_checks import RECORD_OVERHEAD_BYTES_MAX
 from penstock.records import BatchBuilder
 from penstock.vfs import MemoryDisk
 from penstock.vfs.faulty import FaultyDisk

@@ -1,15 +1,24 @@
-"""Files that were made for readers, kept while they read.
+"""Files made for readers, kept while they read.
 
-A reader of Parquet asks for the file's size, then its end, then the parts that it wants: several requests about one
-file, which must not grow between them (`reads` tells which belong together). A file is made for a range of offsets, so
-that it is the same whoever asks; one that nobody asked for lately goes.
+A reader of Parquet sends several requests about one file (its size, its end, then parts), and does not say which file:
+most readers send no tag. The topic grows meanwhile, and parts of two files do not fit together. So requests of
+the same client with the same parameters are grouped into reads, by how known readers begin:
 
-One file is made at a time: it takes a core.
+    the whole                  pandas, curl                      each request is a read
+    HEAD, then parts           DuckDB, fsspec                    HEAD begins a read
+    the end, then parts        Polars and others in Rust         the end begins a read; HEAD and a longer end soon
+                                                                 after it continue it
+    from the first byte on     downloads in pieces               begins a read, unless HEAD or the end did
+
+Any other part continues the latest read. A request with a tag (`If-Range`, `If-Match`) continues the read of that
+file, or begins one. A file is made for a range of offsets, and removed when it was not requested for a while. One file
+is made at a time, since it takes a core.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable
+from enum import Enum, auto
 from functools import partial
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -23,11 +32,60 @@ from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.exports.copies import find_span, remove_copies
 from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Span, Wanted, make_file
-from penstock.gateway.exports.reads import Asked, Kind, Read
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.shared.ranges import Range
 from penstock.handlers.support.context import Context
 from penstock.vfs import File, remove_tree
+
+BEGINNING_MS: Final = 10_000
+"""How long the size, and more of the end, may be asked for after the end was: readers do that at once."""
+
+REMEMBERED_MS: Final = 3_600_000
+"""How long a read is known after its last request. Its file goes sooner: what it asks for then may have changed."""
+
+
+class Kind(Enum):
+    WHOLE = auto()
+    SIZE = auto()
+    """HEAD."""
+    END = auto()
+    START = auto()
+    """From the first byte on."""
+    MIDDLE = auto()
+
+
+class Asked(NamedTuple):
+    """What of a file a request wants."""
+
+    kind: Kind = Kind.WHOLE
+    length: int = 0
+    """Of an end."""
+    tags: tuple[str, ...] = ()
+    """Those that it names, as they stand in `ETag`. None of the others will do."""
+
+
+class Read(NamedTuple):
+    """Requests about one file."""
+
+    wanted: Wanted
+    begun: Asked
+    """Its first request."""
+    begun_ms: TimestampMs
+    used_ms: TimestampMs
+
+    def has(self, asked: Asked, now_ms: TimestampMs) -> bool:
+        """Whether a request is one of them, by what it wants alone."""
+        if now_ms >= self.used_ms + REMEMBERED_MS:
+            return False
+        is_beginning = self.begun.kind is Kind.END and now_ms < self.begun_ms + BEGINNING_MS
+        if asked.kind is Kind.SIZE:
+            return is_beginning
+        if asked.kind is Kind.END:
+            return is_beginning and asked.length > self.begun.length
+        if asked.kind is Kind.START:
+            return self.begun.kind in (Kind.SIZE, Kind.END)
+        return asked.kind is Kind.MIDDLE
+
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Request, Response, Route, json
-from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.http.protocol.parameters import topic_in
 from penstock.gateway.http.protocol.settings_json import (
     BrokerSettingChanges,
     TopicSettingChanges,

@@ -11,7 +11,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.errors import about_topic
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
-from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
+from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.membership import Conflict
 from penstock.gateway.membership.http_members import SESSION_MS
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX

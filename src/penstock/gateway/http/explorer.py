@@ -1,17 +1,56 @@
-"""The explorer: a log looked at while it works. `docs/internals.md` is the chapter that goes with it."""
+"""The explorer: a look into a topic's segments and indexes, each partition seen by its leader. See
+`docs/internals.md`."""
 
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
-from penstock.gateway.peer_rpc.views import view_anywhere
+from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.messages import View
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.explorer import RECORDS_MAX, DemoProduced, DemoSetup
-from penstock.gateway.shared.log_inspection import ClusterView, TopicView, Wanted, view_cluster
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.gateway.shared.log_inspection import (
+    ClusterView,
+    PartitionView,
+    TopicView,
+    Wanted,
+    view_cluster,
+    view_partitions,
+    whole_view,
+)
+from penstock.gateway.shared.topics import find_topic
+from penstock.handlers.support.context import AclResourceType, Context, Operation
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
+
+
+def view_anywhere(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
+    """Of a partition whose leader does not answer, what this node has of it."""
+    topic = find_topic(context, name)
+    numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
+    views = yield from view_partitions(context, topic, wanted, numbers)
+    found = {each.partition: each for each in views}
+    by_leader: dict[int, list[int]] = {}
+    for number in numbers:
+        leader = topic.partitions[number].leader
+        if leader not in (context.node_id, -1):
+            by_leader.setdefault(leader, []).append(number)
+    asked = [
+        elsewhere_of(context).send(
+            leader, View(topic.id, tuple(those), wanted.segments_max, wanted.entries_max)
+        )
+        for leader, those in by_leader.items()
+    ]
+    for answer in asked:
+        try:
+            there: list[PartitionView] = yield answer
+        except KafkaError:
+            continue
+        found |= {each.partition: each for each in there}
+    return whole_view(context, topic, [found[number] for number in numbers])
+
 
 TAG = "explorer"
 

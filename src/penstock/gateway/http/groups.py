@@ -26,13 +26,11 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
 )
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
-from penstock.gateway.http.protocol.paths import GROUP_CHARS_MAX
-from penstock.gateway.http.protocol.text_patterns import MOMENT, TopicName, one_of
+from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, MOMENT, TopicName, one_of, parse_moment
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
 from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
 from penstock.gateway.shared.controller_call import allow, others_first
-from penstock.gateway.shared.moments import parse_moment
 from penstock.gateway.shared.ranges import Ends, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled

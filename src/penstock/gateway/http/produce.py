@@ -13,7 +13,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.gateway.http.protocol.errors import ErrorInfo, about_topic
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Request, Response, Route
-from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
+from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.gateway.shared.producing import NewRecord, Outcome
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX

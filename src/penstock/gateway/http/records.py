@@ -32,17 +32,14 @@ from penstock.gateway.http.protocol.messages import (
     Stream,
     json,
 )
-from penstock.gateway.http.protocol.negotiation import preferred
-from penstock.gateway.http.protocol.paths import place_in, topic_in
-from penstock.gateway.http.protocol.ranged import what_is_asked, whole_or_part
-from penstock.gateway.http.protocol.text_patterns import MOMENT
+from penstock.gateway.http.protocol.negotiation import preferred, what_is_asked, whole_or_part
+from penstock.gateway.http.protocol.parameters import MOMENT, parse_moment, place_in, topic_in
 from penstock.gateway.peer_rpc.answering import shorten
 from penstock.gateway.peer_rpc.messages import Shorten
 from penstock.gateway.peer_rpc.remote_partition import Place, PlaceWalk, find_place
 from penstock.gateway.peer_rpc.retry import insist
 from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.fair_queue import Turns
-from penstock.gateway.shared.moments import parse_moment
 from penstock.gateway.shared.ranges import Ends, Range, resolve
 from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
 from penstock.handlers.support.context import Context, Operation

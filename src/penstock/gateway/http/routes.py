@@ -12,15 +12,14 @@ from penstock.gateway.http import (
     docs_page,
     explorer,
     groups,
-    health,
-    metrics,
+    operations,
     produce,
     records,
     tail,
     topics,
 )
 from penstock.gateway.http.protocol import openapi
-from penstock.gateway.http.protocol.messages import Request, Response, Route
+from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route
 
 
 def all_routes() -> Sequence[Route]:
@@ -35,8 +34,7 @@ def all_routes() -> Sequence[Route]:
         *groups.ROUTES,
         *cluster.ROUTES,
         *explorer.ROUTES,
-        *health.ROUTES,
-        *metrics.ROUTES,
+        *operations.ROUTES,
         *ROUTES,
     )
 
@@ -79,3 +77,21 @@ ROUTES = (
         content_types=(docs_page.HTML,),
     ),
 )
+
+
+def _to_docs(_gateway: object, _request: Request) -> Response:
+    return Response(307, b"", docs_page.HTML, headers=(("Location", "/docs"),))
+
+
+FRONT = (
+    Route(
+        "GET",
+        "/",
+        _to_docs,
+        "about",
+        "Redirects browsers to /docs.",
+        status=307,
+        content_types=(docs_page.HTML, JSON),
+    ),
+)
+"""`/` redirects a browser to the docs. It is not part of the described API."""

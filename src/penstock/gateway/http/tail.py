@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Route, Stream
-from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.http.protocol.parameters import topic_in
 from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
 from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.gateway.shared.fair_queue import Turns

@@ -11,9 +11,8 @@ from penstock.base.ids import uuid_text
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.errors import about_topic
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
-from penstock.gateway.http.protocol.paths import topic_in
+from penstock.gateway.http.protocol.parameters import TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
-from penstock.gateway.http.protocol.text_patterns import TopicName
 from penstock.gateway.peer_rpc.answering import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.remote_partition import Place, look

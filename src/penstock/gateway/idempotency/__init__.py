@@ -19,10 +19,9 @@ they keep a start short. All of a topic's partitions share one set of files, so 
 many partitions there are and whichever of them its record went to.
 """
 
-from penstock.gateway.idempotency.claims import Claim
-from penstock.gateway.idempotency.entries import HEADER, IDEMPOTENCY_KEY_BYTES_MAX, digest_of
+from penstock.gateway.idempotency.keyfile import HEADER, IDEMPOTENCY_KEY_BYTES_MAX, digest_of
 from penstock.gateway.idempotency.keys import IdempotencyKeys
-from penstock.gateway.idempotency.topic_keys import TopicKeys
+from penstock.gateway.idempotency.topic_keys import Claim, TopicKeys
 
 __all__ = [
     "HEADER",

@@ -1,33 +1,67 @@
-"""Keys on disk: a sorted file that is written once and never changed.
+"""Key files: idempotency keys on disk, sorted by digest, written once and never changed.
 
-    page 0        what the file has, see `_HEAD`                   } each page is 4096 bytes
-    page 1..n     113 entries each, by digest; the last may be     } and ends with a CRC-32C
-                  short; zeros; CRC
-    fences        the first eight bytes of every n-th page's first digest, 8 bytes each
-    bloom         bits by which most keys are known not to be here
+An entry is 36 bytes, in memory as in files, big-endian:
 
-A look-up asks the bloom filter, finds the page by the fences, and reads that one page, whose CRC it checks: damage is
-noticed where it is met. Fences and filter have a CRC of their own; they are read when the file is first asked, and
-kept in a cache that all files share (`Filters`), so that memory stays bounded whatever there is on disk. In a file of
-more than `FENCES_MAX` pages a fence stands for several, and a search reads a few pages more; a filter that reached
-`BLOOM_BYTES_MAX` lets more through.
+    digest 16    partition 4    offset 8    timestamp 8
+
+Keys are kept as 128-bit digests. Among 10^12 keys the chance that two digests collide is about 1 in 10^14.
+
+    page 0        the header, see `_HEAD`                          } each page is 4096 bytes
+    page 1..n     113 entries each, by digest; the last page may   } and ends with a CRC-32C
+                  be short; zeros; CRC
+    fences        the first 8 bytes of every n-th page's first digest
+    bloom         a Bloom filter over all digests
+
+A lookup asks the Bloom filter, finds the page by the fences, reads that page and checks its CRC. Fences and filter
+have a CRC too. They are read at the first lookup and kept in a cache that all files share (`Filters`), so that memory
+is bounded. In a file of more than `FENCES_MAX` pages a fence covers several pages; a filter of `BLOOM_BYTES_MAX` has
+more false positives.
+
+`merge_key_files` merges several files into one, with one page of each in memory, and drops expired entries.
 """
 
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from heapq import merge
 from struct import Struct
 from struct import error as struct_error
 from sys import byteorder
 from typing import NamedTuple
 
-from penstock.base.ids import TimestampMs
-from penstock.gateway.idempotency.entries import DIGEST_BYTES, ENTRY_BYTES, KeyPlace, unpack_place
+from penstock.base.ids import Offset, TimestampMs
 from penstock.records.checksum import crc32c
 from penstock.storage.openfiles import FileRef, OpenFiles
 from penstock.vfs import File, Vfs
 from penstock.vfs.files import DRAFT
+
+HEADER = "penstock-idempotency-key"
+"""The record's header that has the key, as text."""
+
+IDEMPOTENCY_KEY_BYTES_MAX = 256
+
+DIGEST_BYTES = 16
+PLACE = Struct(">iqq")
+ENTRY_BYTES = DIGEST_BYTES + PLACE.size
+
+
+class KeyPlace(NamedTuple):
+    """Where the record with a key is, and since when."""
+
+    partition: int
+    offset: Offset
+    timestamp: TimestampMs
+
+
+def digest_of(key: bytes) -> bytes:
+    return blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
+def unpack_place(data: bytes, at: int = 0) -> KeyPlace:
+    return KeyPlace(*PLACE.unpack_from(data, at))
+
 
 PAGE_BYTES = 4096
 CRC_AT = PAGE_BYTES - 4
@@ -291,3 +325,52 @@ def read_written(vfs: Vfs, path: str) -> Written:
     finally:
         file.close()
     return Written(head.entries, head.oldest_ms, head.newest_ms)
+
+
+NEVER_CUT = 2**63 - 1
+
+
+class Source(NamedTuple):
+    """A file to be merged."""
+
+    path: str
+    cuts: Mapping[str, Offset]
+    """See `FileNote.cuts`."""
+
+
+def merge_key_files(
+    vfs: Vfs, sources: Sequence[Source], path: str, count: int, expired_ms: TimestampMs
+) -> Written:
+    """Write one file with all keys of others, which come oldest first and have at most `count` entries; of entries for
+    the same key the latest file's stays, and none that is older than `expired_ms`."""
+    files = [vfs.open(source.path) for source in sources]
+    try:
+        streams = [
+            _living(read_entries(file), number, source.cuts, expired_ms)
+            for number, (file, source) in enumerate(zip(files, sources, strict=True))
+        ]
+        return write_key_file(vfs, path, _latest(merge(*streams)), count)
+    finally:
+        for file in files:
+            file.close()
+
+
+def _living(
+    entries: Iterator[bytes], age: int, cuts: Mapping[str, Offset], expired_ms: TimestampMs
+) -> Iterator[tuple[bytes, int, bytes]]:
+    """Entries by digest and by how late their file is."""
+    for entry in entries:
+        place = unpack_place(entry, DIGEST_BYTES)
+        if place.timestamp >= expired_ms and place.offset < cuts.get(str(place.partition), NEVER_CUT):
+            yield entry[:DIGEST_BYTES], age, entry
+
+
+def _latest(ordered: Iterator[tuple[bytes, int, bytes]]) -> Iterator[bytes]:
+    """Of neighbours with one digest the last."""
+    held: tuple[bytes, int, bytes] | None = None
+    for each in ordered:
+        if held is not None and held[0] != each[0]:
+            yield held[2]
+        held = each
+    if held is not None:
+        yield held[2]

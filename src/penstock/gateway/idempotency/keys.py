@@ -16,9 +16,14 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
-from penstock.gateway.idempotency import saving
 from penstock.gateway.idempotency.keyfile import Filters
-from penstock.gateway.idempotency.manifest import MANIFEST, BadManifest, FileNote, Manifest
+from penstock.gateway.idempotency.topic_files import (
+    MANIFEST,
+    BadManifest,
+    FileNote,
+    Manifest,
+    salvage_manifest,
+)
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
 from penstock.handlers.support.context import Context
 from penstock.metadata import Resource, ResourceType, Topic
@@ -243,7 +248,7 @@ class IdempotencyKeys:
         except (BadManifest, FileNotFoundError) as error:
             logger.warning("%s; the log is read for idempotency keys, all of it", error)
         names = [log.partition.topic for log in self._logs() if log.topic_id == topic_id]
-        return saving.salvage(self.vfs, path, names[0] if names else "")
+        return salvage_manifest(self.vfs, path, names[0] if names else "")
 
     def _logs(self) -> list[Log]:
         return list(self.replicas.directory.logs.values())

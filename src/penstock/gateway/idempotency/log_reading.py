@@ -1,32 +1,101 @@
-"""Which logs of a topic have been read to their end for keys, and the reading of those that have not.
+"""Reading a topic's logs for keys that no key file covers.
 
     files cover    |  read, a portion at a time    |  noted as it is written
     [0 ........... | ............................. | .............. log end]
-                   `sound_end                      `where the log ended when the reading began
+                   `sound_end                      `the log end when reading began
 
-A partition that is led here has to be read once; from then on every key that comes is noted. One that comes back from
-another leader, or with another log, is read again.
+A partition that this broker leads is read once; after that every new key is noted as it is written. A partition that
+comes back from another leader is read again. Portions are read beside the loop. Only batches that can hold a key are
+decoded: the gateway writes no transactions and no sequences, and an uncompressed batch shows the header's name.
 """
 
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import LeaderEpoch, Offset, Uuid
+from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
-from penstock.gateway.idempotency.manifest import Manifest, sound_end
-from penstock.gateway.idempotency.recent import RecentKeys
-from penstock.gateway.idempotency.replay import Found, find_keys
-from penstock.gateway.idempotency.shared import Shared
-from penstock.gateway.idempotency.topic_files import TopicFiles
+from penstock.gateway.idempotency.keyfile import HEADER, digest_of
+from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles, sound_end
 from penstock.metadata import Topic
+from penstock.records import RecordBatch, iter_batches
 from penstock.replica import Partition
 from penstock.storage import Log
 
+if TYPE_CHECKING:
+    from penstock.gateway.idempotency.topic_keys import RecentKeys
+
 logger = logging.getLogger(__name__)
+
+PORTION_BYTES = 4 << 20
+"""What is read at once: some ten milliseconds on a thread."""
+
+_NAME = HEADER.encode()
+
+
+class Found(NamedTuple):
+    keys: list[tuple[bytes, Offset, TimestampMs]]
+    """Digests, each with its record's offset and timestamp, in the order of the log."""
+    next_offset: Offset
+    """Where to go on; the end that was asked for, where there is no more."""
+
+
+def find_keys(log: Log, start: Offset, end: Offset) -> Found:
+    """The keys of a portion of the log, from an offset on and below an end; also of records before the log's start, as
+    long as their files are there."""
+    start = max(start, log.first_kept)
+    if start >= end:
+        return Found([], end)
+    data = log.read_kept(start, PORTION_BYTES, visible=end)
+    keys: list[tuple[bytes, Offset, TimestampMs]] = []
+    position, next_offset = 0, end
+    for batch in iter_batches(data):
+        behind = position + batch.size
+        is_plain = not batch.is_compressed
+        if _may_be_ours(batch) and not (is_plain and data.find(_NAME, position, behind) < 0):
+            _collect(log, batch, start, keys)
+        position, next_offset = behind, batch.next_offset
+    if data and not position:
+        logger.error("%s cannot be read for idempotency keys from offset %d on", log.partition, start)
+    return Found(keys, min(next_offset, end))
+
+
+def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
+    """Whether the record at an offset came with this key; also where the log has no such record any more, by retention
+    or compaction, and nobody can tell."""
+    if offset < log.first_kept:
+        return True
+    data = log.read_kept(offset, 1, visible=log.log_end)
+    for batch in iter_batches(data):
+        for record in batch.records() if batch.base_offset <= offset <= batch.last_offset else ():
+            if record.offset == offset:
+                return any(
+                    name == HEADER and value and digest_of(value) == digest for name, value in record.headers
+                )
+    return True
+
+
+def _may_be_ours(batch: RecordBatch) -> bool:
+    return batch.producer_id < 0 and not batch.is_control and not batch.is_transactional
+
+
+def _collect(
+    log: Log, batch: RecordBatch, start: Offset, keys: list[tuple[bytes, Offset, TimestampMs]]
+) -> None:
+    try:
+        for record in batch.records():
+            if record.offset < start:
+                continue
+            for name, value in record.headers:
+                if name == HEADER and value:
+                    keys.append((digest_of(value), record.offset, record.timestamp))
+                    break
+    except KafkaError as error:
+        logger.error("%s: idempotency keys of a batch cannot be read: %s", log.partition, error)
+
 
 WAIT_MS_MAX = 30_000
 """How long somebody waits for the log to be read."""
@@ -36,7 +105,7 @@ class Saver(Protocol):
     """Who sees to it that what was read is saved."""
 
     files: TopicFiles
-    recent: RecentKeys
+    recent: "RecentKeys"
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Save the recent keys; `then` is called when that is done, or has failed."""

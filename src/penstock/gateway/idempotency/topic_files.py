@@ -1,30 +1,253 @@
-"""The key files of one topic: which count, what is in them, and what is done with them beside the loop.
+"""The key files of one topic: the manifest, lookups, and the work done beside the loop.
 
-A key is looked for in the newest file first. What is written gives a new manifest (`saving`), which is followed from
-then on. A file that turns out to be damaged counts no more, and the log is read again, all of it.
+    keys.json    the manifest: which files count, and which part of each log they cover; replaced whole
+    save         recent keys --> a new file                            the covered part grows
+    merge        several files --> one, without expired entries        the covered part stays
+
+The manifest is created, durably, before the first key of a topic is written to its log: a topic without one has no
+keys. From then on the log keeps every record that no key file covers (`IdempotencyKeys.removable`). A file is durable
+before a manifest names it, and is removed after no manifest does. A lookup asks the newest file first. A damaged file
+is dropped, and the whole log is read again.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.gateway.idempotency import saving
-from penstock.gateway.idempotency.entries import KeyPlace
-from penstock.gateway.idempotency.keyfile import CorruptKeyFile, KeyFile
-from penstock.gateway.idempotency.manifest import FileNote, Manifest
-from penstock.gateway.idempotency.merging import NEVER_CUT
-from penstock.gateway.idempotency.recent import RECENT_MAX
-from penstock.gateway.idempotency.shared import Shared
+from penstock.base.world import World
+from penstock.gateway.idempotency.keyfile import (
+    NEVER_CUT,
+    CorruptKeyFile,
+    Filters,
+    KeyFile,
+    KeyPlace,
+    Source,
+    Written,
+    merge_key_files,
+    read_written,
+    write_key_file,
+)
+from penstock.records.checksum import crc32c
+from penstock.replica import Partition
+from penstock.vfs import Vfs, make_dirs_durably, replace_file
+
+MANIFEST = "keys.json"
+
+
+class BadManifest(Exception):
+    """A manifest that cannot be used; the message says why."""
+
+
+class FileNote(msgspec.Struct, frozen=True):
+    """A key file that counts."""
+
+    name: str
+    entries: int
+    oldest_ms: TimestampMs
+    newest_ms: TimestampMs
+    cuts: dict[str, Offset] = {}
+    """By partition: entries from this offset on are void, because the log lost what was there."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    topic: str
+    """For people, and for the logs: the directory is named by the topic's id."""
+    covered: dict[str, Offset] = {}
+    """By partition: every key below this offset is in the files. From here on the log has to be read."""
+    files: tuple[FileNote, ...] = ()
+    """Oldest first; where two have a key, the later one counts."""
+    next_file: int = 1
+    version: int = 1
+    epochs: dict[str, LeaderEpoch] = {}
+    """By partition: the leader epoch of the last record that is covered. Where the log has another there, an unclean
+    election has taken back what was covered."""
+
+    def encode(self) -> bytes:
+        """JSON, and before it its CRC-32C in a line of its own."""
+        body = msgspec.json.format(msgspec.json.encode(self), indent=1)
+        return b"%08x\n" % crc32c(body) + body
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Manifest":
+        line, _, body = data.partition(b"\n")
+        try:
+            crc = int(line, 16)
+            if crc != crc32c(body):
+                raise BadManifest(f"{path}: CRC {crc:08x}, expected {crc32c(body):08x}, which its bytes give")
+            manifest = msgspec.json.decode(body, type=cls)
+        except ValueError as error:
+            raise BadManifest(f"{path}: {error}") from error
+        if manifest.version != 1:
+            raise BadManifest(f"{path}: version {manifest.version}, expected 1")
+        return manifest
+
+
+def sound_end(manifest: Manifest, partition: Partition) -> Offset:
+    """How far the files cover a log as it is now. What was saved was committed; but where an unclean election has
+    taken committed records back, another epoch begins below, and all behind that is another log.
+
+        saved       epoch 3 [0 ........ 90]
+        now         epoch 3 [0 .... 60] epoch 5 [60 ...... 120]      covered to 60
+    """
+    number = str(partition.number)
+    covered, epoch = manifest.covered.get(number, 0), manifest.epochs.get(number)
+    log = partition.log
+    if epoch is None or not covered:
+        return min(covered, log.log_end)
+    found, end = log.epochs.end_of(epoch, log.log_end)
+    return min(covered, log.log_end, end) if found >= 0 else 0
+
+
+if TYPE_CHECKING:
+    from penstock.replica import Replicas
 
 logger = logging.getLogger(__name__)
 
-IN_CHILD_MIN = 2 * RECENT_MAX
-"""Merges of more entries than this run in a process of their own: on a thread they would slow the loop down."""
+SUFFIX = ".keys"
+
+MERGED_AT_ONCE_MIN = 4
+"""Fewer files are not worth writing one in their place."""
+
+
+def create_manifest(vfs: Vfs, directory: str, manifest: Manifest) -> Manifest:
+    """Begin with a topic's keys: none is written to its log before this is on disk."""
+    make_dirs_durably(vfs, directory)
+    replace_file(vfs, f"{directory}/{MANIFEST}", manifest.encode())
+    return manifest
+
+
+def save_key_file(
+    vfs: Vfs,
+    directory: str,
+    manifest: Manifest,
+    recent: Mapping[bytes, bytes],
+    covered: dict[str, Offset],
+    epochs: dict[str, LeaderEpoch] | None = None,
+) -> Manifest:
+    files, next_file = manifest.files, manifest.next_file
+    if recent:
+        name = _name(next_file)
+        entries = sorted([digest + place for digest, place in recent.items()])
+        written = write_key_file(vfs, f"{directory}/{name}", entries, len(entries))
+        vfs.sync_dir(directory)
+        files = (*files, _note(name, written))
+        next_file += 1
+    saved = msgspec.structs.replace(
+        manifest, covered=covered, files=files, next_file=next_file, epochs=epochs or {}
+    )
+    replace_file(vfs, f"{directory}/{MANIFEST}", saved.encode())
+    return saved
+
+
+class MergePlan(NamedTuple):
+    """Files that are to be replaced by one, and what goes without."""
+
+    first: int
+    last: int
+    """The files from `first` up to, without, `last` are merged; none if they are the same."""
+    expired_ms: TimestampMs
+    """Keys that are older have had their time."""
+    entries: int
+
+
+def plan_merge(files: Sequence[FileNote], expired_ms: TimestampMs) -> MergePlan | None:
+    """What is worth doing: files that are past their time go, and neighbours of like size become one, beginning with
+    the youngest: so there are never many, and no key is written often. A file of which most is past its time is
+    written anew."""
+    total, first = 0, len(files)
+    while first > 0 and (first == len(files) or files[first - 1].entries <= 2 * total):
+        first -= 1
+        total += files[first].entries
+    if len(files) - first >= MERGED_AT_ONCE_MIN:
+        return MergePlan(first, len(files), expired_ms, total)
+    for at, note in enumerate(files):
+        if (note.oldest_ms + note.newest_ms) // 2 < expired_ms <= note.newest_ms:
+            return MergePlan(at, at + 1, expired_ms, note.entries)
+    if any(note.newest_ms < expired_ms for note in files):
+        return MergePlan(0, 0, expired_ms, 0)
+    return None
+
+
+def merge_files(vfs: Vfs, directory: str, manifest: Manifest, plan: MergePlan) -> Manifest:
+    files = list(manifest.files)
+    next_file = manifest.next_file
+    if plan.last > plan.first:
+        name = _name(next_file)
+        sources = [Source(f"{directory}/{each.name}", each.cuts) for each in files[plan.first : plan.last]]
+        written = merge_key_files(vfs, sources, f"{directory}/{name}", plan.entries, plan.expired_ms)
+        vfs.sync_dir(directory)
+        files[plan.first : plan.last] = [_note(name, written)]
+        next_file += 1
+    kept = tuple(each for each in files if each.entries and each.newest_ms >= plan.expired_ms)
+    merged = msgspec.structs.replace(manifest, files=kept, next_file=next_file)
+    replace_file(vfs, f"{directory}/{MANIFEST}", merged.encode())
+    return merged
+
+
+def remove_stray_files(vfs: Vfs, directory: str, manifest: Manifest) -> None:
+    """Remove what a crash left behind."""
+    known = {MANIFEST, *(each.name for each in manifest.files)}
+    with suppress(FileNotFoundError):
+        for entry in vfs.list_dir(directory):
+            if entry.name not in known:
+                vfs.remove(f"{directory}/{entry.name}")
+
+
+def remove_files(vfs: Vfs, directory: str, names: Sequence[str]) -> None:
+    """Remove files that no manifest speaks of any more; what is left after an error goes at the next start."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            vfs.remove(f"{directory}/{name}")
+
+
+def salvage_manifest(vfs: Vfs, directory: str, topic: str) -> Manifest:
+    """A manifest for the key files that are there, in place of one that is lost: they count, and the whole log is read
+    again."""
+    notes, last = [], 0
+    for entry in vfs.list_dir(directory):
+        number = entry.name.removesuffix(SUFFIX)
+        if not entry.name.endswith(SUFFIX) or not number.isdecimal():
+            continue
+        last = max(last, int(number))
+        try:
+            notes.append(_note(entry.name, read_written(vfs, f"{directory}/{entry.name}")))
+        except (CorruptKeyFile, OSError) as error:
+            logger.warning("%s; its keys are taken from the log, as far as they are there", error)
+    return Manifest(topic, files=tuple(notes), next_file=last + 1)
+
+
+def _name(number: int) -> str:
+    return f"{number:010d}{SUFFIX}"
+
+
+def _note(name: str, written: Written) -> FileNote:
+    return FileNote(name, written.entries, written.oldest_ms, written.newest_ms)
+
+
+IN_CHILD_MIN = 16_384
+"""Merges of more entries than this run in a child process: on a thread they would slow the event loop."""
 
 Then = Callable[[Exception | None], None]
 """Called when something is done, or with why it is not."""
+
+
+class Shared(Protocol):
+    world: World
+    vfs: Vfs
+    replicas: "Replicas"
+    filters: Filters
+    is_stopped: bool
+
+    def retention_ms(self) -> int: ...
+
+    def noted(self, count: int) -> None:
+        """There are so many more recent keys, or fewer."""
 
 
 class TopicFiles:
@@ -89,7 +312,7 @@ class TopicFiles:
             then(error)
 
         shared = self._shared
-        shared.world.beside(partial(saving.create, shared.vfs, self.directory, manifest), created)
+        shared.world.beside(partial(create_manifest, shared.vfs, self.directory, manifest), created)
 
     def sweep(self, then: Then) -> None:
         """Remove what a crash left behind; before anything is written here, which no manifest speaks of at first."""
@@ -98,7 +321,7 @@ class TopicFiles:
             return
         self._is_swept = True
         shared = self._shared
-        work = partial(saving.remove_strays, shared.vfs, self.directory, self.manifest)
+        work = partial(remove_stray_files, shared.vfs, self.directory, self.manifest)
         shared.world.beside(work, lambda _, error: then(error))
 
     def save(
@@ -118,14 +341,14 @@ class TopicFiles:
             then(error)
 
         shared = self._shared
-        work = partial(saving.save, shared.vfs, self.directory, self.manifest, recent, covered, epochs)
+        work = partial(save_key_file, shared.vfs, self.directory, self.manifest, recent, covered, epochs)
         shared.world.beside(work, saved)
 
     def tidy(self, then: Callable[[], None]) -> None:
         """Merge files, if it is worth it."""
         shared = self._shared
         expired_ms = shared.world.now_ms() - shared.retention_ms()
-        plan = saving.plan_tidying(self.manifest.files, expired_ms)
+        plan = plan_merge(self.manifest.files, expired_ms)
         if plan is None or shared.is_stopped:
             then()
             return
@@ -135,7 +358,7 @@ class TopicFiles:
             then()
 
         run = shared.world.in_child if plan.entries > IN_CHILD_MIN else shared.world.beside
-        run(partial(saving.merge, shared.vfs, self.directory, self.manifest, plan), tidied)
+        run(partial(merge_files, shared.vfs, self.directory, self.manifest, plan), tidied)
 
     def _tidied(self, manifest: Manifest | None, error: Exception | None) -> None:
         if manifest is not None:
@@ -143,7 +366,7 @@ class TopicFiles:
             left = [each.name for each in self.manifest.files if each.name not in kept]
             self._follow(manifest)
             shared = self._shared
-            shared.world.beside(partial(saving.remove_files, shared.vfs, self.directory, left), self._removed)
+            shared.world.beside(partial(remove_files, shared.vfs, self.directory, left), self._removed)
         elif isinstance(error, CorruptKeyFile):
             name = error.path.rpartition("/")[2]
             for note in self.manifest.files:

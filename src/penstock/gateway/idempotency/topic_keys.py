@@ -1,31 +1,196 @@
-"""The keys of one topic: which are being written, which are known, and where their records are.
+"""The keys of one topic, from the newest to the oldest:
 
-    claimed      being written; who comes with the same key waits for the outcome
+    claimed      the record is being written; requests with the same key wait for its outcome
     recent       in memory and in the log
-    frozen       recent ones on their way into a file
-    files        older ones; newest first
+    frozen       recent keys that are being saved to a file; recent again if that fails
+    files        older keys, newest file first
 
-A key is asked for in that order. Before the first question the logs are read from where the files end (`logs`), which
-is done again for a partition that has come here since. Every minute, when there are many, or when the log wants to
-let records go, the recent ones are saved as one more file. What is saved covers only what is certainly on disk: so no
-file ever knows more than the log did.
+A lookup asks in that order. Before the first lookup the logs are read from where the files end (`logs`), and again for
+a partition that this broker starts to lead. Recent keys are saved every minute, when there are many, or when the log
+wants to delete records. A file covers only what is on disk: no file knows more than the log.
 """
 
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
-from penstock.gateway.idempotency.claims import Claim, Where, answered, told
-from penstock.gateway.idempotency.entries import KeyPlace
-from penstock.gateway.idempotency.log_reading import LogReading
-from penstock.gateway.idempotency.manifest import Manifest
-from penstock.gateway.idempotency.recent import RecentKeys
-from penstock.gateway.idempotency.replay import has_key
-from penstock.gateway.idempotency.shared import Shared
-from penstock.gateway.idempotency.topic_files import TopicFiles
+from penstock.gateway.idempotency.keyfile import PLACE, KeyPlace, unpack_place
+from penstock.gateway.idempotency.log_reading import Found, LogReading, has_key
+from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles
+from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.storage import Appended
+
+WAIT_MS_MAX = 30_000
+"""How long somebody waits for what was found to be durable."""
+
+Where = tuple[int, Offset]
+"""A record's partition and offset."""
+
+
+class ClaimKeeper(Protocol):
+    def let_go(self, digest: bytes, place: KeyPlace | None) -> None:
+        """A claim is settled; with a place, if its record is in the log."""
+
+
+class Claim:
+    """Somebody's right to write the record with a key: nobody else does until it is settled."""
+
+    __slots__ = ("_digest", "_offset", "_partition", "_timestamp", "_topic_keys", "_waiting")
+
+    def __init__(self, topic_keys: "ClaimKeeper", digest: bytes) -> None:
+        self._topic_keys = topic_keys
+        self._digest = digest
+        self._partition: Partition | None = None
+        self._offset: Offset = -1
+        self._timestamp: TimestampMs = -1
+        self._waiting: list[Promise[Where | KafkaError]] = []
+
+    def join(self) -> Promise[Where | KafkaError]:
+        """Wait for the same outcome."""
+        later: Promise[Where | KafkaError] = Promise()
+        self._waiting.append(later)
+        return later
+
+    def staged(self, partition: Partition, offset: Offset, timestamp: TimestampMs) -> None:
+        self._partition, self._offset, self._timestamp = partition, offset, timestamp
+
+    @property
+    def where(self) -> Where | None:
+        return None if self._partition is None else (self._partition.number, self._offset)
+
+    def settled(self, error: KafkaError | None) -> None:
+        """The record is durable, or it is not known to be. If it is in the log all the same, its key counts: who tries
+        again is answered when it is durable after all."""
+        partition = self._partition
+        is_written = partition is not None and self._offset < partition.log.log_end
+        number = -1 if partition is None else partition.number
+        place = KeyPlace(number, self._offset, self._timestamp) if is_written else None
+        self._topic_keys.let_go(self._digest, place)
+        for later in self._waiting:
+            later.resolve((number, self._offset) if error is None else error)
+
+
+class Known(Promise["Where | KafkaError"]):
+    """A `DelayedProduce` for a record that is in the log, and perhaps not on disk."""
+
+    __slots__ = ("_number", "acks", "appended", "deadline_ms")
+
+    def __init__(self, number: int, offset: Offset, deadline_ms: TimestampMs) -> None:
+        super().__init__()
+        self._number = number
+        self.appended = Appended(offset, offset)
+        self.acks = ALL_IN_SYNC
+        self.deadline_ms = deadline_ms
+
+    def settle(self, error: KafkaError | None) -> None:
+        self.resolve((self._number, self.appended.base_offset) if error is None else error)
+
+
+def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[Where | KafkaError]:
+    if offset < min(partition.log.flushed, partition.high_watermark):
+        return answered(KeyPlace(partition.number, offset, now_ms))
+    known = Known(partition.number, offset, now_ms + WAIT_MS_MAX)
+    partition.wait_for_written(known)
+    return known
+
+
+def answered(place: KeyPlace) -> Promise[Where | KafkaError]:
+    later: Promise[Where | KafkaError] = Promise()
+    later.resolve((place.partition, place.offset))
+    return later
+
+
+RECENT_MAX = 8192
+"""Keys of a topic in memory: some 1.5 MB. Then they are saved, which takes a thread some twenty milliseconds."""
+
+RECENT_LIMIT = 16 * RECENT_MAX
+"""Keys that cannot be saved: no more are taken."""
+
+
+class RecentKeys:
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._recent: dict[bytes, bytes] = {}
+        """Digest to packed place, as in files."""
+        self._frozen: dict[bytes, bytes] = {}
+        """Those on their way into a file."""
+
+    def __len__(self) -> int:
+        """How many a next file would have."""
+        return len(self._recent)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._recent or digest in self._frozen
+
+    def find(self, digest: bytes) -> KeyPlace | None:
+        packed = self._recent.get(digest) or self._frozen.get(digest)
+        return unpack_place(packed) if packed else None
+
+    def are_many(self, failures: int = 0) -> bool:
+        """Whether it is time for a file; after attempts that failed, later each time."""
+        return len(self._recent) >= RECENT_MAX * (1 + failures)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._recent) + len(self._frozen) >= RECENT_LIMIT
+
+    # -- keys that come --------------------------------------------------------------------------------
+
+    def note(self, digest: bytes, place: KeyPlace) -> None:
+        """A record with a new key was written."""
+        self._recent[digest] = PLACE.pack(*place)
+        self._shared.noted(1)
+
+    def take(self, number: int, found: Found) -> None:
+        """Note keys that the log has: of two records with one key the first counts, while it does."""
+        retention_ms = self._shared.retention_ms()
+        expired_ms = self._shared.world.now_ms() - retention_ms
+        recent = self._recent
+        before = len(recent)
+        for digest, offset, timestamp in found.keys:
+            if timestamp < expired_ms:
+                continue
+            known = recent.get(digest)
+            if known is None or timestamp - unpack_place(known).timestamp > retention_ms:
+                recent[digest] = PLACE.pack(number, offset, timestamp)
+        self._shared.noted(len(recent) - before)
+
+    # -- keys that go ----------------------------------------------------------------------------------
+
+    def forget_from(self, number: int, offset: Offset) -> None:
+        """Forget what there is of a partition from an offset on: the log says it anew."""
+        before = len(self._recent)
+        self._recent = _without(self._recent, number, offset)
+        self._frozen = _without(self._frozen, number, offset)  # a thread may be at the old one
+        self._shared.noted(len(self._recent) - before)
+
+    def freeze(self) -> dict[bytes, bytes]:
+        """What is to be saved now; it does not change."""
+        self._frozen, self._recent = self._recent, {}
+        return self._frozen
+
+    def thaw(self, *, is_saved: bool) -> None:
+        """The frozen ones are in a file; otherwise they are among the recent ones again."""
+        frozen, self._frozen = self._frozen, {}
+        if is_saved:
+            self._shared.noted(-len(frozen))
+        else:
+            self._recent = frozen | self._recent
+
+
+def _without(keys: dict[bytes, bytes], number: int, offset: Offset) -> dict[bytes, bytes]:
+    """The keys but those of a partition from an offset on."""
+    kept = {}
+    for digest, packed in keys.items():
+        place = unpack_place(packed)
+        if place.partition != number or place.offset < offset:
+            kept[digest] = packed
+    return kept
+
 
 logger = logging.getLogger(__name__)
 

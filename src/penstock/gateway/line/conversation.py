@@ -1,16 +1,16 @@
-"""One client's commands, carried out in their order, and the messages that are streamed to it in between.
+"""One connection's commands, executed in order, and the messages that are streamed to it in between.
 
     received -> [TOPIC TOPIC TOPIC] [ACK] [TOPIC] [orders:billing:-1]
-                 `-- one write --'   each of the others begins when all before it are answered
+                 `-- one write --'   every other command starts when all before it are answered
 
-Messages are written together (`writing`), and replies leave in the order of the commands (`replies`). Every other
-command, and the first message to a topic that has to be made, is carried out alone. Meanwhile what arrives is kept as
-it is, and not more of it received than one portion; the same holds while the client does not read what it is sent.
+Consecutive messages are written together (`writing`), and replies are sent in the order of the commands (`replies`).
+Every other command, and the first message to a topic that has to be created, is executed alone. Meanwhile input is
+kept unparsed, at most one portion; the same holds while the client does not read.
 
-A stream says something (`telling`) between two replies, never while a command is carried out alone.
+A stream sends messages (`telling`) between two replies, never while a command is executed alone.
 
-A browser can be made to send HTTP here by any page that it shows, and the page chooses what is in the body: lines such
-as these. So the first line that can only be a request of HTTP's is the last that is looked at.
+Any web page can make a browser send HTTP to this port, and the page chooses the body, which may look like commands. So
+the connection is closed at the first line that looks like an HTTP request.
 """
 
 import logging
@@ -359,3 +359,13 @@ def _meant(offset: Offset | None, place: Place) -> Offset:
 
 def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+class LineDoor:
+    """A `Door`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def converse(self, wire: Wire) -> LineConversation:
+        return LineConversation(self._gateway, wire)

@@ -1,18 +1,15 @@
-"""Members of groups that have no connection of their own: they come with one call and are gone until the next.
+"""Group members over HTTP: members without a connection, which make a call now and then.
 
-    members     what is asked: join, leave, consume, commit
-    anywhere    the same for groups that another node coordinates
-    seats       their sessions, and the heartbeats that the node sends for them
-    rights      who may read or commit what, and how it is said that somebody may not
+    members         join, leave, consume and commit; forwarded to the group's coordinator
+    http_members    sessions of these members, and the heartbeats that this broker sends for them
+    rights          which member may read or commit a partition
 
-Each is a member of the consumer protocol (KIP-848) under its own name, in the same group and the same log as Kafka
-clients, who see nothing unusual about it. Between its calls this node speaks for it: it sends the heartbeats, gives
-up at once what is to be given up, takes what is given, and leaves when nothing was heard of the member for the time
-of its session.
+Each is a member of the consumer protocol (KIP-848) with a member id of its own, in the same group and the same log as
+Kafka clients. Between its calls the coordinator's broker sends heartbeats for it, gives up revoked partitions, takes
+assigned ones, and makes it leave when its session times out.
 """
 
-from .anywhere import MembersAnywhere
-from .members import Consumed, Members
+from .members import Consumed, Members, MembersAnywhere
 from .rights import Conflict
 
 __all__ = ["Conflict", "Consumed", "Members", "MembersAnywhere"]

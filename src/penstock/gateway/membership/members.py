@@ -1,4 +1,8 @@
-"""What is asked of groups through the HTTP door."""
+"""Requests of HTTP clients to groups: join, leave, consume and commit.
+
+`Members` handles them on the broker that coordinates the group; `MembersAnywhere` forwards them to that broker. So a
+client may come through any broker, and a load balancer needs no affinity.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +21,6 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.gateway.membership.http_members import Reply, Seats
 from penstock.gateway.membership.rights import (
-    Assignments,
     Conflict,
     assignments_of,
     check_reader,
@@ -25,6 +28,9 @@ from penstock.gateway.membership.rights import (
     is_live,
     member_of,
 )
+from penstock.gateway.peer_rpc import messages as letters
+from penstock.gateway.peer_rpc.coordinators import at_coordinator
+from penstock.gateway.peer_rpc.messages import Assignments
 from penstock.gateway.peer_rpc.remote_partition import Place, PlaceGrowth, find_place, look
 from penstock.gateway.peer_rpc.retry import insist
 from penstock.gateway.shared.reading import PORTION_BYTES, Growth
@@ -317,3 +323,67 @@ def _size(record: Record) -> int:
         + len(record.value or b"")
         + sum(len(key) + len(value or b"") for key, value in record.headers)
     )
+
+
+class MembersAnywhere:
+    def __init__(self, context: Context, here: Members) -> None:
+        self._context = context
+        self._here = here
+
+    def join(
+        self, session: Session, group: str, consumer: str, topics: Sequence[str], session_ms: int
+    ) -> Steps[Assignments]:
+        return at_coordinator(
+            self._context,
+            session,
+            group,
+            letters.Join(group, consumer, tuple(topics), session_ms),
+            lambda: self._here.join(session, group, consumer, topics, session_ms),
+        )
+
+    def leave(self, session: Session, group: str, consumer: str) -> Steps[None]:
+        return at_coordinator(
+            self._context,
+            session,
+            group,
+            letters.Leave(group, consumer),
+            lambda: self._here.leave(session, group, consumer),
+        )
+
+    def consume(
+        self,
+        session: Session,
+        group: str,
+        consumer: str | None,
+        topic: str,
+        number: int,
+        records_max: int,
+        wait_ms: int,
+    ) -> Steps[Consumed]:
+        found: Consumed | letters.ConsumedRecords = yield from at_coordinator(
+            self._context,
+            session,
+            group,
+            letters.Consume(group, consumer, topic, number, records_max, wait_ms),
+            lambda: self._here.consume(session, group, consumer, topic, number, records_max, wait_ms),
+            wait_ms,
+        )
+        if isinstance(found, Consumed):
+            return found
+        return Consumed([_record(each) for each in found.records], found.next_offset)
+
+    def commit(
+        self, session: Session, group: str, consumer: str | None, topic: str, number: int, offset: Offset
+    ) -> Steps[None]:
+        return at_coordinator(
+            self._context,
+            session,
+            group,
+            letters.Commit(group, consumer, topic, number, offset),
+            lambda: self._here.commit(session, group, consumer, topic, number, offset),
+        )
+
+
+def _record(told: letters.ConsumedRecord) -> Record:
+    headers = tuple((name.decode(errors="surrogateescape"), value) for name, value in told.headers)
+    return Record(told.offset, told.timestamp, told.key, told.value, headers)

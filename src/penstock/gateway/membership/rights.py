@@ -10,7 +10,7 @@ from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.group import ClassicGroup
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer.member import ConsumerMember
-from penstock.gateway.shared.conflicts import Assignments, Conflict
+from penstock.gateway.peer_rpc.messages import Assignments, Conflict
 from penstock.metadata import ClusterImage
 
 __all__ = ["Assignments", "Conflict", "assignments_of", "check_reader", "committer", "is_live", "member_of"]

@@ -9,7 +9,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages as letters
-from penstock.gateway.shared.conflicts import Assignments, Conflict
+from penstock.gateway.peer_rpc.messages import Assignments, Conflict
 from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.log_inspection import PartitionView, Wanted, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, Placed

@@ -1,7 +1,7 @@
-"""Asking the gateways of other nodes.
+"""Calls to the gateways of other brokers.
 
-Requests to a broker share a few connections, on which answers come in the order of the requests. What may take long,
-because it waits for something to happen, has a connection to itself meanwhile (`Lanes`).
+Answers on one connection come in the order of the requests. So calls to a broker share a few connections, and a call
+that may wait long has a connection of its own meanwhile, which is reused afterwards (`ConnectionPool`).
 """
 
 from typing import Any, Final
@@ -10,12 +10,36 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.gateway.peer_rpc import messages as letters
 from penstock.gateway.peer_rpc.answering import Answering
-from penstock.gateway.peer_rpc.connections import Lanes
 from penstock.gateway.peer_rpc.watching import Watching
 from penstock.handlers.support.context import ANONYMOUS, Context, Session
 from penstock.wire import Api
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import through_kio
+
+SHARED: Final = 4
+"""Connections for what is quick: one partition that is slow to replicate holds up a quarter of the others."""
+
+
+class Lanes:
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._count = 0
+
+    @staticmethod
+    def shared(about: int) -> str:
+        """The purpose of a request that is quick; the same for what is about the same thing, and so in order."""
+        return f"doors-{about % SHARED}"
+
+    def to_wait(self) -> str:
+        """The purpose of one that waits; `free` it."""
+        if not self._free:
+            self._count += 1
+            self._free.append(self._count)
+        return f"doors-waiting-{self._free.pop()}"
+
+    def free(self, lane: str) -> None:
+        self._free.append(int(lane.rpartition("-")[2]))
+
 
 ANSWER_MS_MAX: Final = 35_000
 """How long an answer may take that is worked on: a write takes up to 30 seconds, and is answered even then."""

@@ -9,8 +9,8 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, insist, is_alone
-from penstock.gateway.shared.conflicts import Conflict
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 

@@ -1,10 +1,10 @@
-"""What nodes' gateways ask each other: plain data, written as MessagePack.
+"""Messages between the gateways of brokers: plain data, encoded as MessagePack.
 
-    letter    [kind, what is asked]
-    reply     [0, the answer]  or  [1, code, message]  or  [2, code, message, assignments]: a conflict with a group
+    request   [kind, fields]
+    reply     [0, result]  or  [1, code, message]  or  [2, code, message, assignments]: a conflict with a group's state
 
-A kind that a node does not know is answered with INVALID_REQUEST: in a cluster of two releases the older one has not
-everything, and says so. Fields are only ever added at the end, with a value for those who do not send them.
+A broker answers a kind that it does not know with INVALID_REQUEST, so that releases can be mixed in a cluster. Fields
+are only added at the end, with a default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,19 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.coordinator.groups import requests as groups
-from penstock.gateway.shared.conflicts import Conflict
 from penstock.gateway.shared.log_inspection import PartitionView
+
+Assignments: TypeAlias = Mapping[str, Sequence[int]]
+"""Partitions by topic; a topic of which the member has none now, too."""
+
+
+class Conflict(Exception):
+    def __init__(self, code: str, message: str, assignments: Assignments | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.assignments = assignments
+        """What the member has now; None where nobody said who asks, or it is no member."""
+
 
 ANSWER, REFUSAL, CONFLICT = 0, 1, 2
 

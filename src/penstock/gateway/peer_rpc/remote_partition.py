@@ -23,9 +23,16 @@ from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import Bounds, Look, Looked
 from penstock.gateway.peer_rpc.retry import insist, is_alone
 from penstock.gateway.peer_rpc.watching import Fetched, fetch_request, fetched
-from penstock.gateway.shared.reading import Portion, read
+from penstock.gateway.shared.reading import (
+    READ_BYTES,
+    RECORD_BYTES_A_TURN,
+    RECORDS_A_TURN,
+    Portion,
+    Walk,
+    read,
+    size_of,
+)
 from penstock.gateway.shared.topics import find_topic
-from penstock.gateway.shared.walking import READ_BYTES, RECORD_BYTES_A_TURN, RECORDS_A_TURN, Walk, size_of
 from penstock.handlers.support.context import Context
 from penstock.records import Record
 from penstock.replica import DelayedFetch, Partition

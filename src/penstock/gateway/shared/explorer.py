@@ -19,8 +19,8 @@ from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import Line, Write, Written
 from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
 from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_topic
-from penstock.gateway.shared.writing import append
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.metadata import Topic
 from penstock.metadata.controller.requests import CreateTopics, NewTopic

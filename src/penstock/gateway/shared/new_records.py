@@ -1,10 +1,16 @@
-"""Records as doors hand them in, and what becomes of them."""
+"""Records to write: their form, their checks, their outcome, and the append of a batch with `acks=all`."""
 
 from typing import NamedTuple, TypeAlias
 
-from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset, TimestampMs
+from penstock.base.promise import Promise
+from penstock.gateway.idempotency import HEADER, IDEMPOTENCY_KEY_BYTES_MAX
+from penstock.handlers.support.context import Context
+from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.records.builder import Headers
+from penstock.replica import ALL_IN_SYNC, Partition
+from penstock.storage import Appended
 
 
 class Placed(NamedTuple):
@@ -31,3 +37,95 @@ class Fate(NamedTuple):
     is_in_doubt: bool = False
     """It is an error, and the record may be written all the same: somebody who writes it again may write it twice,
     unless it has an idempotency key."""
+
+
+RECORD_OVERHEAD_BYTES_MAX = 46
+"""Lengths, deltas, attributes and count of headers of a record, each as long as it can get."""
+
+
+def check_key(partition: Partition, key: bytes | None) -> None:
+    if key is None and partition.log.settings.is_compacted:
+        raise KafkaError(
+            f"a record without a key is refused: topic {partition.topic!r} is compacted",
+            ErrorCode.INVALID_RECORD,
+        )
+
+
+def check_not_internal(topic: str) -> None:
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(f"{topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def checked_idempotency_key(idempotency_key: str) -> bytes:
+    key = idempotency_key.encode() if _is_unicode(idempotency_key) else b""
+    if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX:
+        raise KafkaError(
+            f"an idempotency key is text of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes in UTF-8",
+            ErrorCode.INVALID_REQUEST,
+        )
+    return key
+
+
+def check_headers(headers: Headers) -> None:
+    for name, _ in headers:
+        if name == HEADER:
+            raise KafkaError(
+                f"the header {HEADER} is where an idempotency key is kept, and cannot be given otherwise",
+                ErrorCode.INVALID_REQUEST,
+            )
+        if not name.isascii() and not _is_unicode(name):
+            raise KafkaError("the name of a header is not valid Unicode", ErrorCode.INVALID_REQUEST)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record takes in a batch, at most."""
+    size = RECORD_OVERHEAD_BYTES_MAX + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size
+
+
+WAIT_MS_MAX = 30_000
+"""Kafka's clients wait so long for a batch (`request.timeout.ms`)."""
+
+
+class Write(Promise["Appended | KafkaError"]):
+    """A `DelayedProduce`, and its answer."""
+
+    __slots__ = ("acks", "appended", "deadline_ms")
+
+    appended: Appended
+    """Once it is staged."""
+
+    def __init__(self, deadline_ms: TimestampMs) -> None:
+        super().__init__()
+        self.acks = ALL_IN_SYNC
+        self.deadline_ms = deadline_ms
+
+    def settle(self, error: KafkaError | None) -> None:
+        self.resolve(self.appended if error is None else error)
+
+
+def append(context: Context, partition: Partition, batch: bytearray) -> Promise["Appended | KafkaError"]:
+    """Write a batch, as `build_batch` makes it. Until the answer is there, nobody may be told that it is written, and
+    after an error it may still be."""
+    now_ms = context.world.now_ms()
+    write = Write(now_ms + WAIT_MS_MAX)
+
+    def staged(outcome: Appended | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            write.resolve(outcome)
+        else:
+            write.appended = outcome
+            partition.wait(write)
+
+    partition.stage_own(batch, now_ms, staged)
+    return write

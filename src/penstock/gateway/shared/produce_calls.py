@@ -17,8 +17,7 @@ from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.gateway.idempotency import Claim
 from penstock.gateway.peer_rpc.retry import MOVING, RETRY_MS
-from penstock.gateway.shared.new_records import Fate, NewRecord, Outcome, Placed
-from penstock.gateway.shared.writing import WAIT_MS_MAX
+from penstock.gateway.shared.new_records import WAIT_MS_MAX, Fate, NewRecord, Outcome, Placed
 from penstock.handlers.support.context import Session
 from penstock.records import HEADER_BYTES, BatchBuilder, InvalidBatch
 from penstock.records.builder import Headers

@@ -29,17 +29,20 @@ from penstock.gateway.peer_rpc.calls import elsewhere_of
 from penstock.gateway.peer_rpc.messages import KeyPlaces, Line, Write, Written
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
 from penstock.gateway.shared.key_search import known_here, known_to_others
-from penstock.gateway.shared.new_records import Fate, NewRecord, Outcome, Placed
-from penstock.gateway.shared.produce_calls import Batch, Call, Member
-from penstock.gateway.shared.record_checks import (
+from penstock.gateway.shared.new_records import (
+    Fate,
+    NewRecord,
+    Outcome,
+    Placed,
+    append,
     check_headers,
     check_key,
     check_not_internal,
     checked_idempotency_key,
     record_bytes_max,
 )
+from penstock.gateway.shared.produce_calls import Batch, Call, Member
 from penstock.gateway.shared.topics import ensure_topic, find_topic
-from penstock.gateway.shared.writing import append
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.metadata import Topic
 from penstock.records import BatchBuilder

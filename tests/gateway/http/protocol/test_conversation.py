@@ -13,7 +13,6 @@ from tests.gateway.http.talking import Talk, request
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
-from penstock.gateway.http.door import BATCHES_MAX
 from penstock.gateway.http.protocol.conversation import LINGER_MS
 from penstock.gateway.http.protocol.messages import (
     HttpError,
@@ -26,6 +25,7 @@ from penstock.gateway.http.protocol.messages import (
     json,
 )
 from penstock.gateway.http.protocol.request_parser import HEAD_BYTES_MAX, HEADERS_MAX, SLICE_BYTES
+from penstock.gateway.http.server import BATCHES_MAX
 
 
 class Note(msgspec.Struct):

@@ -12,8 +12,15 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.http.protocol.errors import STATUSES, error_response, from_kafka
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.negotiation import preferred
-from penstock.gateway.http.protocol.routing import DIGITS_MAX, INT_MAX, INT_MIN, Router
-from penstock.gateway.http.protocol.targets import PARAMETERS_MAX, parameters, segment
+from penstock.gateway.http.protocol.routing import (
+    DIGITS_MAX,
+    INT_MAX,
+    INT_MIN,
+    PARAMETERS_MAX,
+    Router,
+    parameters,
+    segment,
+)
 from penstock.handlers.support.context import Session
 
 SESSION = Session("", 0, "10.0.0.1:4711")

@@ -21,24 +21,27 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps
 from penstock.base.world import Timer
-from penstock.gateway.http.protocol import browsers, targets
+from penstock.gateway.http.protocol import browsers
 from penstock.gateway.http.protocol.errors import error_response, from_kafka
-from penstock.gateway.http.protocol.messages import Answer, HttpError, Response, Stream
-from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, Arrived, Arriving
-from penstock.gateway.http.protocol.response_heads import (
+from penstock.gateway.http.protocol.messages import (
     CHUNKED,
     CLOSE,
     CONTINUE,
     KEEP_ALIVE,
     LAST_CHUNK,
+    Answer,
+    HttpError,
+    Response,
+    Stream,
     lines,
 )
-from penstock.gateway.http.protocol.routing import Entry
+from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, Arrived, Arriving
+from penstock.gateway.http.protocol.routing import Entry, split_target
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
 
 if TYPE_CHECKING:
-    from penstock.gateway.http.door import HttpDoor
+    from penstock.gateway.http.server import HttpDoor
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +208,7 @@ class HttpConversation:
         try:
             if wrong is not None:
                 raise wrong
-            path, query = targets.split(target)
+            path, query = split_target(target)
             if "host" not in headers and not self._is_old:
                 raise HttpError(400, "no_host", "the request has no Host header")
             if browsers.is_browser(headers):

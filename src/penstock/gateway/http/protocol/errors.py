@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.http.protocol.messages import HttpError, Response
-from penstock.gateway.http.protocol.text_patterns import is_topic_name
+from penstock.gateway.http.protocol.parameters import is_topic_name
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 
 _encode = msgspec.json.Encoder().encode

@@ -1,7 +1,17 @@
-"""Which of the forms that an answer can have a client wants: its `Accept` header (RFC 9110, 12.5.1)."""
+"""Content negotiation (`Accept`) and parts of a file (`Range` and conditions), as in RFC 9110 sections 12 to 14.
 
-from collections.abc import Sequence
+Readers of Parquet request the end of a file first, and then the columns that they need.
+"""
+
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Final
+
+from penstock.base.steps import Steps
+from penstock.gateway.exports.store import Asked, Kind
+from penstock.gateway.http.protocol.messages import HttpError, Out, Response, Stream
+from penstock.gateway.shared.fair_queue import Turns
+from penstock.vfs import File
 
 RANGES_MAX = 64
 """A browser sends eight; who sends more is answered by the first of them."""
@@ -47,3 +57,103 @@ def _quality(content_type: str, wanted: Sequence[tuple[str, float]]) -> float:
             if each == name:
                 return quality
     return 0.0
+
+
+PORTION_BYTES: Final = 1 << 17
+TAGS_MAX: Final = 16
+"""In `If-Match`."""
+_DIGITS_MAX = 18
+
+
+def what_is_asked(headers: Mapping[str, str], *, is_head: bool) -> Asked:
+    """What of a file a request wants, before anybody knows which file that is."""
+    named = headers.get("if-match") or headers.get("if-range") or ""
+    tags = tuple(each.strip() for each in named.split(","))[:TAGS_MAX] if named not in ("", "*") else ()
+    if is_head:
+        return Asked(Kind.SIZE, tags=tags)
+    span = _span(headers.get("range", ""))
+    if span is None:
+        return Asked(Kind.WHOLE, tags=tags)
+    first, last = span
+    if first is None:
+        return Asked(Kind.END, last or 0, tags)
+    return Asked(Kind.MIDDLE if first else Kind.START, tags=tags)
+
+
+def whole_or_part(
+    turns: Turns,
+    file: File,
+    size: int,
+    tag: str,
+    content_type: str,
+    asked: Mapping[str, str],
+    headers: tuple[tuple[str, str], ...],
+) -> Stream | Response:
+    """The file, or the part of it that the request's headers ask for."""
+    about = (("ETag", f'"{tag}"'), ("Accept-Ranges", "bytes"), *headers)
+    needed = asked.get("if-match", "*")
+    if needed != "*" and f'"{tag}"' not in what_is_asked(asked, is_head=False).tags:
+        file.close()
+        raise HttpError(412, "changed", f'the file is now "{tag}", and not what If-Match names')
+    part = None
+    if asked.get("if-range", f'"{tag}"') == f'"{tag}"':
+        part = _part(asked.get("range", ""), size)
+    if part is None:
+        return Stream(
+            lambda out: _send(turns, out, file, 0, size),
+            content_type,
+            200,
+            (("Content-Length", str(size)), *about),
+        )
+    first, end = part
+    if first >= end:
+        file.close()
+        error = HttpError(416, "range_not_satisfiable", f"the file has {size} bytes, from 0 to {size - 1}")
+        error.headers = (("Content-Range", f"bytes */{size}"),)
+        raise error
+    return Stream(
+        lambda out: _send(turns, out, file, first, end),
+        content_type,
+        206,
+        (("Content-Length", str(end - first)), ("Content-Range", f"bytes {first}-{end - 1}/{size}"), *about),
+    )
+
+
+def _span(text: str) -> tuple[int | None, int | None] | None:
+    """First and last byte as they are asked for, or None and the length of an end; None for the whole, as for what
+    is not understood."""
+    unit, sign, span = text.partition("=")
+    if unit.strip().lower() != "bytes" or not sign or "," in span:
+        return None
+    first, dash, last = (each.strip() for each in span.partition("-"))
+    if not dash or not all(each.isascii() and (not each or each.isdigit()) for each in (first, last)):
+        return None
+    if max(len(first), len(last)) > _DIGITS_MAX or not (first or last):
+        return None
+    if first and last and int(last) < int(first):
+        return None
+    return int(first) if first else None, int(last) if last else None
+
+
+def _part(text: str, size: int) -> tuple[int, int] | None:
+    """First byte and the one behind the last; None for the whole."""
+    span = _span(text)
+    if span is None:
+        return None
+    first, last = span
+    if first is None:
+        return max(size - (last or 0), 0), size
+    return first, size if last is None else min(last + 1, size)
+
+
+def _send(turns: Turns, out: Out, file: File, first: int, end: int) -> Steps[None]:
+    try:
+        while first < end:
+            yield from turns.to_write(out)
+            data = file.pread(min(PORTION_BYTES, end - first), first)
+            if not data:
+                raise OSError(f"{file.path} ends at {first}, expected {end} bytes")
+            out.write(data)
+            first += len(data)
+    finally:
+        file.close()

@@ -8,11 +8,9 @@ import msgspec
 
 from penstock import __version__
 from penstock.gateway.http.protocol.errors import ALWAYS, ErrorBody
-from penstock.gateway.http.protocol.messages import JSON, Query, Route
-from penstock.gateway.http.protocol.paths import GROUP_CHARS_MAX, PARTITION_MAX
-from penstock.gateway.http.protocol.response_heads import REASONS
+from penstock.gateway.http.protocol.messages import JSON, REASONS, Query, Route
+from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, PARTITION_MAX, TOPIC_NAME
 from penstock.gateway.http.protocol.routing import LISTED_MAX, bounds
-from penstock.gateway.http.protocol.text_patterns import TOPIC_NAME
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 
 ABOUT = """Read and write topics, consumer groups and offsets over HTTP, in JSON. Kafka clients see the same ones.

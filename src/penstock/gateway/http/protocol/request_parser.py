@@ -24,8 +24,8 @@ from httptools import (
     HttpRequestParser,
 )
 
-from penstock.gateway.http.protocol.body_memory import SMALL_BYTES, BodyRoom
 from penstock.gateway.http.protocol.messages import HttpError
+from penstock.gateway.http.server import SMALL_BYTES, BodyRoom
 
 logger = logging.getLogger(__name__)
 

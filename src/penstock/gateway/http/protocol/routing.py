@@ -1,23 +1,125 @@
-"""Which function answers what, and whether the request is one that it can answer.
+"""Routing: decodes the target of a request, finds its route, and validates parameters and body.
 
-    method, target --> entry --> query, body, content types --> handle(gateway, request)
+    method, target --> route --> query, body, content types --> handle(gateway, request)
          404, 405                 400, 406, 413, 415
 
-A route's function sees only requests that fit its description: parameters have their types and lie within their
-bounds, the body is what it says. The same description makes `/openapi.json`, so that the two cannot differ.
+A handler sees only requests that fit its route's description: parameters have their types and are within bounds, the
+body has its type. `/openapi.json` is made from the same description. A target with a wrong percent-encoding is
+rejected (RFC 3986, RFC 9112 section 3.2).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from penstock.gateway.http.protocol import targets
-from penstock.gateway.http.protocol.json_faults import not_json, unfit
 from penstock.gateway.http.protocol.messages import JSON, Handle, HttpError, Query, Request, Route
 from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.handlers.support.context import Session
+
+PARAMETERS_MAX = 100
+"""More than any route takes, many times over."""
+
+_BYTES = {
+    f"{high}{low}".encode(): bytes([int(high + low, 16)])
+    for high in "0123456789abcdefABCDEF"
+    for low in "0123456789abcdefABCDEF"
+}
+
+
+def split_target(target: bytes) -> tuple[bytes, bytes]:
+    """The path and what is behind its `?`."""
+    if not target.startswith(b"/"):
+        target = _from_absolute(target)
+    path, _, query = target.partition(b"?")
+    return path, query.partition(b"#")[0]
+
+
+def _from_absolute(target: bytes) -> bytes:
+    """What is sent to a proxy, which a server takes as well: `http://host/path`."""
+    scheme, sign, rest = target.partition(b"://")
+    if not sign or scheme.lower() not in (b"http", b"https"):
+        raise HttpError(400, "bad_target", "the request's target is no path: it must begin with /")
+    # The path begins at the first slash, unless the query does before it.
+    host, slash, path = rest.partition(b"/")
+    if b"?" in host:
+        return b"/?" + rest.partition(b"?")[2]
+    return slash + path if slash else b"/"
+
+
+def path_segment(raw: bytes) -> str:
+    """A part of a path, as text."""
+    if b"%" in raw:
+        raw = _unquote(raw, "the path")
+    return _text(raw, "the path")
+
+
+def query_parameters(query: bytes) -> Iterator[tuple[str, str]]:
+    """Names and values, in their order, as forms encode them: a plus is a space."""
+    if not query:
+        return
+    words = query.split(b"&")
+    if len(words) > PARAMETERS_MAX:
+        raise HttpError(400, "too_many_parameters", f"there are more than {PARAMETERS_MAX} parameters")
+    for word in words:
+        if word:
+            name, _, value = word.partition(b"=")
+            yield _parameter(name), _parameter(value)
+
+
+def _parameter(raw: bytes) -> str:
+    if b"+" in raw:
+        raw = raw.replace(b"+", b" ")
+    if b"%" in raw:
+        raw = _unquote(raw, "a parameter")
+    return _text(raw, "a parameter")
+
+
+def _unquote(raw: bytes, what: str) -> bytes:
+    first, *rest = raw.split(b"%")
+    found = [first]
+    for each in rest:
+        byte = _BYTES.get(each[:2])
+        if byte is None:
+            raise HttpError(400, "bad_encoding", f"{what} has a % that two hexadecimal digits do not follow")
+        found += (byte, each[2:])
+    return b"".join(found)
+
+
+def _text(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise HttpError(400, "bad_encoding", f"{what} is not text in UTF-8") from None
+
+
+_TRUNCATED = "Input data was truncated"
+
+_HALF_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}.{0,9}\Z", re.DOTALL)
+"""The decoder looks for the other half of such a pair in the bytes behind it, and meets the end of the body first."""
+
+
+def not_json(body: bytes, error: Exception) -> str:
+    """Of a body that is none."""
+    if str(error) == _TRUNCATED:
+        half = _HALF_AT_END.search(body, max(0, len(body) - 16))
+        if half is not None:
+            return f"{half[0][:6].decode()} is the first half of a surrogate pair, and the second does not follow"
+    return str(error)
+
+
+def unfit(error: Exception) -> str:
+    """Of a body that is not as its route describes it."""
+    return (
+        str(error)
+        .replace("`bytes | null`", "base64 text or null")
+        .replace("`bytes`", "base64 text")
+        .replace(
+            "Invalid base64 encoded string", "Expected base64 text, with `=` to a multiple of four letters"
+        )
+    )
+
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 """A number in a query fits where Kafka's largest do: offsets and timestamps."""
@@ -96,7 +198,7 @@ class Entry:
 
     def _query(self, query: bytes) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        for name, text in targets.parameters(query):
+        for name, text in query_parameters(query):
             parameter = self._parameters.get(name)
             if parameter is None:
                 raise HttpError(400, "unknown_parameter", self._unknown(name))
@@ -182,9 +284,9 @@ class Router:
         found = _match(self._root, parts, 0)
         if found is not None:
             place, values = found
-            return place.entries, dict(zip(place.names, map(targets.segment, values), strict=True))
+            return place.entries, dict(zip(place.names, map(path_segment, values), strict=True))
         # Somebody may have encoded what need not be: it is the same path, unless it was a slash.
-        segments = [targets.segment(each) for each in parts]
+        segments = [path_segment(each) for each in parts]
         entries = self._fixed.get(("/" + "/".join(segments)).encode())
         if entries is None or any("/" in each for each in segments):
             raise HttpError(

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from penstock.base.settings import BadSetting
 from penstock.gateway.http.protocol.messages import HttpError
-from penstock.gateway.http.protocol.text_patterns import one_of, whole_numbers
+from penstock.gateway.http.protocol.parameters import one_of, whole_numbers
 from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import (
     BROKER_SETTINGS,

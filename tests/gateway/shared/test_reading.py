@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.shared.walking import RECORDS_A_TURN, Walk
+from penstock.gateway.shared.reading import RECORDS_A_TURN, Walk
 from penstock.records import Codec, Record, build_batch
 
 

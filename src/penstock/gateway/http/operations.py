@@ -1,12 +1,14 @@
-"""GET /health: this node and its cluster, for operators; /health/live and /health/ready, for supervisors and load
-balancers."""
+"""/health with its two halves, /health/live for supervisors and /health/ready for load balancers; and /metrics."""
 
 import msgspec
 
 from penstock import __version__
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Answer, Request, Route, json
-from penstock.gateway.shared.health import Operated, Problem, cluster_problems, problems, warnings
+from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.gateway.shared.exposition import OPEN_METRICS, TEXT
+from penstock.gateway.shared.health import Operated, Problem, cluster_problems, disk_usage, problems, warnings
+from penstock.gateway.shared.metrics_page import collect
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
 
@@ -76,7 +78,7 @@ def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
     return json({"error": error, **msgspec.structs.asdict(answer)}, 503)
 
 
-ROUTES = (
+_HEALTH = (
     Route(
         "GET",
         "/health",
@@ -98,3 +100,40 @@ ROUTES = (
         errors=(503,),
     ),
 )
+
+
+_METRICS_FORMATS = (TEXT, OPEN_METRICS)
+
+
+def metrics(node: Operated, request: Request) -> Steps[Answer]:
+    wanted = preferred(request.headers.get("accept", ""), _METRICS_FORMATS)
+    page = yield from collect(
+        node.context,
+        disk_usage(node.directory),
+        is_open=wanted == OPEN_METRICS,
+        by_partition=request.query["partitions"],
+    )
+    return Response(200, page.encoded(), page.content_type)
+
+
+_METRICS = (
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        "operations",
+        "Metrics of this node in Prometheus text format or OpenMetrics.",
+        query=(
+            Query(
+                "partitions",
+                bool,
+                "Include metrics of each partition.",
+                default=False,
+            ),
+        ),
+        content_types=_METRICS_FORMATS,
+    ),
+)
+
+
+ROUTES = (*_HEALTH, *_METRICS)

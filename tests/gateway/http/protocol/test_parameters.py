@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import KafkaError
-from penstock.gateway.http.protocol.text_patterns import MOMENT, TOPIC_NAME, is_topic_name, whole_numbers
-from penstock.gateway.shared.moments import parse_moment
+from penstock.gateway.http.protocol.parameters import (
+    MOMENT,
+    TOPIC_NAME,
+    is_topic_name,
+    parse_moment,
+    whole_numbers,
+)
 from penstock.metadata.controller.topics import check_name
 
 LONG = st.integers(-(2**63), 2**63 - 1)

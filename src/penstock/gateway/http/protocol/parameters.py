@@ -1,13 +1,23 @@
-"""What texts may look like, as regular expressions: the same for those who check them and those who describe them.
+"""Values in paths, queries and bodies: names of topics, numbers of partitions, and points in time.
 
-They keep to what JSON Schema, ECMAScript and Python all read in the same way: no look-around, digits as `[0-9]`.
+Each has a pattern, which both the validation and the OpenAPI document use, and a function that reads it. The patterns
+keep to what JSON Schema, ECMAScript and Python read the same way: no look-around, digits as `[0-9]`.
 """
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import TimestampMs
+from penstock.gateway.http.protocol.messages import HttpError, Request
+from penstock.gateway.peer_rpc.remote_partition import Place, find_place
+from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.topics import find_topic
+from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.metadata import Topic
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 
 TOPIC_NAME: Final = (
@@ -92,3 +102,64 @@ def _same_length(low: str, high: str) -> list[str]:
         digits = str(first) if first == last else f"[{first}-{last}]"
         found.append(digits + {0: "", 1: "[0-9]"}.get(rest, f"[0-9]{{{rest}}}"))
     return found + above
+
+
+GROUP_CHARS_MAX: Final = 4_096
+"""Of a group's name in a target: encoded as it may be, all of it fits 64 KB."""
+
+PARTITION_MAX: Final = 2**31 - 1
+_PARTITION_DIGITS_MAX: Final = 10
+
+
+def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
+    """The topic that the path names, for a client that may do that with it."""
+    name = request.path["topic"]
+    allow(context, request.session, operation, AclResourceType.TOPIC, name)
+    return find_topic(context, name)
+
+
+def place_in(context: Context, request: Request, operation: Operation) -> Place:
+    """The same for a partition, wherever it is led."""
+    topic = topic_in(context, request, operation)
+    return find_place(context, topic.name, number_in(request))
+
+
+def number_in(request: Request) -> int:
+    text = request.path["partition"]
+    if not (
+        text.isascii()
+        and text.isdigit()
+        and len(text) <= _PARTITION_DIGITS_MAX
+        and int(text) <= PARTITION_MAX
+    ):
+        raise HttpError(400, "bad_parameter", f"the partition is {text[:20]!r}, expected a number such as 0")
+    return int(text)
+
+
+_MILLISECOND_DIGITS_MAX = 15
+"""Of milliseconds: the year 30,000."""
+
+
+def parse_moment(name: str, text: str) -> TimestampMs:
+    """The moment that a parameter names."""
+    if text.isascii() and text.isdigit() and len(text) <= _MILLISECOND_DIGITS_MAX:
+        return int(text)
+    # In a query a plus sign that is not escaped means a blank.
+    for each in (text, "+".join(text.rsplit(" ", 1))):
+        try:
+            moment = datetime.fromisoformat(each)
+        except ValueError:
+            continue
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        # East of Greenwich the first hours of 1970 were still 1969, which no record is from.
+        since = max(moment - _EPOCH, timedelta())
+        if moment.year >= _EPOCH.year:
+            return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    raise KafkaError(
+        f"{name} is {text!r}, expected milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z",
+        ErrorCode.INVALID_REQUEST,
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.shared.moments import parse_moment
+from penstock.gateway.http.protocol.parameters import parse_moment
 
 
 @pytest.mark.parametrize(
