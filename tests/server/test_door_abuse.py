@@ -15,7 +15,7 @@ from tests.nodes import StillNode, StillTransport
 from tests.processes import Process
 from tests.worlds import StillWorld
 
-from penstock.gateway.http import server as http_server
+from penstock.gateway.http.protocol import request_parser
 from penstock.gateway.http.protocol.conversation import LINGER_MS
 from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.messages import json as in_json
@@ -207,7 +207,7 @@ def beginning_of_body(port: int, body_bytes: int) -> socket.socket:
 def test_bodies_that_are_too_much_together_are_refused_and_small_ones_are_not(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "BYTES_MAX", 3 * MB)
+    monkeypatch.setattr(request_parser, "BODIES_BYTES_MAX", 3 * MB)
     small = json.dumps({"topic": "small", "value": "QUFB" * 5_000}).encode()
     large = json.dumps({"topic": "small", "value": "QUFB" * 200_000}).encode()
     with ExitStack() as crowd:
@@ -263,14 +263,14 @@ def test_room_is_free_again_whatever_became_of_the_body() -> None:
 def test_memory_is_given_back_when_bodies_are_gone() -> None:
     world = StillWorld()
     given: list[int] = []
-    room = http_server.BodyRoom(world, lambda: given.append(1))
-    assert room.take(http_server.GIVE_BACK_BYTES_MIN - 1)
-    room.free(http_server.GIVE_BACK_BYTES_MIN - 1)
+    room = request_parser.BodyRoom(world, lambda: given.append(1))
+    assert room.take(request_parser.GIVE_BACK_BYTES_MIN - 1)
+    room.free(request_parser.GIVE_BACK_BYTES_MIN - 1)
     world.run_until_idle()
     assert given == []
-    assert room.take(http_server.BYTES_MAX)
+    assert room.take(request_parser.BODIES_BYTES_MAX)
     assert not room.take(1)
-    room.free(http_server.BYTES_MAX - 1)
+    room.free(request_parser.BODIES_BYTES_MAX - 1)
     world.run_until_idle()
     assert given == []
     room.free(1)

@@ -1,73 +1,17 @@
-"""The HTTP port: state that all of its connections share.
-
-`BodyRoom` bounds the memory for request bodies of all clients. A body counts from its first received byte until its
-request is answered; small bodies do not count. A body that does not fit is refused with 503 instead of delayed: bodies
-that each hold a part of the room and wait for each other would wait forever. Freed memory is given back to the system
-beside the loop, once much was used and nothing is.
-"""
+"""The HTTP port: state that all of its connections share."""
 
 from collections.abc import Callable
 from typing import Any
 
-from penstock.base.world import Timer, World
 from penstock.gateway.http.protocol import browsers
 from penstock.gateway.http.protocol.conversation import HttpConversation
 from penstock.gateway.http.protocol.messages import Heads
+from penstock.gateway.http.protocol.request_parser import BodyRoom
 from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Context
 from penstock.metadata import ClusterImage
 from penstock.metadata.configs import broker_setting
-
-BYTES_MAX = 256 * 2**20
-"""All counted bodies together; 16 of the largest at the default settings."""
-
-SMALL_BYTES = 64 * 1024
-"""What one may have without being counted."""
-
-GIVE_BACK_BYTES_MIN = 32 * 2**20
-"""What must have been in use for it to be worth the while; as much may lie unused anyhow."""
-
-GIVE_BACK_MS = 1000
-"""After the last one: those who were refused come again."""
-
-
-class BodyRoom:
-    def __init__(self, world: World, give_back: Callable[[], None] | None = None) -> None:
-        """`give_back` hands freed memory to the system; it runs beside the loop."""
-        self._world = world
-        self._give_back = give_back
-        self.used_bytes = 0
-        self._most_bytes = 0
-        """Since memory was last given back."""
-        self._timer: Timer | None = None
-
-    def take(self, count: int) -> bool:
-        """Have room for so many bytes more; whether there was."""
-        used_bytes = self.used_bytes + count
-        if used_bytes > BYTES_MAX:
-            return False
-        self.used_bytes = used_bytes
-        self._most_bytes = max(self._most_bytes, used_bytes)
-        return True
-
-    def free(self, count: int) -> None:
-        self.used_bytes -= count
-        if (
-            not self.used_bytes
-            and self._most_bytes >= GIVE_BACK_BYTES_MIN
-            and self._give_back is not None
-            and self._timer is None
-        ):
-            self._timer = self._world.call_later(GIVE_BACK_MS, self._quiet)
-
-    def _quiet(self) -> None:
-        self._timer = None
-        give_back = self._give_back
-        if not self.used_bytes and give_back is not None:
-            self._most_bytes = 0
-            self._world.beside(give_back, lambda _, _error: None)
-
 
 BATCHES_MAX = 16
 """How many batches of `message.max.bytes` a body may carry: a call may write to several partitions."""

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.worlds import StillWorld
 
-from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, Arriving
-from penstock.gateway.http.server import SMALL_BYTES, BodyRoom
+from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, SMALL_BYTES, Arriving, BodyRoom
 
 
 class Limits:

@@ -18,8 +18,8 @@ from penstock.gateway.http.protocol.routing import (
     INT_MIN,
     PARAMETERS_MAX,
     Router,
-    parameters,
-    segment,
+    path_segment,
+    query_parameters,
 )
 from penstock.handlers.support.context import Session
 
@@ -129,8 +129,8 @@ def test_a_path_that_is_not_encoded_as_it_should_be_is_refused(target: str) -> N
 @given(st.text(max_size=30))
 def test_every_text_can_be_a_part_of_a_path(text: str) -> None:
     encoded = "".join(f"%{byte:02X}" for byte in text.encode())
-    assert segment(encoded.encode()) == text
-    assert list(parameters(f"{encoded}={encoded}".encode())) == ([(text, text)])
+    assert path_segment(encoded.encode()) == text
+    assert list(query_parameters(f"{encoded}={encoded}".encode())) == ([(text, text)])
 
 
 # -- parameters ----------------------------------------------------------------------------------------

@@ -1,19 +1,18 @@
-"""HTTP/1.1 requests as they come in: bytes in; complete requests out, or what is wrong, in their order.
+"""HTTP/1.1 requests: bytes in; complete requests out, or errors, in order.
 
-    bytes --> hold --> feed --> parser --on_url, on_header, on_body--> [ request | request | refusal ]   `complete`
+    bytes --> hold --> feed --> parser --on_url, on_header, on_body--> [ request | request | error ]   `complete`
 
-The parser is llhttp (Node.js's, through httptools), which is strict about what could be read in two ways. What a
-request asks for, and who answers it, is nobody's business here.
+The parser is llhttp (of Node.js, through httptools), which rejects ambiguous messages. Routing is done elsewhere.
 
-All that a client can make grow is bounded: the head of a request, its body, what lies around a chunked body; and all
-bodies together (`bodies`). After something that cannot be understood nothing else is: where the next request would
-begin is not known.
+Everything that a client can make grow is bounded: the head of a request, its body, the framing of a chunked body, and
+all bodies together (`BodyRoom`). After a message that cannot be parsed nothing more is parsed, since the start of the
+next request is unknown.
 """
 
 import logging
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from httptools import (
@@ -24,8 +23,8 @@ from httptools import (
     HttpRequestParser,
 )
 
+from penstock.base.world import Timer, World
 from penstock.gateway.http.protocol.messages import HttpError
-from penstock.gateway.http.server import SMALL_BYTES, BodyRoom
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +62,61 @@ class Arrived(NamedTuple):
     is_old: bool
     """HTTP/1.0: no chunks, and it closes unless it says otherwise."""
     wrong: HttpError | None = None
+
+
+BODIES_BYTES_MAX = 256 * 2**20
+"""All counted bodies together: 16 of the largest at the default settings."""
+
+SMALL_BYTES = 64 * 1024
+"""A body below this size is not counted."""
+
+GIVE_BACK_BYTES_MIN = 32 * 2**20
+"""Memory is given back only if this much was in use."""
+
+GIVE_BACK_MS = 1000
+"""Delay of giving memory back after the last body: refused clients retry."""
+
+
+class BodyRoom:
+    """Bounds the memory for request bodies of all clients.
+
+    A body counts from its first received byte until its request is answered. A body that does not fit is refused with
+    503 instead of delayed: bodies that each hold a part of the room and wait for each other would wait forever."""
+
+    def __init__(self, world: World, give_back: Callable[[], None] | None = None) -> None:
+        """`give_back` hands freed memory to the system; it runs beside the loop."""
+        self._world = world
+        self._give_back = give_back
+        self.used_bytes = 0
+        self._most_bytes = 0
+        """The largest `used_bytes` since memory was last given back."""
+        self._timer: Timer | None = None
+
+    def take(self, count: int) -> bool:
+        """Reserve bytes; False if there is no room."""
+        used_bytes = self.used_bytes + count
+        if used_bytes > BODIES_BYTES_MAX:
+            return False
+        self.used_bytes = used_bytes
+        self._most_bytes = max(self._most_bytes, used_bytes)
+        return True
+
+    def free(self, count: int) -> None:
+        self.used_bytes -= count
+        if (
+            not self.used_bytes
+            and self._most_bytes >= GIVE_BACK_BYTES_MIN
+            and self._give_back is not None
+            and self._timer is None
+        ):
+            self._timer = self._world.call_later(GIVE_BACK_MS, self._quiet)
+
+    def _quiet(self) -> None:
+        self._timer = None
+        give_back = self._give_back
+        if not self.used_bytes and give_back is not None:
+            self._most_bytes = 0
+            self._world.beside(give_back, lambda _, _error: None)
 
 
 class Shared(Protocol):
