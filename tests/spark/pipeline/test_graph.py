@@ -30,6 +30,32 @@ def test_a_name_that_the_query_gives_itself_is_not_read() -> None:
     assert names_read("SELECT late FROM x JOIN other", names) == ["other"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT extract(hour FROM late), trim(BOTH 'x' FROM late) FROM x",
+        "SELECT * FROM x WHERE a IS NOT DISTINCT FROM late",
+    ],
+)
+def test_from_inside_an_expression_reads_no_table(text: str) -> None:
+    assert names_read(text, frozenset({"late"})) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT extract(hour FROM at) FROM late",
+        "SELECT * FROM (SELECT id FROM late) WHERE true",
+        "SELECT * FROM (x JOIN late USING (id))",
+        "SELECT window(at, '1 hour') AS w, count(*) FILTER (WHERE ok) FROM late GROUP BY window(at, '1 hour')",
+        "FROM x |> JOIN late USING (id)",
+        "SELECT * FROM x WHERE id IN ((SELECT id FROM late))",
+    ],
+)
+def test_a_table_of_a_nested_query_is_read(text: str) -> None:
+    assert names_read(text, frozenset({"late"})) == ["late"]
+
+
 def test_what_a_flow_needs_includes_what_its_views_need(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(

@@ -1,5 +1,6 @@
 """A pipeline's file is checked without Spark: every mistake is told with its line, its key, and what was expected."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -139,7 +140,7 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         ),
         (
             "pipeline: p\nsources:\n  s:\n    topic: t\n    value: jsn\n" + FLOW,
-            "p.yaml:5: sources.s.value: 'jsn' is not known, expected json, string or raw",
+            "p.yaml:5: sources.s.value: 'jsn' does not fit, expected 'json', 'string' or 'raw'",
         ),
         (
             "pipeline: p\nsources:\n  s: {topic: t, value: json}\n" + FLOW,
@@ -180,6 +181,35 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         (
             HEAD + "flows:\n  f: {reads: s, trigger: often, to: {console: true}}\n",
             "p.yaml:5: flows.f.trigger: 'often' is no trigger, expected `available now` or an interval ",
+        ),
+        (
+            HEAD + "flows:\n  f: {reads: s, to: {topic: t, options: {kafka.acks: [1]}}}\n",
+            "p.yaml:5: flows.f.to.options.kafka.acks: [1] does not fit, expected NAME: VALUE, each a plain value",
+        ),
+        (
+            HEAD + "flows:\n  f: {reads: s, to: 5}\n",
+            "p.yaml:5: flows.f.to: 5 is no mapping, expected keys with values",
+        ),
+        (HEAD + FLOW + "1: 2\n", "p.yaml:6: 1: 1 does not fit: keys should be strings"),
+        (
+            HEAD + FLOW + "conf: 7\n",
+            "p.yaml:6: conf: 7 does not fit, expected NAME: VALUE, each a plain value",
+        ),
+        (
+            HEAD + "flows:\n  f: {reads: s, to: {delta: x, upsert: [a, a]}}\n",
+            "p.yaml:5: flows.f.to.upsert: ['a', 'a'] has something twice, expected each once",
+        ),
+        (
+            HEAD + "flows:\n  f: {sql: 7, to: {console: true}}\n",
+            "p.yaml:5: flows.f.sql: 7 does not fit, expected a query",
+        ),
+        (
+            HEAD + "flows:\n  f: {reads: s, to: {console: false}}\n",
+            "p.yaml:5: flows.f.to.console: False does not fit, expected True",
+        ),
+        (
+            "pipeline: p\nsources:\n  s: {topic: t, watermark: {colum: at, delay: 1 hour}}\n" + FLOW,
+            "p.yaml:3: sources.s.watermark.colum: is no key of this place; did you mean column?",
         ),
         (
             HEAD + "bootstrap: nowhere:port\n" + FLOW,
@@ -290,7 +320,7 @@ def test_a_schema_that_spark_takes_is_taken(schema: str) -> None:
 def test_one_mistake_is_one_complaint(tmp_path: Path, text: str) -> None:
     [problem] = problems(tmp_path, text)
 
-    assert "is not known, expected json, string or raw" in problem
+    assert "does not fit, expected 'json', 'string' or 'raw'" in problem
 
 
 def test_a_package_that_is_not_there_is_told_with_what_brings_it(
@@ -314,7 +344,19 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
     assert sorted(each.split(":")[1] for each in found) == ["3", "5", "6", "6"]
     assert any("sources.s.vlaue: is no key of this place; did you mean value?" in each for each in found)
-    assert any("flows.f.to.key: ['k'] is no text" in each for each in found)
+    assert any(
+        "flows.f.to.key: ['k'] does not fit, expected the column that becomes the key" in each
+        for each in found
+    )
+
+
+def test_pydantic_is_imported_only_to_read_a_file() -> None:
+    """Executors import modules of this package and do without it."""
+    code = "import sys, penstock.spark.pipeline.tables; print('pydantic' in sys.modules)"
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "False"
 
 
 def test_a_file_of_anchors_in_anchors_is_refused(tmp_path: Path) -> None:
@@ -390,7 +432,7 @@ def test_a_python_file_has_the_same_model_and_functions(tmp_path: Path) -> None:
             PYTHON.replace("def small(orders)", "def small(order)"),
             "p.py:7: views.small.function: 'order' is no source or view above it, expected orders",
         ),
-        (PYTHON.replace('"complete"', '"whole"'), "p.py:16: flows.out.mode: 'whole' is not known, expected "),
+        (PYTHON.replace('"complete"', '"whole"'), "p.py:16: flows.out.mode: 'whole' does not fit, expected "),
         (
             PYTHON + 'p.flow("out", reads="small", to={})\n',
             "p.py:25: flows.out: is declared twice, expected another name",

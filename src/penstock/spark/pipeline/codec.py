@@ -10,8 +10,7 @@ sink, value: raw        nothing is done: the query has the columns key, value, h
 
 from typing import TYPE_CHECKING
 
-from .checker import shown
-from .errors import one_sentence
+from .errors import one_sentence, shown
 from .spec import METADATA_ALL, TopicSink, TopicSource
 
 if TYPE_CHECKING:

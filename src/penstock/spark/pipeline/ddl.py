@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .checker import shown
+from .errors import shown
 
 TYPES: Final = frozenset(
     {

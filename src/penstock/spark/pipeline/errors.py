@@ -5,6 +5,8 @@ finds the part that a person needs.
 """
 
 import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -28,6 +30,34 @@ class BadPipeline(Exception):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(each) for each in problems))
         self.problems = tuple(problems)
+
+
+class Problems:
+    """What is wrong with one file, collected so that one check reports everything."""
+
+    def __init__(self, file: Path, lines: Mapping[tuple[str, ...], int]) -> None:
+        self.found: list[Problem] = []
+        self._file = file
+        self._lines = lines
+
+    def add(self, path: tuple[str, ...], sentence: str) -> None:
+        """Add a problem with the line of its key, or of the nearest key around it."""
+        known = (path[:length] for length in range(len(path), 0, -1))
+        line = next((self._lines[each] for each in known if each in self._lines), None)
+        where = str(self._file) if line is None else f"{self._file}:{line}"
+        self.found.append(Problem(where, ".".join(path), sentence))
+
+
+def shown(value: object) -> str:
+    """A value in a sentence, short."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def one_of(names: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class CannotRun(Exception):

@@ -1,13 +1,12 @@
 """Which sources and views a query reads.
 
-SQL is not parsed here, Spark does that; its words are looked at. `names_in` finds every word that is a name, which
-may be too many (a column can have a view's name): enough to know what must be there when the query is built.
-`names_read` finds only those behind FROM and JOIN: enough to say that something is declared too late.
+Spark parses SQL; this module looks at its words (decision 26 says why not with a parser). `names_in` finds every word
+that is a name, which may be too many (a column can have a view's name): all of them must exist when the query is
+built. `names_read` finds only those behind FROM and JOIN, to report a name that is declared too late.
 """
 
 import re
-from collections.abc import Iterable, Set
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from .spec import Call, PipelineSpec, Query, Reads, Source, Sql, View
 
@@ -20,6 +19,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+_QUERY = ("select", "with", "from")
+"""How a query in parentheses begins. What begins otherwise has no FROM clause directly inside."""
 
 
 def _words(text: str) -> Iterable[tuple[str, bool]]:
@@ -45,8 +48,22 @@ def names_read(text: str, names: Set[str]) -> list[str]:
         for (before, _), (word, _), (after, _) in zip(words, words[1:], words[2:], strict=False)
         if before in ("with", ",", "recursive") and after in ("as", "(")
     }
-    behind = (word for (before, bare), (word, _) in pairwise(words) if bare and before in ("from", "join"))
-    return list(dict.fromkeys(word for word in behind if word in names and word not in own))
+    read = dict.fromkeys(words[at + 1][0] for at in _clauses(words) if at + 1 < len(words))
+    return [word for word in read if word in names and word not in own]
+
+
+def _clauses(words: Sequence[tuple[str, bool]]) -> Iterator[int]:
+    """Where FROM or JOIN begins a clause: not in `extract(day FROM at)`, nor in `a IS DISTINCT FROM b`."""
+    in_query = [True]
+    for at, (word, is_bare) in enumerate(words):
+        if word == "(" and not is_bare:
+            in_query.append(words[at + 1][0] in _QUERY if at + 1 < len(words) else False)
+        elif word == ")" and not is_bare and len(in_query) > 1:
+            in_query.pop()
+        elif is_bare and word in ("from", "join"):
+            is_distinct = at > 0 and words[at - 1][0] == "distinct"
+            if word == "join" or (in_query[-1] and not is_distinct):
+                yield at
 
 
 def direct(query: Query, names: Iterable[str]) -> list[str]:

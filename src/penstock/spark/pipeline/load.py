@@ -7,16 +7,15 @@ the user who starts the pipeline.
 import importlib.util
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from penstock.base.extras import install_hint
 
-from .checker import shown
 from .declare import Pipeline
-from .errors import BadPipeline, Problem, one_sentence
-from .parse import parse
+from .errors import BadPipeline, Problem, one_sentence, shown
 from .spec import MODULE_PREFIX, PipelineSpec
 
 FILE_BYTES_MAX = 1_000_000
@@ -31,10 +30,21 @@ def load(path: str | Path) -> PipelineSpec:
     file = Path(path)
     if file.suffix in (".yaml", ".yml"):
         data, lines = _yaml(file)
-        return parse(data, file, lines)
+        return _parse(data, file, lines)
     if file.suffix == ".py":
         return _python(file)
     raise BadPipeline([Problem(str(file), "", "is no pipeline by its name, expected .yaml, .yml or .py")])
+
+
+def _parse(data: object, file: Path, lines: Mapping[tuple[str, ...], int]) -> PipelineSpec:
+    """Imports pydantic, which executors and commands that read no file do without."""
+    try:
+        from .parse import parse  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic":
+            raise
+        raise BadPipeline([Problem(str(file), "", f"needs pydantic: {install_hint('spark')}")]) from error
+    return parse(data, file, lines)
 
 
 def _read(file: Path) -> str:
@@ -128,7 +138,7 @@ def _python(file: Path) -> PipelineSpec:
             ]
         )
     data, lines = found[0].declared()
-    return parse(data, file, lines)
+    return _parse(data, file, lines)
 
 
 def _run(file: Path) -> ModuleType:

@@ -19,8 +19,6 @@ METADATA: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 METADATA_ALL: Final = (*METADATA, "timestampType", "headers")
 
-FILE_FORMATS: Final = ("csv", "json", "orc", "parquet", "text")
-
 AVAILABLE_NOW: Final = "available now"
 
 MODULE_PREFIX: Final = "penstock_pipeline_"
