@@ -6,14 +6,14 @@ Virtual time has no load: what is measured is what nodes and clients wait for, t
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_disk_troubles import CALM
+from tests.sim.faults.test_disk_troubles import CALM
 
 from penstock.replica import in_sync
 from penstock.replica.in_sync import InSync
-from penstock.sim.disk_troubles import DiskPlan, Trouble
-from penstock.sim.history import Acked, Event, Survives
-from penstock.sim.pipelined import ClientRules, PipelinedPlan
-from penstock.sim.producers import ALL
+from penstock.sim.checkers.history import Acked, Event, Survives
+from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
+from penstock.sim.clients.producers import ALL
+from penstock.sim.faults.disk_troubles import DiskPlan, Trouble
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 

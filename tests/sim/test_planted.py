@@ -17,9 +17,9 @@ from penstock.replica.leader_syncs import LeaderSyncs
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
 from penstock.server.connection import Connection
-from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.history import Survives
-from penstock.sim.producers import ALL, ProducerPlan
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.storage.indexes import OffsetIndex

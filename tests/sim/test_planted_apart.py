@@ -13,7 +13,7 @@ from penstock.raft.replicas import Replicas as Quorum
 from penstock.sim.cluster_extras import CONTROLLERS, Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Simulation
-from penstock.sim.world import TRUE
+from penstock.sim.world.process_world import TRUE
 
 APART = replace(
     BUSY,

@@ -8,10 +8,10 @@ from tests.sim.test_planted_cluster import BUSY, PARTED, complaint
 from tests.storage.world import NOW_MS, P, append, make_batch, open_small
 
 from penstock.replica.partition import Partition
+from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.faults.disk_damage import flip_unread
 from penstock.sim.run import Simulation
-from penstock.sim.spoiling import flip_unread
 from penstock.storage.segment import Segment
 from penstock.vfs import MemoryDisk
 

@@ -29,13 +29,13 @@ from penstock.replica.follower_replica import FollowerReplica
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.in_sync import InSync
 from penstock.replica.partition import Partition
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
-from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.history import Survives
-from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
-from penstock.sim.world import TRUE
+from penstock.sim.world.process_world import TRUE
 from penstock.storage import Log
 from penstock.storage.producers import Producers
 from penstock.storage.syncing import FlushWork

@@ -23,14 +23,14 @@ from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
-from penstock.sim.consumers import ConsumerPlan
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.members import MemberPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
+from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
-from penstock.sim.history import Survives
-from penstock.sim.members import MemberPlan
-from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
-from penstock.sim.transactional import TransactionalPlan, WorkerPlan
 from penstock.storage.reader import LogReader
 
 SEEDS_MAX = 24

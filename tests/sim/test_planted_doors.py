@@ -9,7 +9,7 @@ from tests.sim.test_planted_cluster import BUSY, complaint
 
 from penstock.gateway.idempotency.topic_keys import TopicKeys
 from penstock.gateway.membership.members import Members
-from penstock.sim.door_clients import DoorsPlan
+from penstock.sim.clients.http_clients import DoorsPlan
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import TopicPlan
 

@@ -11,11 +11,11 @@ from penstock.metadata.controller import brokers
 from penstock.records import RecordBatch, build_batch
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
+from penstock.sim.checkers.disks import DATA, are_records_sound, read_records
 from penstock.sim.cluster_plan import Harm, PowerCuts
-from penstock.sim.disk_check import DATA, are_records_sound, read_records
+from penstock.sim.faults.disk_damage import PARTITIONS, QUORUM, Target, flip_bits
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario
-from penstock.sim.spoiling import PARTITIONS, QUORUM, Target, flip_bits
 from penstock.storage.segment import Segment
 from penstock.vfs import MemoryDisk, make_dirs_durably
 

@@ -8,10 +8,10 @@ import pytest
 from tests.sim.test_planted_cluster import BUSY, METADATA, complaint
 
 from penstock.raft.node import Node
+from penstock.sim.checkers.disks import DATA
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.disk_check import DATA
+from penstock.sim.faults.disk_damage import cut_metadata
 from penstock.sim.run import Simulation
-from penstock.sim.spoiling import cut_metadata
 from penstock.vfs import MemoryDisk, make_dirs_durably
 
 FORGETFUL = replace(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.sim.test_planted_cluster import BUSY, complaint
 
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.producers import ALL, IN_FLIGHT_MAX, ProducerPlan
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.history import Survives
-from penstock.sim.producers import ALL, IN_FLIGHT_MAX, ProducerPlan
 from penstock.sim.run import Simulation
 from penstock.storage import producers
 

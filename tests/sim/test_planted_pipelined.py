@@ -10,15 +10,24 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import RecordBatch
 from penstock.replica.append_path import AppendPath
-from penstock.sim import bench
-from penstock.sim.checkers import OrderKept, Rules, Violation
+from penstock.sim.checkers.history import (
+    Acked,
+    Audited,
+    Batch,
+    EpochBumped,
+    Seen,
+    Sent,
+    Survives,
+    Written,
+)
+from penstock.sim.checkers.pipelined import EpochKept, InOrderOverEpochs, OnceOverEpochs
+from penstock.sim.checkers.records import OrderKept, Rules, Violation
+from penstock.sim.checkers.records import all_checkers as bench
+from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
+from penstock.sim.clients.producers import ALL
 from penstock.sim.cluster_extras import Extra
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.history import Acked, Audited, Batch, EpochBumped, Seen, Sent, Survives, Written
-from penstock.sim.pipelined import ClientRules, PipelinedPlan
-from penstock.sim.pipelined_checkers import EpochKept, InOrderOverEpochs, OnceOverEpochs
 from penstock.sim.play import play_cluster
-from penstock.sim.producers import ALL
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import TopicPlan
 from penstock.storage import Log, StorageError

@@ -10,10 +10,10 @@ from penstock.base.ids import TopicPartition
 from penstock.metadata import Topic
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
-from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.history import Survives
-from penstock.sim.producers import ALL, ProducerPlan
-from penstock.sim.renewer import RenewalPlan
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
+from penstock.sim.clients.topic_renewer import RenewalPlan
 from penstock.sim.run import Simulation
 from penstock.storage import Log
 

@@ -7,8 +7,14 @@ import pytest
 from tests.sim.test_planted_cluster import BUSY, complaint
 
 from penstock.replica.unclaimed import Unclaimed
-from penstock.sim.disk_check import DATA
-from penstock.sim.rollbacks import METADATA, directories, put_back, read_directories, take_away
+from penstock.sim.checkers.disks import DATA
+from penstock.sim.faults.rollbacks import (
+    METADATA,
+    directories,
+    put_back,
+    read_directories,
+    take_away,
+)
 from penstock.sim.run import Simulation
 from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, replace_file
 

@@ -11,7 +11,7 @@ from penstock.raft.voters import VoterSet
 from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Simulation
-from penstock.sim.world import TRUE
+from penstock.sim.world.process_world import TRUE
 
 CHANGING = replace(
     BUSY,

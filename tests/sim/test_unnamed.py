@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.sim.checkers.disks import DATA
 from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
-from penstock.sim.disk_check import DATA
 from penstock.sim.run import Simulation
 from penstock.storage.checkpoints import META_PROPERTIES, MetaProperties
 from penstock.vfs import read_file

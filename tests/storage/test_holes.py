@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, files_of, make_batch, put
 
 from penstock.records import RecordBatch, end_txn_marker, iter_batches
-from penstock.sim.hole_trials import read_committed
+from penstock.sim.faults.hole_trials import read_committed
 from penstock.storage.check import check_directory
 from penstock.storage.checkpoints import Hole
 from penstock.storage.directory import LogDirectory, open_directory

@@ -8,5 +8,6 @@
     load        which clients, on which topics
     probe       a producer that measures pauses
 
-Clients put down what they see as events of `penstock.sim.history`, and `penstock.sim.bench` judges them.
+Clients record what they see as events of `penstock.sim.checkers.history`; `penstock.sim.checkers.all_checkers` checks
+them.
 """

@@ -24,7 +24,7 @@ from random import Random
 from penstock.base.ids import uuid_text
 from penstock.chaos.namespaces import Network
 from penstock.chaos.switches import Switches
-from penstock.sim.ports import Timetable
+from penstock.sim.clients.ports import Timetable
 from penstock.wire.peers import Address
 
 HOST = "127.0.0.1"

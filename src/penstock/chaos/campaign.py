@@ -34,13 +34,13 @@ from penstock.client.admin import list_topics
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.settings import ClientSettings, parse_servers
-from penstock.sim.bench import Bench
-from penstock.sim.client import Stage
+from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.history import Acked, Audited, Event, Leased
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.clients.all_clients import Crew
+from penstock.sim.clients.client import Stage
 from penstock.sim.closing import Closing
-from penstock.sim.crew import Crew
-from penstock.sim.history import Acked, Audited, Event, Leased
 from penstock.sim.run import collecting_rarely
-from penstock.sim.violation import Violation
 
 ALLOWANCE_S = 60.0
 """How long after a fault everybody may take to get on. The longest known reason is a replica that comes back into

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from random import Random
 
 from penstock.records import Codec
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.http_clients import DoorsPlan
+from penstock.sim.clients.members import MemberPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
+from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
-from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
-from penstock.sim.door_clients import DoorsPlan
-from penstock.sim.history import Survives
-from penstock.sim.members import MemberPlan
-from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.scenario import Scenario, TopicPlan
-from penstock.sim.transactional import TransactionalPlan, WorkerPlan
 
 ORDERS, PRICES, DOORS, PROBED = "orders", "prices", "doors", "probed"
 

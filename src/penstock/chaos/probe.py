@@ -18,7 +18,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.producer import Delivery, Producer, ProducerSettings
 from penstock.client.settings import ClientSettings, parse_servers
-from penstock.sim.history import Acked, Batch, Event, Sent, Survives, Written
+from penstock.sim.checkers.history import Acked, Batch, Event, Sent, Survives, Written
 
 NAME = "probe"
 EVERY_S = 0.1

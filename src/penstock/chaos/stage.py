@@ -1,7 +1,7 @@
 """The simulator's clients against real brokers: their time is an event loop's, their connections are sockets.
 
-Implements `penstock.sim.ports`. The loop is one of the standard library: what other threads hand to it is done before
-what arrives at a socket later, so that a record counts as sent before anybody can read it.
+Implements `penstock.sim.clients.ports`. The loop is one of the standard library: what other threads hand to it runs
+before what arrives at a socket later, so that a record counts as sent before a consumer can read it.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.chaos.brokers import Broker
-from penstock.sim.ports import Caller
-from penstock.sim.schedule import Event
+from penstock.sim.clients.ports import Caller
+from penstock.sim.world.schedule import Event
 from penstock.wire.peers import Address
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers import Rules
-from penstock.sim.cluster_history import ReplicaRead
-from penstock.sim.disk_check import check_disk, read_batches
-from penstock.sim.history import Audited
-from penstock.sim.violation import Violation
+from penstock.sim.checkers.cluster_history import ReplicaRead
+from penstock.sim.checkers.disks import check_disk, read_batches
+from penstock.sim.checkers.history import Audited
+from penstock.sim.checkers.records import Rules
+from penstock.sim.checkers.violation import Violation
 from penstock.storage.layout import layout_of
 from penstock.storage.names import parse_partition_dir
 from penstock.vfs import RealDisk

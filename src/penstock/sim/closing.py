@@ -8,11 +8,11 @@ for audited in closing.report(record, trace): ...
 
 from collections.abc import Callable, Iterator
 
-from penstock.sim.auditors import OffsetsAuditor
-from penstock.sim.client import Client, Stage
-from penstock.sim.consumers import Auditor
-from penstock.sim.history import Audited, Closed, Event
-from penstock.sim.passing import LifeAuditor
+from penstock.sim.checkers.history import Audited, Closed, Event
+from penstock.sim.clients.auditors import OffsetsAuditor
+from penstock.sim.clients.client import Client, Stage
+from penstock.sim.clients.consumers import Auditor
+from penstock.sim.clients.renewed_topic_clients import LifeAuditor
 from penstock.sim.scenario import Scenario
 
 

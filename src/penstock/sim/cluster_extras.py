@@ -9,18 +9,18 @@ from enum import Enum
 from random import Random
 
 from penstock.records import Codec
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.http_clients import DoorsPlan
+from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
+from penstock.sim.clients.producers import ALL
+from penstock.sim.clients.slow_readers import SETTINGS
+from penstock.sim.clients.topic_renewer import RenewalPlan
 from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
-from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.disk_troubles import FAILING, DiskPlan, Trouble
-from penstock.sim.door_clients import DoorsPlan
-from penstock.sim.history import Survives
-from penstock.sim.pipelined import ClientRules, PipelinedPlan
-from penstock.sim.producers import ALL
-from penstock.sim.renewer import RenewalPlan
+from penstock.sim.faults.disk_troubles import FAILING, DiskPlan, Trouble
 from penstock.sim.scenario import Scenario, TopicPlan
-from penstock.sim.slow_readers import SETTINGS
-from penstock.sim.world import TRUE
+from penstock.sim.world.process_world import TRUE
 
 CONTROLLERS = 3
 

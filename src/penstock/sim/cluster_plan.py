@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.sim.disk_troubles import NO_TROUBLES, DiskPlan
-from penstock.sim.world import TRUE, Clock
+from penstock.sim.faults.disk_troubles import NO_TROUBLES, DiskPlan
+from penstock.sim.world.process_world import TRUE, Clock
 
 CLOCK_RATE_MAX = 1.02
 """How fast a clock may go; none is slower than the inverse."""

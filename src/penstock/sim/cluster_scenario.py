@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.metadata.config_table import RACK_AWARE
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.cluster_plan import CLOCK_RATE_MAX, ClusterPlan, Harm, PowerCuts
-from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import (
     NO_COORDINATION,
     SOURCE,
@@ -18,10 +20,8 @@ from penstock.sim.coordination import (
     draw_coordination,
     draw_settings,
 )
-from penstock.sim.history import Survives
-from penstock.sim.producers import ALL, ProducerPlan
 from penstock.sim.scenario import Scenario, TopicPlan
-from penstock.sim.world import Clock
+from penstock.sim.world.process_world import Clock
 
 SLOWER = 6
 """How many times longer than with one node the sessions of groups and transactions are."""

@@ -7,10 +7,10 @@ often late. Where nothing is synced, no power is cut: transactions promise nothi
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.sim.consumers import ConsumerPlan
-from penstock.sim.history import Survives
-from penstock.sim.members import TICK_US, MemberPlan
-from penstock.sim.transactional import TransactionalPlan, WorkerPlan
+from penstock.sim.checkers.history import Survives
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.members import TICK_US, MemberPlan
+from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
 
 SOURCE, TARGET = "source", "target"
 """Topics of workers: nothing takes records from them."""

@@ -17,33 +17,33 @@ from dataclasses import dataclass
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.server.node import Node
-from penstock.sim import history
-from penstock.sim.amnesia import LASTS_US, Amnesia, Creator
-from penstock.sim.bench import Bench
-from penstock.sim.client import REQUEST_TIMEOUT_US, Stage
-from penstock.sim.closing import Closing
-from penstock.sim.cluster_extras import Extra
-from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.crew import Crew
-from penstock.sim.disk_check import (
+from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.disks import (
     are_records_sound,
     check_contents,
     check_disk,
     check_spoilt,
     read_replicas,
 )
-from penstock.sim.faults import Faults
-from penstock.sim.fleet import Fleet
-from penstock.sim.hole_trials import HoleTrials
-from penstock.sim.loop_costs import LoopCosts, charging
-from penstock.sim.machine import DOOR_PORTS, MakeNode, State
-from penstock.sim.network import Network
-from penstock.sim.node_logs import Unforeseen, listening
-from penstock.sim.pauses import AckedInTime
+from penstock.sim.checkers.node_watch import Watch
+from penstock.sim.checkers.pauses import AckedInTime
+from penstock.sim.checkers.records import history
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.clients.all_clients import Crew
+from penstock.sim.clients.client import REQUEST_TIMEOUT_US, Stage
+from penstock.sim.closing import Closing
+from penstock.sim.cluster_extras import Extra
+from penstock.sim.cluster_plan import PowerCuts
+from penstock.sim.faults.all_metadata_lost import LASTS_US, Amnesia, Creator
+from penstock.sim.faults.crashes_and_cuts import Faults
+from penstock.sim.faults.hole_trials import HoleTrials
 from penstock.sim.scenario import Scenario
-from penstock.sim.schedule import Schedule
-from penstock.sim.violation import Violation
-from penstock.sim.watch import Watch
+from penstock.sim.world.loop_costs import LoopCosts, charging
+from penstock.sim.world.machine import DOOR_PORTS, MakeNode, State
+from penstock.sim.world.machines import Fleet
+from penstock.sim.world.network import Network
+from penstock.sim.world.node_logs import Unforeseen, listening
+from penstock.sim.world.schedule import Schedule
 
 CLUSTER_REQUEST_TIMEOUT_US = 15_000_000
 """What a node asks of another takes its time where that one does not answer."""

@@ -9,9 +9,14 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.records import Codec
-from penstock.sim.checkers import Rules
+from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.records import Rules
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.http_clients import DoorsPlan
+from penstock.sim.clients.pipelined import PipelinedPlan
+from penstock.sim.clients.producers import ALL, ProducerPlan
+from penstock.sim.clients.topic_renewer import RenewalPlan
 from penstock.sim.cluster_plan import ONE_NODE, ClusterPlan, PowerCuts
-from penstock.sim.consumers import ConsumerPlan
 from penstock.sim.coordination import (
     NO_COORDINATION,
     SOURCE,
@@ -20,11 +25,6 @@ from penstock.sim.coordination import (
     draw_coordination,
     draw_settings,
 )
-from penstock.sim.door_clients import DoorsPlan
-from penstock.sim.history import Survives
-from penstock.sim.pipelined import PipelinedPlan
-from penstock.sim.producers import ALL, ProducerPlan
-from penstock.sim.renewer import RenewalPlan
 
 STEPS_DEFAULT = 4000
 """Events of a run before everyone is told to finish."""

@@ -1,0 +1,94 @@
+"""All rules at work on one history."""
+
+from collections.abc import Callable
+
+from penstock.sim.checkers.cluster import CLUSTER_CHECKERS, HighWatermarkHeld, MetadataIdentical
+from penstock.sim.checkers.cluster_history import HighWatermark, MetadataCommitted
+from penstock.sim.checkers.conduct import (
+    EveryRequestAnswered,
+    NoStrangeError,
+    RepliesInOrder,
+    TopicsKept,
+)
+from penstock.sim.checkers.doors import DOOR_CHECKERS
+from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
+from penstock.sim.checkers.history import Asked, Event, Replied
+from penstock.sim.checkers.holes import NoDecisionFromHole
+from penstock.sim.checkers.pipelined import PIPELINED_CHECKERS
+from penstock.sim.checkers.records import (
+    AckedNotLost,
+    Checker,
+    Ground,
+    HighWatermarkNeverBack,
+    NoChangedRecord,
+    NoDuplicate,
+    OrderKept,
+    ProducersRemembered,
+    Register,
+    Rules,
+)
+from penstock.sim.checkers.topic_lives import LIFE_CHECKERS
+from penstock.sim.checkers.transactions import (
+    CommittedNotHidden,
+    EpochsRise,
+    ExactlyOnce,
+    NoAbortedRead,
+    NoHalfTransaction,
+)
+
+CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
+    AckedNotLost,
+    NoChangedRecord,
+    NoDuplicate,
+    OrderKept,
+    HighWatermarkNeverBack,
+    RepliesInOrder,
+    EveryRequestAnswered,
+    ProducersRemembered,
+    NoStrangeError,
+    TopicsKept,
+    NoAbortedRead,
+    NoHalfTransaction,
+    NoDecisionFromHole,
+    CommittedNotHidden,
+    EpochsRise,
+    OneOwner,
+    OffsetsNotLostOrRewound,
+    ExactlyOnce,
+)
+
+
+_ALONE: dict[type[Event], type[Checker]] = {
+    Asked: HighWatermarkNeverBack,
+    HighWatermark: HighWatermarkHeld,
+    MetadataCommitted: MetadataIdentical,
+    Replied: RepliesInOrder,
+}
+"""Events that are many, and of which one rule alone speaks."""
+
+
+class Bench:
+    """All checkers, each told of every event that may say something to it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._ground, self._register = Ground(), Register()
+        makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
+        makers = (*makers, *LIFE_CHECKERS) if rules.renewed else makers
+        makers = (*makers, *PIPELINED_CHECKERS) if rules.pipelined else makers
+        makers = (*makers, *DOOR_CHECKERS) if rules.has_doors else makers
+        self._checkers = [make(rules, self._ground, self._register) for make in makers]
+        self._alone = {
+            event: [each for each in self._checkers if isinstance(each, rule)]
+            for event, rule in _ALONE.items()
+        }
+
+    def see(self, event: Event) -> None:
+        alone = self._alone.get(type(event))
+        if alone is not None:
+            for checker in alone:
+                checker.see(event)
+            return
+        self._register.see(event)
+        self._ground.see(event)
+        for checker in self._checkers:
+            checker.see(event)

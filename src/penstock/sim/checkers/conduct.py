@@ -1,0 +1,74 @@
+"""What must hold of how nodes answer: each request once, in order, and with no error that has no reason."""
+
+from typing import ClassVar
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.history import Denied, Event, Overdue, Refused, Replied, TopicMet
+from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+
+
+class RepliesInOrder(Checker):
+    """A connection's replies come in the order of its requests, one each."""
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Replied) and event.expected != event.found:
+            raise self.complain(
+                f"{event.client} on link {event.link} waits for the reply {event.expected}, and got {event.found}"
+            )
+
+
+class EveryRequestAnswered(Checker):
+    """A request to a node that lives is answered, or its connection closed."""
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Overdue) and event.is_node_there:
+            raise self.complain(f"{event.client} never heard of its {event.what}")
+
+
+class NoStrangeError(Checker):
+    """A sound request is refused for a passing reason only."""
+
+    PASSING: ClassVar = frozenset(
+        {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+        }
+    )
+    PASSING_IN_CLUSTERS: ClassVar = frozenset(
+        {
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        }
+    )
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Refused(batch, code, _, _) if code not in self.PASSING:
+                if code == ErrorCode.KAFKA_STORAGE_ERROR and self.rules.has_disk_faults:
+                    return
+                if code in self.PASSING_IN_CLUSTERS and self.rules.is_replicated:
+                    return
+                raise self.complain(f"{batch} is refused with {ErrorCode(code).name}")
+            case Denied(client, what, code, is_due) if not is_due:
+                raise self.complain(f"{what} of {client} is refused with {ErrorCode(code).name}")
+            case _:
+                pass
+
+
+class TopicsKept(Checker):
+    """A topic that somebody has seen keeps its id and its partitions."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._met: dict[str, TopicMet] = {}
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, TopicMet):
+            known = self._met.setdefault(event.name, event)
+            if known != event:
+                raise self.complain(f"{known} became {event}")

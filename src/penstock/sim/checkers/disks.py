@@ -1,0 +1,147 @@
+"""What the disks have in the end: sound files, with what was read in them, and the same on every replica."""
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import NamedTuple
+
+from penstock.base.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.sim.checkers.cluster_history import ReplicaRead
+from penstock.sim.checkers.history import Audited
+from penstock.sim.checkers.records import Rules
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.topic_lives import topic_name
+from penstock.storage.check import Tally, check_directory
+from penstock.storage.findings import read_through
+from penstock.storage.layout import layout_of
+from penstock.vfs import Vfs
+
+DATA = "/data"
+
+
+def check_disk(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
+    """LogMatchesReads: the files are sound, and have what was read, where the partition is there at all."""
+    layout = layout_of(disk, data)
+    findings = [
+        finding
+        for finding in check_directory(disk, layout.logs, layout.meta, deep=True, tally=Tally())
+        if finding.severity == "error"
+    ]
+    if findings:
+        raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} findings more)")
+    check_contents(disk, audited, rules, data)
+
+
+def check_contents(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
+    """LogMatchesReads, as far as it can be said of a node that was killed."""
+    logs = layout_of(disk, data).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for each in audited:
+        name = directory_of(each.at)
+        if name in there:
+            on_disk = read_records(disk, f"{logs}/{name}")
+            read = {record.offset: record.value for record in each.records}
+            _compare(each.at, on_disk, read, rules)
+        elif not rules.is_replicated:
+            raise Violation(f"LogMatchesReads: {each.at} was read, and is not on the disk")
+
+
+def directory_of(at: TopicPartition) -> str:
+    return str(at._replace(topic=topic_name(at.topic)))
+
+
+def _compare(
+    at: TopicPartition, on_disk: dict[Offset, bytes], read: dict[Offset, bytes], rules: Rules
+) -> None:
+    for offset, value in sorted(read.items()):
+        found = on_disk.get(offset)
+        if found == value:
+            continue
+        if found is None and at.topic in rules.compacted | rules.shortened:
+            continue
+        raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
+
+
+def check_spoilt(disk: Vfs, audited: list[Audited], rules: Rules) -> None:
+    """The same of a node whose disk has flipped bits, which nobody need have read since: what is sound is what was
+    read."""
+    logs = layout_of(disk, DATA).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for each in audited:
+        name = directory_of(each.at)
+        if name in there:
+            on_disk = read_records(disk, f"{logs}/{name}")
+            read = {record.offset: record.value for record in each.records if record.offset in on_disk}
+            _compare(each.at, on_disk, read, rules)
+
+
+def read_records(disk: Vfs, directory: str) -> dict[Offset, bytes]:
+    """Every record of a partition's files, by offset."""
+    return {offset: value for offset, (_, value) in read_batches(disk, directory).items()}
+
+
+def read_batches(disk: Vfs, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
+    """The same with the leader epoch of each."""
+    records: dict[Offset, tuple[LeaderEpoch, bytes]] = {}
+    for batch in _in_place(_read_log(disk, directory)):
+        if batch is not None:
+            records |= {offset: (batch.epoch, value) for offset, value in batch.records}
+    return records
+
+
+def are_records_sound(disk: Vfs) -> bool:
+    """Whether every batch of every partition is what was written."""
+    logs = layout_of(disk, DATA).logs
+    directories = (entry.name for entry in disk.list_dir(logs) if entry.is_dir)
+    return all(None not in _in_place(_read_log(disk, f"{logs}/{each}")) for each in directories)
+
+
+class _Batch(NamedTuple):
+    first: Offset
+    last: Offset
+    epoch: LeaderEpoch
+    records: list[tuple[Offset, bytes]]
+
+
+def _read_log(disk: Vfs, directory: str) -> list[_Batch | None]:
+    """The batches of all segments; None for each stretch that is none, or whose CRC is wrong."""
+    batches: list[_Batch | None] = []
+    for entry in disk.list_dir(directory):
+        if entry.name.endswith(".log"):
+            file = disk.open(f"{directory}/{entry.name}")
+            for piece in read_through(file, 0, file.size()):
+                batch = piece.batch
+                if batch is None or not piece.is_sound:
+                    batches.append(None)
+                    continue
+                records = [(each.offset, bytes(each.value or b"")) for each in batch.records()]
+                batches.append(_Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, records))
+            file.close()
+    return batches
+
+
+def _in_place(batches: list[_Batch | None]) -> Iterator[_Batch | None]:
+    """The same, with None also for those that lie where they cannot: no CRC covers a batch's offset and leader epoch,
+    but those before and behind it do. Of two that overlap, the first is right if it begins where the last one ends."""
+    end, epoch = 0, -1
+    for batch, behind in zip_longest(batches, batches[1:]):
+        is_placed = batch is not None and batch.first >= end and batch.epoch >= epoch
+        if batch is not None and behind is not None:
+            overlaps = batch.first != end and end <= behind.first <= batch.last
+            is_placed &= not (overlaps or epoch <= behind.epoch < batch.epoch)
+        if batch is None or not is_placed:
+            yield None
+        else:
+            yield batch
+            end, epoch = batch.last + 1, batch.epoch
+
+
+def read_replicas(
+    disk: Vfs, node: int, ends: Mapping[TopicPartition, Offset], data: str = DATA
+) -> Iterator[ReplicaRead]:
+    """What a node has of these partitions, up to where they are committed."""
+    logs = layout_of(disk, data).logs
+    there = {entry.name for entry in disk.list_dir(logs)}
+    for at, end in ends.items():
+        if str(at) in there:
+            found = read_batches(disk, f"{logs}/{at}")
+            yield ReplicaRead(node, at, {offset: each for offset, each in found.items() if offset < end})

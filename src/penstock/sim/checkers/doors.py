@@ -1,0 +1,147 @@
+"""What must hold of HTTP and the line protocol, beside what holds of every record."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.checkers.door_history import (
+    DoorAsked,
+    DoorCommitEnded,
+    DoorCommitSent,
+    DoorRead,
+    KeyAnswered,
+)
+from penstock.sim.checkers.history import Acked, Event
+from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+
+STRAY_US_MAX = 60_000_000
+"""How long a commit that was not answered may still be on its way."""
+
+
+class SameKeySameOffset(Checker):
+    """A record that is sent again with its idempotency key is answered with the place of the first."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._places: dict[str, tuple[TopicPartition, Offset]] = {}
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, KeyAnswered):
+            place = event.at, event.offset
+            known = self._places.setdefault(event.key, place)
+            if known != place:
+                raise self.complain(
+                    f"{event.client} was told that {event.key} is in {known[0]} at {known[1]},"
+                    f" and then in {event.at} at {event.offset}"
+                )
+
+
+@dataclass
+class _Commit:
+    offset: Offset
+    sent: int
+    """A moment: the number of the event."""
+    sent_us: int
+    ended: int | None = None
+    """None while it may still count at any time."""
+    is_done: bool = False
+
+
+class DoorGroupsGoOn(Checker):
+    """Who reads on where its group is begins neither before what was committed, nor behind: no record is passed over.
+
+    A commit that was not answered may count from when it was sent, at any time. Of two whose times overlap, either may
+    be the last.
+    """
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._commits: dict[tuple[str, TopicPartition], list[_Commit]] = defaultdict(list)
+        self._open: dict[int, _Commit] = {}
+        self._places: dict[int, tuple[str, TopicPartition]] = {}
+        self._lowest: dict[tuple[int, TopicPartition], Offset] = {}
+        """By question: before which offset nothing may come."""
+        self._there: dict[TopicPartition, set[Offset]] = defaultdict(set)
+        """What was acknowledged."""
+        self._moment = 0
+
+    def see(self, event: Event) -> None:
+        self._moment += 1
+        match event:
+            case Acked(batch, base_offset, _, _) if base_offset >= 0:
+                self._there[batch.at] |= set(range(base_offset, base_offset + len(batch.records)))
+            case DoorCommitSent(number, group, at, offset, now_us):
+                commit = self._open[number] = _Commit(offset, self._moment, now_us)
+                self._places[number] = group, at
+                self._commits[group, at].append(commit)
+            case DoorCommitEnded(number, is_done):
+                self._end(number, is_done)
+            case DoorAsked(number, group, places):
+                for at in places:
+                    self._lowest[number, at] = min(self._candidates(group, at), default=0)
+            case DoorRead():
+                self._check(event)
+            case _:
+                pass
+
+    def _end(self, number: int, is_done: bool | None) -> None:
+        if is_done is None:
+            return
+        commit = self._open.pop(number)
+        if is_done:
+            commit.ended, commit.is_done = self._moment, True
+        else:
+            self._commits[self._places[number]].remove(commit)
+        self._forget_old(self._commits[self._places[number]])
+
+    def _forget_old(self, commits: list[_Commit]) -> None:
+        """Drop those that another one has certainly come after."""
+        done = max((each for each in commits if each.is_done), key=lambda each: each.sent, default=None)
+        if done is not None:
+            commits[:] = [
+                each
+                for each in commits
+                if (
+                    each.sent_us + STRAY_US_MAX > done.sent_us
+                    if each.ended is None
+                    else each.ended >= done.sent
+                )
+            ]
+
+    def _candidates(self, group: str, at: TopicPartition) -> list[Offset]:
+        """Where the group may be now: at the last commit that is known to count, or at any that may come after it.
+        Before the first that counts, it may be at the beginning."""
+        commits = self._commits[group, at]
+        start = [] if any(each.is_done for each in commits) else [0]
+        return start + [each.offset for each in commits]
+
+    def _check(self, event: DoorRead) -> None:
+        at, who = event.at, f"{event.client} of {event.group}"
+        for seen in event.records:
+            batch, _ = self.register.batches.get(seen.value, (None, None))
+            if batch is None or batch.at != at:
+                raise self.complain(
+                    f"{who} read {seen.value!r} in {at} at {seen.offset}, which nobody sent there"
+                )
+        if not event.records:
+            return
+        first = event.records[0].offset
+        if event.start is None:
+            lowest = self._lowest[event.number, at]
+            expected = max(self._candidates(event.group, at))
+            if first < lowest:
+                raise self.complain(f"{who} read {at} from {first}, though it has committed {lowest}")
+        else:
+            expected = event.start
+        for seen in event.records:
+            passed_over = sorted(each for each in range(expected, seen.offset) if each in self._there[at])
+            if passed_over:
+                raise self.complain(
+                    f"{who} read {at} at {seen.offset}, and has not read what was acknowledged at {passed_over[0]}"
+                )
+            if seen.offset < expected and event.start is not None:
+                raise self.complain(f"{who} read {at} at {seen.offset}, behind {expected - 1}")
+            expected = max(expected, seen.offset + 1)
+
+
+DOOR_CHECKERS = SameKeySameOffset, DoorGroupsGoOn

@@ -1,0 +1,204 @@
+"""What must hold of groups: who owns a partition, and where a group is."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from penstock.base.hashing import partition_for
+from penstock.base.ids import TopicPartition
+from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
+from penstock.sim.checkers.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
+from penstock.sim.checkers.history import (
+    Commit,
+    End,
+    Event,
+    Leased,
+    OffsetsAcked,
+    OffsetsRead,
+    OffsetsRefused,
+    OffsetsSent,
+    OffsetsWanted,
+    Owned,
+    Txn,
+    TxnEnded,
+)
+from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+
+
+class OneOwner(Checker):
+    """Two members never own a partition in one generation, nor one before the other's session has ended.
+
+    Of members that are in different epochs of the consumer protocol, the second part alone says something.
+
+    A session is what the group's coordinator keeps. Who was that, and has not heard yet that another one is (it was
+    cut off, or stood still), answers heartbeats as before: those that it is sent once the other leads renew nothing.
+    Nor do those that are sent to the next one before it has read the group, or to one that reads it anew: they are
+    answered blindly, as Kafka does.
+    """
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._owners: dict[tuple[str, int, int], str] = {}
+        """By group, generation and partition."""
+        self._leases: dict[str, dict[str, Leased]] = defaultdict(dict)
+        """By group and member."""
+        self._leaders: dict[int, list[LeaderFound]] = defaultdict(list)
+        """Of each partition of `__consumer_offsets`, in turn."""
+        self._loaded_us: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
+        """Of a partition and an epoch: from when to when its leader knew the groups; None for up to now."""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Owned(group, generation, member_id, partitions, _):
+                for partition in partitions:
+                    owner = self._owners.setdefault((group, generation, partition), member_id)
+                    if owner != member_id:
+                        raise self.complain(
+                            f"partition {partition} was given to {owner} in generation {generation} of {group},"
+                            f" and then to {member_id}"
+                        )
+                    self._check_leases(event, partition)
+            case Leased(group, _, member_id, _, _):
+                self._leases[group][member_id] = event
+            case LeaderFound(_, at) if at.topic == OFFSETS_TOPIC:
+                self._leaders[at.partition].append(event)
+            case CoordinatorLoaded(_, number, epoch, now_us):
+                self._loaded_us[number, epoch].append((now_us, None))
+            case CoordinatorUnloaded(_, number, epoch, now_us):
+                known = self._loaded_us[number, epoch]
+                known.append((known.pop()[0], now_us))
+            case _:
+                pass
+
+    def _check_leases(self, owned: Owned, partition: int) -> None:
+        for holder, lease in self._leases[owned.group].items():
+            # A member may hear of an earlier generation when a later one has begun long since.
+            is_earlier = holder != owned.member_id and lease.generation < owned.generation
+            if not is_earlier or partition not in lease.partitions or not self._is_renewed(lease):
+                continue
+            if owned.now_us < lease.until_us:
+                raise self.complain(
+                    f"partition {partition} of {owned.group} was given to {owned.member_id} at {owned.now_us},"
+                    f" though {holder} has it until {lease.until_us}"
+                )
+
+    def _is_renewed(self, lease: Leased) -> bool:
+        """Whether who answered did coordinate the group when it was asked, for all that is known."""
+        renewal = lease.renewal
+        if renewal is None:
+            return True
+        number = partition_for(lease.group, self.rules.offsets_partitions)
+        leaders = [each for each in self._leaders[number] if each.now_us <= renewal.sent_us]
+        if not leaders:
+            return True
+        leader = max(leaders, key=lambda each: each.epoch)
+        return leader.node == renewal.node and any(
+            from_us <= renewal.sent_us and (to_us is None or renewal.sent_us < to_us)
+            for from_us, to_us in self._loaded_us[number, leader.epoch]
+        )
+
+
+@dataclass
+class Fate:
+    """What is known of a commit, in moments: numbers of events."""
+
+    commit: Commit
+    sent: int
+    placed: int | None = None
+    """It has its place among the commits of its partition, at the latest since then."""
+    visible: int | None = None
+    """It counts, at the latest since then; for one of a transaction, if who reads waits for what is pending."""
+    seen: int | None = None
+    """Somebody has read it, for the first time then."""
+    is_void: bool = False
+    """It was refused, or its transaction aborted."""
+
+
+class OffsetsNotLostOrRewound(Checker):
+    """Who reads a group's offset reads one that was committed, and none that another had replaced before.
+
+    A commit whose reply was lost may count from any moment on. One in a transaction has its place from when it was
+    written, and counts once the transaction is committed.
+    """
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._fates: dict[str, Fate] = {}
+        """By the commit's name."""
+        self._of_partition: dict[tuple[str, TopicPartition], list[Fate]] = defaultdict(list)
+        self._wanted: dict[tuple[str, int], int] = {}
+        self._moment = 0
+
+    def see(self, event: Event) -> None:
+        self._moment += 1
+        match event:
+            case OffsetsSent(commits):
+                for commit in commits:
+                    fate = self._fates[commit.name] = Fate(commit, self._moment)
+                    self._of_partition[commit.group, commit.at].append(fate)
+            case OffsetsAcked(commits):
+                for commit in commits:
+                    self._place(self._fates[commit.name])
+            case OffsetsRefused(commits):
+                for commit in commits:
+                    self._avoid(commit)
+            case TxnEnded(txn):
+                self._end(txn)
+            case OffsetsWanted(request):
+                self._wanted[request] = self._moment
+            case OffsetsRead(request, group, names, is_stable):
+                since = self._wanted.pop(request)
+                for at, (offset, name) in names.items():
+                    self._check(group, at, offset, name, since, is_stable)
+            case _:
+                pass
+
+    def _place(self, fate: Fate) -> None:
+        fate.placed = min(fate.placed or self._moment, self._moment)
+        if fate.commit.txn is None:
+            fate.visible = fate.placed
+
+    def _end(self, txn: Txn) -> None:
+        for commit in txn.commits:
+            if txn.end is End.ABORTED:
+                self._avoid(commit)
+            elif txn.end is End.COMMITTED:
+                self._fates[commit.name].visible = self._moment
+
+    def _avoid(self, commit: Commit) -> None:
+        fate = self._fates[commit.name]
+        fate.is_void = True
+        if fate.seen is not None:
+            raise self.complain(f"{commit} was refused or aborted, though it was read")
+
+    def _check(
+        self, group: str, at: TopicPartition, offset: int, name: str, since: int, is_stable: bool
+    ) -> None:
+        fates = self._of_partition[group, at]
+        if offset < 0:
+            standing = next((each for each in fates if self._counts(each, since, is_stable)), None)
+            if standing is not None:
+                raise self.complain(f"{group} has no offset for {at}, though {standing.commit} was committed")
+            return
+        found = self._fates.get(name)
+        if (
+            found is None
+            or found.commit.offset != offset
+            or (found.commit.group, found.commit.at) != (group, at)
+        ):
+            raise self.complain(f"{group} has {offset} ({name}) for {at}, which nobody committed")
+        commit = found.commit
+        if found.is_void or (commit.txn is not None and not commit.txn.commit_sends):
+            raise self.complain(f"{group} has {commit}, which was not committed")
+        found.seen = min(found.seen or self._moment, self._moment)
+        found.placed = min(found.placed or self._moment, self._moment)
+        for other in fates:
+            if self._counts(other, since, is_stable) and other.sent > found.placed:
+                raise self.complain(f"{group} has {commit}, though {other.commit} was committed after it")
+
+    def _counts(self, fate: Fate, since: int, is_stable: bool) -> bool:
+        """Whether a commit counted for certain when a reader began."""
+        if fate.seen is not None and fate.seen < since:
+            return True
+        if fate.commit.txn is not None and not is_stable:
+            return False
+        return fate.visible is not None and fate.visible < since

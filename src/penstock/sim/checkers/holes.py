@@ -1,0 +1,32 @@
+"""What must hold of a log that has lost something."""
+
+from penstock.base.ids import TopicPartition
+from penstock.sim.checkers.history import Event, ReadAfterLoss, Seen, TxnEnded
+from penstock.sim.checkers.records import Ground, Register, Rules
+from penstock.sim.checkers.transactions import NoAbortedRead
+
+
+class NoDecisionFromHole(NoAbortedRead):
+    """What a log has lost decides nothing: who reads committed records of it is never given one whose commit nobody
+    has asked for, or that was aborted."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._lost = ""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case ReadAfterLoss(at, lost, records):
+                self._lost = lost
+                for seen in records:
+                    self._look_at(at, seen)
+            case TxnEnded(txn):
+                self.ended(txn)
+            case _:
+                pass
+
+    def _look_at(self, at: TopicPartition, seen: Seen) -> None:
+        txn = self.txn_of(seen)
+        if txn is not None:
+            self.given.setdefault(txn, seen.value)
+            self.gave(f"a reader, after {self._lost},", at, seen, txn)

@@ -1,0 +1,192 @@
+"""Looks into the nodes of a cluster as they run, and says what it finds as events: what clients cannot see.
+
+A node is the shipped one. That it is watched means that somebody listens to what its metadata log says is
+committed, and looks at it between two events; nothing in it knows.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
+from penstock.base.world import World
+from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupShard
+from penstock.metadata import AnyRecord, ClusterImage
+from penstock.replica.partition import Partition
+from penstock.server.config import NodeConfig
+from penstock.server.node import Node
+from penstock.sim.checkers.cluster_history import (
+    CoordinatorLoaded,
+    CoordinatorUnloaded,
+    HighWatermark,
+    ImageLoaded,
+    LeaderFound,
+    MetadataCommitted,
+    QuorumLeaderFound,
+    ReplicaMade,
+)
+from penstock.sim.checkers.directories import left_behind
+from penstock.sim.checkers.history import Event
+from penstock.sim.clients.client import Recorder
+from penstock.sim.world.machine import Machine, State
+from penstock.sim.world.schedule import Schedule
+from penstock.vfs import Vfs
+
+PARTITIONS_EVERY = 13
+"""Partitions are looked at after so many events; a prime, so that no node is left out."""
+
+
+class WatchedNode(Node):
+    def __init__(self, world: World, vfs: Vfs, config: NodeConfig, record: Callable[[Event], None]) -> None:
+        super().__init__(world, vfs, config)
+        self._record = record
+
+    @property
+    def is_composed(self) -> bool:
+        return hasattr(self, "context")
+
+    def loaded(self, image: ClusterImage) -> None:
+        super().loaded(image)
+        self._record(ImageLoaded(self._number, image))
+
+    def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
+        self._record(MetadataCommitted(self._number, tuple(records), offset, epoch))
+        super().committed(records, offset, epoch)
+
+    @property
+    def _number(self) -> int:
+        return self._config.node_id or 0
+
+
+class Mark(NamedTuple):
+    """The high watermark of a replica that was told of last."""
+
+    partition: Partition
+    replica: int
+    """Counts replicas: one that was moved away and came back is another."""
+    offset: Offset
+
+
+class Watch:
+    def __init__(self, recorder: Recorder, schedule: Schedule) -> None:
+        self._recorder = recorder
+        self._schedule = schedule
+        self._record = recorder.record
+        self._machines: Sequence[Machine] = ()
+        self._looks = 0
+        self._led: dict[tuple[Uuid, int, LeaderEpoch], int] = {}
+        """Who was found to lead a partition in an epoch; told of again only if it is somebody else."""
+        self._loaded: dict[tuple[int, LeaderEpoch], GroupShard] = {}
+        """Coordinators that were found to have read their partition of groups, by it and the epoch of its leader."""
+        self._ruled: dict[LeaderEpoch, int] = {}
+        """The same of the quorum."""
+        self._marks: dict[tuple[int, Uuid, int], Mark] = {}
+        """By process and partition."""
+        self._replicas = 0
+
+    def make_node(self, world: World, vfs: Vfs, config: NodeConfig) -> WatchedNode:
+        return WatchedNode(world, vfs, config, self._record)
+
+    def begin(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+
+    # -- between two events ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        for machine in self._machines:
+            if machine.has_run:
+                machine.has_run = False
+                node = machine.node
+                if isinstance(node, WatchedNode) and node.is_composed:
+                    self._look_at(machine, node)
+
+    def _look_at(self, machine: Machine, node: Node) -> None:
+        if node.quorum.is_leader and self._ruled.get(node.quorum.epoch) != machine.number:
+            self._ruled[node.quorum.epoch] = machine.number
+            self._recorder.trace(f"{machine.host} leads the quorum in epoch {node.quorum.epoch}")
+            self._record(QuorumLeaderFound(machine.number, node.quorum.epoch))
+        self._looks += 1
+        if self._looks % PARTITIONS_EVERY == 0:
+            self._look_at_partitions(machine, node)
+
+    def _look_at_partitions(self, machine: Machine, node: Node) -> None:
+        for at, partition in node.context.replicas.partitions.items():
+            name = partition.topic_id, partition.number
+            if partition.is_leader:
+                key = (*name, partition.leader_epoch)
+                if self._led.get(key) != machine.number:
+                    epoch = partition.leader_epoch
+                    self._led[key] = machine.number
+                    self._recorder.trace(
+                        f"{machine.host} leads {at} in epoch {epoch} from {partition.epoch_start} on"
+                    )
+                    now_us = self._schedule.now_us
+                    self._record(LeaderFound(machine.number, at, partition.topic_id, epoch, now_us))
+                if at.topic == OFFSETS_TOPIC:
+                    self._look_at_groups(machine, node, partition)
+            place, offset = (machine.incarnation, *name), partition.high_watermark
+            mark = self._marks.get(place)
+            if mark is None or mark.partition is not partition:
+                if mark is not None:
+                    self._record(ReplicaMade(machine.incarnation, at))
+                self._replicas += 1
+                mark = Mark(partition, self._replicas, -1)
+            if mark.offset != offset:
+                self._marks[place] = mark._replace(offset=offset)
+                self._record(HighWatermark(mark.replica, at, offset))
+
+    def _look_at_groups(self, machine: Machine, node: Node, partition: Partition) -> None:
+        number, epoch = partition.number, partition.leader_epoch
+        shard = node.context.groups.shards.at(number)
+        known = self._loaded.get((number, epoch))
+        if known is not None and (known is not shard or not shard.is_loaded):
+            del self._loaded[number, epoch]
+            self._record(CoordinatorUnloaded(machine.number, number, epoch, self._schedule.now_us))
+            known = None
+        if known is None and shard is not None and shard.is_loaded and shard.log.is_still(partition):
+            self._loaded[number, epoch] = shard
+            self._record(CoordinatorLoaded(machine.number, number, epoch, self._schedule.now_us))
+
+    # -- when all is quiet -----------------------------------------------------------------------------
+
+    @property
+    def _images(self) -> list[ClusterImage]:
+        return [
+            machine.node.context.image
+            for machine in self._machines
+            if machine.state is State.UP and isinstance(machine.node, WatchedNode)
+        ]
+
+    def are_all_in_sync(self) -> bool:
+        """Whether every replica of every partition is in sync, as every node knows it."""
+        images = self._images
+        return len(images) == len(self._machines) and all(
+            sorted(partition.isr) == sorted(partition.replicas) and not partition.adding
+            for image in images
+            for topic in image.topics.values()
+            for partition in topic.partitions.values()
+        )
+
+    def do_all_know_the_same(self) -> bool:
+        return len({image.offset for image in self._images}) == 1
+
+    def is_nothing_left_behind(self) -> bool:
+        """Whether no disk has a partition that does not belong there."""
+        return not any(
+            left_behind(machine.disk, machine.number, machine.node.context.image)
+            for machine in self._machines
+            if isinstance(machine.node, WatchedNode)
+        )
+
+    def committed_ends(self) -> dict[TopicPartition, Offset]:
+        """All partitions that there are, and how far each is committed, as its leader has it."""
+        return {
+            at: partition.high_watermark
+            for machine in self._machines
+            if isinstance(machine.node, WatchedNode)
+            for at, partition in machine.node.context.replicas.partitions.items()
+            if partition.is_leader
+        }
+
+    def tell_images(self) -> None:
+        for machine, image in zip(self._machines, self._images, strict=True):
+            self._record(ImageLoaded(machine.number, image))

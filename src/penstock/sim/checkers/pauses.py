@@ -1,0 +1,104 @@
+"""Liveness with a bound: one disk in trouble holds nobody up who writes with acks=all.
+
+    AckedInTime    a batch of an idempotent producer is acknowledged within an allowance, while no more than one disk
+                   is in trouble, and everything else is well and has been all the time
+
+The allowance is for what the nodes and the client do one after the other: the replica leaves the ISR or hands over,
+the client is refused, waits, asks who leads and sends again. A slow disk may be waited for as well, some syncs long.
+Without this rule a run finds only waits that never end: the end of the trouble would end any other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from penstock.server.node import Node
+from penstock.sim.checkers.history import Acked, Batch, Event, Sent
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.faults.disk_troubles import Trouble
+from penstock.sim.world.machine import Machine, State
+
+LOOK_EVERY: Final = 50
+"""Events between two looks."""
+
+ALLOWANCE_US: Final = 10_000_000
+"""Far less than the least time in which a leader finds out by itself that a follower stands still, with the default
+`replica.lag.time.max.ms`: that is 30 s. Clients here wait up to 5 s for an answer, and sessions last up to 9 s."""
+
+SLOW_SYNCS: Final = 4
+"""How many syncs of a slow disk somebody may wait for, one after the other."""
+
+
+class AckedInTime:
+    """Is told of every event, and looks at the machines between events."""
+
+    def __init__(
+        self, producers: Iterable[str], now_us: Callable[[], int], is_network_whole: Callable[[], bool]
+    ) -> None:
+        """`producers` are idempotent, and try again until a batch is acknowledged."""
+        self._producers = frozenset(producers)
+        self._now_us = now_us
+        self._is_network_whole = is_network_whole
+        self._machines: Sequence[Machine] = ()
+        self._waiting: dict[str, dict[int, tuple[Batch, int]]] = {}
+        """By producer and number: what is not acknowledged, and when it was first sent."""
+        self._well_since_us = 0
+        self._looks = 0
+
+    def begin(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Sent):
+            batch = event.batch
+            if batch.producer in self._producers:
+                self._waiting.setdefault(batch.producer, {}).setdefault(batch.number, (batch, self._now_us()))
+        elif isinstance(event, Acked):
+            self._waiting.get(event.batch.producer, {}).pop(event.batch.number, None)
+
+    def look(self) -> None:
+        self._looks += 1
+        if self._looks % LOOK_EVERY:
+            return
+        now_us = self._now_us()
+        ailing = [each for each in self._machines if each.ailment is not None]
+        if len(ailing) != 1 or not self._is_well_but(ailing[0]):
+            self._well_since_us = now_us
+            return
+        ailment = ailing[0].ailment
+        assert ailment is not None
+        allowance_us = ALLOWANCE_US
+        if ailment.trouble is Trouble.SLOW:
+            allowance_us += round(SLOW_SYNCS * ailment.sync_s * 1_000_000)
+        if now_us - self._well_since_us <= allowance_us:
+            return
+        for waiting in self._waiting.values():
+            for batch, sent_us in waiting.values():
+                waited_us = now_us - max(sent_us, self._well_since_us)
+                if waited_us > allowance_us:
+                    raise Violation(
+                        f"AckedInTime: {batch} has waited for {waited_us // 1000} ms while nothing is wrong but that "
+                        f"{ailing[0].host} has a disk that {ailment}"
+                    )
+
+    def _is_well_but(self, ailing: Machine) -> bool:
+        """Whether all others are up, in touch and in sync."""
+        return self._is_network_whole() and all(
+            each is ailing or _is_well(each, ailing.number) for each in self._machines
+        )
+
+
+def _is_well(machine: Machine, ailing: int) -> bool:
+    node = machine.node
+    if machine.state is not State.UP or machine.is_paused or not isinstance(node, Node):
+        return False
+    return all(
+        machine.number in partition.isr and _has_enough(partition.replicas, ailing)
+        for topic in node.context.image.topics.values()
+        for partition in topic.partitions.values()
+        if machine.number in partition.replicas
+    )
+
+
+def _has_enough(replicas: tuple[int, ...], ailing: int) -> bool:
+    """Whether acks=all has enough replicas without the one in trouble."""
+    return ailing not in replicas or len(replicas) > 2

@@ -1,0 +1,78 @@
+"""What must hold of idempotent producers with several batches in flight (`pipelined`), over all their epochs."""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.checkers.history import Acked, Audited, Batch, EpochBumped, Event
+from penstock.sim.checkers.records import Checker, Ground, NoDuplicate, Register, Rules
+
+
+class EpochKept(Checker):
+    """Nothing that a node answers makes a producer begin a new epoch: no batch is given up, and none is lost."""
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, EpochBumped):
+            raise self.complain(
+                f"{event.producer} was refused with {ErrorCode(event.code).name}, and begins epoch {event.epoch}"
+            )
+
+
+class OnceOverEpochs(NoDuplicate):
+    """A record of such a producer is in the log once, however many identities it was sent with."""
+
+    def copies_max(self, batch: Batch) -> int:
+        return 1 if batch.producer in self.rules.pipelined else batch.copies_max
+
+
+class InOrderOverEpochs(Checker):
+    """In the end such a producer's records lie in the order in which it made them."""
+
+    def see(self, event: Event) -> None:
+        if not isinstance(event, Audited):
+            return
+        last: dict[str, tuple[int, Offset]] = {}
+        for seen in event.records:
+            batch, record = self.register.batches.get(seen.value, (None, None))
+            if batch is None or record is None or batch.producer not in self.rules.pipelined:
+                continue
+            number, offset = last.get(batch.producer, (-1, -1))
+            if record.number <= number:
+                raise self.complain(
+                    f"{event.at} has record {record.number} of {batch.producer} at {seen.offset}, "
+                    f"behind record {number} at {offset}"
+                )
+            last[batch.producer] = record.number, seen.offset
+
+
+class DeliveredIsThere(Checker):
+    """What such a producer takes for delivered is in the log in the end; also what it was told nothing of, but only of
+    a batch behind it."""
+
+    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+        super().__init__(rules, ground, register)
+        self._delivered: dict[TopicPartition, dict[bytes, Batch]] = defaultdict(dict)
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Acked(batch) if batch.producer in self.rules.pipelined:
+                self._delivered[batch.at] |= {record.value: batch for record in batch.records}
+            case Audited(at, start, end, records):
+                found = {seen.value for seen in records}
+                lost = next((each for each in self._delivered[at] if each not in found), None)
+                if lost is not None:
+                    raise self.complain(
+                        f"{self._delivered[at][lost]} is taken for delivered, and {lost!r} is not in "
+                        f"{at} from {start} to {end}"
+                    )
+            case _:
+                pass
+
+
+PIPELINED_CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
+    EpochKept,
+    OnceOverEpochs,
+    InOrderOverEpochs,
+    DeliveredIsThere,
+)

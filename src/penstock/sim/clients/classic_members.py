@@ -1,0 +1,148 @@
+"""Members of the classic protocol: they join, and sync; whoever leads gives each member its partitions."""
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.clients import group_messages as speech
+from penstock.sim.clients.client import Stage
+from penstock.sim.clients.group_messages import JoinTerms, Membership
+from penstock.sim.clients.members import Member, MemberPlan
+from penstock.sim.clients.txn_terms import MEMBER_GONE
+from penstock.wire import Api
+
+
+class ClassicMember(Member):
+    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._is_joining = False
+
+    def disconnected(self) -> None:
+        super().disconnected()
+        self._is_joining = False
+
+    def enter(self) -> None:
+        if self.link is None or self._is_joining:
+            return
+        if self.is_asleep:
+            self.again_soon(self.enter)
+            return
+        self.give_up()
+        self._is_joining = True
+        plan, turn = self.member_plan, self._turn
+        terms = JoinTerms(plan.session_timeout_ms, plan.rebalance_timeout_ms, plan.instance_id)
+        version = self.versions[Api.JOIN_GROUP]
+        self.trace(f"joins {plan.group} as {self.who.member_id or 'a new member'}")
+        body = speech.join_group(version, self.who, terms, self.topic.name)
+
+        def heard(version: int, body: memoryview) -> None:
+            self._is_joining = False
+            if turn == self._turn:
+                self._joined(speech.read_join_group(version, body))
+
+        self.ask_coordinator(Api.JOIN_GROUP, body, heard)
+
+    def _joined(self, reply: speech.Joined) -> None:
+        if reply.code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.who = self.who._replace(member_id=reply.member_id)
+            self.enter()
+            return
+        if reply.code:
+            self.denied("JoinGroup", reply.code)
+            if reply.code in MEMBER_GONE:
+                self.forget()
+            self.again_soon(self._find)
+            return
+        self.who = Membership(self.who.group, reply.member_id, reply.generation)
+        assigned = {}
+        if reply.leader == reply.member_id:
+            assigned = share_out(self._all, sorted(reply.members))
+        self.trace(f"is {reply.member_id} in generation {reply.generation}; gives {assigned}")
+        turn = self._turn
+        body = speech.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
+
+        def heard(version: int, body: memoryview) -> None:
+            if turn == self._turn:
+                self._synced(*speech.read_sync_group(version, body))
+
+        self.ask_coordinator(Api.SYNC_GROUP, body, heard)
+
+    def _synced(self, code: int, partitions: list[int]) -> None:
+        if code:
+            self.denied("SyncGroup", code)
+            if code in MEMBER_GONE and code != ErrorCode.REBALANCE_IN_PROGRESS:
+                self.forget()
+            self.again_soon(self._find)
+            return
+        self.partitions = partitions
+        self.trace(f"owns {partitions} in generation {self.who.generation}")
+        self.own(partitions)  # its session may have begun before: only a heartbeat renews it for certain
+        self.find_positions()
+        self._beat_soon()
+
+    # -- staying ---------------------------------------------------------------------------------------
+
+    def _beat_soon(self) -> None:
+        turn = self._turn
+
+        def beat() -> None:
+            if turn != self._turn or self.link is None:
+                return
+            if self.is_asleep:
+                self._beat_soon()
+            else:
+                self._beat()
+
+        self.later(1000 * self.member_plan.session_timeout_ms // 5, beat)
+
+    def _beat(self) -> None:
+        turn, renewal = self._turn, self.renewal()
+
+        def heard(version: int, body: memoryview) -> None:
+            if turn != self._turn:
+                return
+            code = speech.read_heartbeat(version, body)
+            if code == ErrorCode.NONE:
+                self.lease(self.partitions, renewal)
+            elif code in MEMBER_GONE:
+                self.denied("Heartbeat", code)
+                self.expelled(code)
+                return
+            else:
+                self.denied("Heartbeat", code)
+            self._beat_soon()
+
+        self.ask_coordinator(Api.HEARTBEAT, speech.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard)
+
+    def expelled(self, code: int) -> None:
+        if self._is_joining:
+            return
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.rebalancing()
+        else:
+            self.forget()
+        self.again_soon(self.enter)
+
+    def rebalancing(self) -> None:
+        """The group is about to share out anew: say how far it came, while it may."""
+        if self.rng.random() < 0.5:
+            self.commit()
+        self.give_up()
+
+    def leave(self) -> None:
+        if self._is_joining or not self.who.member_id:
+            return
+        self.trace("leaves")
+        who = self.who
+        self.forget()
+        body = speech.leave_group(self.versions[Api.LEAVE_GROUP], who)
+
+        def heard(version: int, body: memoryview) -> None:
+            code = speech.read_leave_group(version, body)
+            if code:
+                self.denied("LeaveGroup", code)
+            self.again_soon(self.enter)
+
+        self.ask_coordinator(Api.LEAVE_GROUP, body, heard)
+
+
+def share_out(partitions: list[int], members: list[str]) -> dict[str, list[int]]:
+    """Each member's partitions, in turn."""
+    return {member: partitions[index :: len(members)] for index, member in enumerate(members)}

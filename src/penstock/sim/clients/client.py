@@ -1,0 +1,334 @@
+"""Clients: find out versions, send requests to whom they are for, and start over when a connection is lost.
+
+A client dials one of the nodes: that line is its home, and all that any node can answer goes there. What is for one
+node alone goes to that node, on a line that is made for it; with one node, all is one connection. When a line is lost,
+all are given up, with whatever was open, and the client dials again after a while. Versions are drawn anew each time
+from what the node says it serves, so that over many runs every version of every request meets every situation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.records import history
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.connection import BadReply, Line
+from penstock.sim.clients.ports import Connection, Exchange, Timetable
+from penstock.sim.world.schedule import Event
+from penstock.wire import KAFKA_RANGES, Api
+from penstock.wire.peers import Address
+
+__all__ = ["Admin", "BadReply", "Client", "Recorder", "Stage", "TopicClient", "code_name"]
+
+REQUEST_TIMEOUT_US = 8_000_000
+"""Longer than anything takes that works: a reply that is not there by then never comes."""
+
+METADATA_VERSION_MIN = 10
+"""The first that tells a topic's id."""
+
+NOT_THERE = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+})  # fmt: skip
+"""What a node says that does not lead the partition: another one does, or will."""
+
+
+class Recorder(Protocol):
+    """Where clients put down what they saw."""
+
+    def record(self, event: history.Event) -> None: ...
+
+    def trace(self, line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What all clients share."""
+
+    schedule: Timetable
+    network: Exchange
+    recorder: Recorder
+    bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
+    """Where they dial first."""
+    http: tuple[Address, ...] = ()
+    line: tuple[Address, ...] = ()
+    """The nodes' doors beside Kafka's."""
+    skew_ms: int = 0
+    """How far the clocks of two nodes may be apart: by so much sooner may one find that time is up."""
+    request_timeout_us: int = REQUEST_TIMEOUT_US
+    patience: int = 1
+    """How many times longer clients wait before they try again than those of a node alone."""
+
+    @property
+    def is_cluster(self) -> bool:
+        return len(self.bootstrap) > 1
+
+
+class Client:
+    """Connects by itself once started. What to do with a connection is said by `ready`."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        self.name = name
+        self.stage = stage
+        self.rng: Random = stage.schedule.rng(f"client {name}")
+        self.versions: dict[Api, int] = {}
+        self._home: Line | None = None
+        self._lines: dict[Address, Line] = {}
+        """All that are not over, the home among them."""
+        self._heard_on: Line | None = None
+        self._is_over = False
+
+    # -- for subclasses --------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """There is a connection, and its versions are known."""
+        raise NotImplementedError
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        """Of the versions that both sides know, those that this client may use."""
+        return low, high
+
+    def disconnected(self) -> None:
+        """The connection is gone, and everything that was open on it was told so."""
+
+    # -- connecting ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.stage.schedule.later(self.rng.randrange(1, 30_000), self._dial)
+
+    def end(self) -> None:
+        """Do nothing any more."""
+        self._is_over = True
+        self.hang_up()
+
+    @property
+    def link(self) -> Connection | None:
+        """The home's, while it is there."""
+        home = self._home
+        return home.link if home is not None and not home.is_over else None
+
+    @property
+    def incarnation(self) -> int:
+        """Which process it heard last."""
+        line = self._heard_on
+        assert line is not None
+        assert line.link is not None
+        return line.link.incarnation
+
+    def hang_up(self) -> None:
+        if self.link is not None:
+            self._start_over()
+
+    def _dial(self) -> None:
+        if not self._is_over and self._home is None:
+            self._home = self._line(self.rng.choice(self.stage.bootstrap))
+
+    def _line(self, to: Address) -> Line:
+        line = self._lines.get(to)
+        if line is None:
+            stage = self.stage
+            line = self._lines[to] = Line(self, stage.network, stage.schedule, to, stage.request_timeout_us)
+        return line
+
+    def line_open(self, line: Line) -> None:
+        if self._is_over:
+            line.close()
+        elif line is self._home:
+            version = self.rng.randint(*KAFKA_RANGES[Api.API_VERSIONS])
+            line.ask(
+                Api.API_VERSIONS,
+                version,
+                speech.api_versions(version),
+                self._learn_versions,
+                lambda: None,
+            )
+
+    def line_over(self, line: Line) -> None:
+        if self._lines.get(line.to) is line:
+            if line.link is not None:
+                self.trace("lost its connection")
+            self._start_over()
+
+    def hearing(self, line: Line) -> None:
+        self._heard_on = line
+
+    def _start_over(self) -> None:
+        lines, self._lines = list(self._lines.values()), {}
+        self._home = None
+        for line in lines:
+            line.close()
+        if any(line.link is not None for line in lines):
+            self.disconnected()
+        if not self._is_over:
+            self.later(self.stage.patience * self.rng.randrange(5_000, 100_000), self._dial)
+
+    def _learn_versions(self, version: int, body: memoryview) -> None:
+        served = speech.read_api_versions(version, body)
+        self.versions = {}
+        for api, known in KAFKA_RANGES.items():
+            low, high = served.get(api, (1, 0))
+            low = max(low, known.min, METADATA_VERSION_MIN if api is Api.METADATA else 0)
+            high = min(high, known.max)
+            low, high = self.narrow(api, low, high)
+            if low <= high:
+                self.versions[api] = self.rng.randint(low, high)
+        self.ready()
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        api: Api,
+        body: bytes,
+        heard: Callable[[int, memoryview], None],
+        lost: Callable[[], None] = lambda: None,
+        *,
+        to: Address | None = None,
+    ) -> None:
+        """Send a request in the version of this connection; then exactly one of the two is called."""
+        self._to(to).ask(api, self.versions[api], body, heard, lost)
+
+    def tell(self, api: Api, body: bytes, *, to: Address | None = None) -> None:
+        """Send a request that has no reply."""
+        self._to(to).tell(api, self.versions[api], body)
+
+    def _to(self, to: Address | None) -> Line:
+        assert self._home is not None
+        return self._home if to is None else self._line(to)
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    def later(self, delay_us: int, call: Callable[[], None]) -> Event:
+        return self.stage.schedule.later(delay_us, call)
+
+    def again_soon(self, call: Callable[[], None]) -> None:
+        """Do something a little later, if the connection is the same then."""
+        link = self.link
+
+        def again() -> None:
+            if link is self.link and link is not None:
+                call()
+
+        self.later(self.stage.patience * self.rng.randrange(2_000, 30_000), again)
+
+    def record(self, event: history.Event) -> None:
+        self.stage.recorder.record(event)
+
+    def trace(self, line: str) -> None:
+        self.stage.recorder.trace(f"{self.name} {line}")
+
+
+def code_name(code: int) -> str:
+    return ErrorCode(code).name
+
+
+class TopicClient(Client):
+    """A client of one topic: goes on when the topic is there."""
+
+    creates_topic = False
+    """Whether asking for the topic may create it."""
+
+    def __init__(self, name: str, stage: Stage, topic: str) -> None:
+        super().__init__(name, stage)
+        self.topic = speech.TopicName(topic, None)
+        self.scope = topic
+        """What events call the topic: by its name, unless that may mean another topic tomorrow."""
+        self.partitions: list[int] = []
+        self.leaders: dict[int, Address] = {}
+        """Of each partition that has one, as far as is known."""
+        self._is_refreshing = False
+
+    def topic_ready(self) -> None:
+        """There is a connection, and the topic is known."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        self._is_refreshing = False
+        self._find_topic()
+
+    def _find_topic(self) -> None:
+        self._ask_metadata(self._found_topic)
+
+    def _ask_metadata(self, heard: Callable[[int, memoryview], None]) -> None:
+        if self.link is None:
+            return
+        version = self.versions[Api.METADATA]
+        body = speech.metadata(version, [self.topic.name], create=self.creates_topic)
+        self.ask(Api.METADATA, body, heard)
+
+    def _found_topic(self, version: int, body: memoryview) -> None:
+        (seen,) = speech.read_metadata(version, body)
+        if seen.code or not seen.partitions or self.is_past(seen.topic):
+            self.trace(f"finds {self.topic.name}: {code_name(seen.code)}")
+            self.again_soon(self._find_topic)
+            return
+        self.topic, self.partitions, self.leaders = seen.topic, seen.partitions, seen.leaders
+        self.meet(seen)
+        self.topic_ready()
+        if len(self.leaders) < len(seen.partitions):
+            self.refresh_leaders()
+
+    def meet(self, seen: speech.TopicSeen) -> None:
+        """The topic is there, and this is what it is like."""
+        self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
+
+    def is_past(self, topic: speech.TopicName) -> bool:
+        """Whether a node tells of a topic that the client knows to be over."""
+        return False
+
+    def refresh_leaders(self) -> None:
+        """Ask who leads, a little later, and go on as before meanwhile."""
+        if self._is_refreshing:
+            return
+        self._is_refreshing = True
+        link = self.link
+
+        def ask() -> None:
+            if link is self.link:
+                self._ask_metadata(self._refreshed)
+
+        self.later(self.rng.randrange(20_000, 200_000), ask)
+
+    def _refreshed(self, version: int, body: memoryview) -> None:
+        self._is_refreshing = False
+        (seen,) = speech.read_metadata(version, body)
+        if not seen.code and seen.partitions:
+            self.refreshed(seen)
+        if len(self.leaders) < len(seen.partitions):
+            self.refresh_leaders()
+
+    def refreshed(self, seen: speech.TopicSeen) -> None:
+        """Who leads is known again."""
+        self.leaders = seen.leaders
+
+
+class Admin(Client):
+    """Creates the topics of a run, and has done its part."""
+
+    def __init__(self, stage: Stage, topics: list[speech.NewTopic]) -> None:
+        super().__init__("admin", stage)
+        self._topics = topics
+
+    @property
+    def is_done(self) -> bool:
+        return not self._topics
+
+    def ready(self) -> None:
+        if self._topics and self.link is not None:
+            body = speech.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
+            self.ask(Api.CREATE_TOPICS, body, self._created)
+
+    def _created(self, version: int, body: memoryview) -> None:
+        for name, code in speech.read_create_topics(version, body).items():
+            self.trace(f"creates {name}: {code_name(code)}")
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._topics = [each for each in self._topics if each.name != name]
+            elif code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
+                raise ValueError(f"the topic {name} of the scenario is refused: {code_name(code)}")
+        if self._topics:
+            self.later(20_000, self.ready)

@@ -1,0 +1,177 @@
+"""One connection of a client: requests go out, replies come in their order, and none is waited for for ever.
+
+What is asked before the connection is there waits for it. A line that is refused, lost or given up is over: whoever
+has it makes another.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.sim.checkers.history import Event as Seen
+from penstock.sim.checkers.history import Overdue, Replied
+from penstock.sim.clients.ports import Connection, Exchange, Timetable
+from penstock.sim.world.schedule import Event
+from penstock.wire import Api, parse_response_header, request_frame
+from penstock.wire.peers import Address
+
+FRAME_BYTES_MAX = 1 << 24
+
+CONNECT_TIMEOUT_US = 4_000_000
+"""As clients have it, and longer than a connection takes where nobody is in its way."""
+
+
+class BadReply(Exception):
+    """A client cannot make sense of what it received."""
+
+
+class Owner(Protocol):
+    """A client, as its lines see it."""
+
+    name: str
+
+    def line_open(self, line: "Line") -> None: ...
+
+    def line_over(self, line: "Line") -> None:
+        """It was refused, lost, or is overdue; whoever waited on it has been told."""
+
+    def hearing(self, line: "Line") -> None:
+        """A reply has come on it, and is about to be heard."""
+
+    def record(self, event: Seen) -> None: ...
+
+
+@dataclass
+class Pending:
+    correlation_id: int
+    api: Api
+    version: int
+    sent_us: int
+    heard: Callable[[int, memoryview], None]
+    lost: Callable[[], None]
+    timer: Event
+
+
+class Line:
+    """Implements `Caller`."""
+
+    def __init__(
+        self, owner: Owner, network: Exchange, schedule: Timetable, to: Address, timeout_us: int
+    ) -> None:
+        self.to = to
+        self.link: Connection | None = None
+        """Once it is there; still set when it is over."""
+        self.is_over = False
+        self._owner = owner
+        self._schedule = schedule
+        self._timeout_us = timeout_us
+        self._pending: deque[Pending] = deque()
+        self._received = bytearray()
+        self._unsent: list[bytes] = []
+        self._correlation_id = 0
+        self._patience = schedule.later(CONNECT_TIMEOUT_US, self._give_up)
+        network.connect(self, to)
+
+    # -- asking ----------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        api: Api,
+        version: int,
+        body: bytes,
+        heard: Callable[[int, memoryview], None],
+        lost: Callable[[], None],
+    ) -> None:
+        """Exactly one of the two is called."""
+        self._correlation_id += 1
+        what = f"{api.label} {version} with id {self._correlation_id}"
+        now_us = self._schedule.now_us
+        timer = self._schedule.later(self._timeout_us, lambda: self._time_out(what, now_us))
+        self._pending.append(Pending(self._correlation_id, api, version, now_us, heard, lost, timer))
+        self._send(request_frame(api, version, self._correlation_id, self._owner.name, body))
+
+    def tell(self, api: Api, version: int, body: bytes) -> None:
+        """Send a request that has no reply."""
+        self._correlation_id += 1
+        self._send(request_frame(api, version, self._correlation_id, self._owner.name, body))
+
+    def _send(self, frame: bytes) -> None:
+        if self.link is None:
+            self._unsent.append(frame)
+        else:
+            self.link.send(frame)
+
+    def _time_out(self, what: str, sent_us: int) -> None:
+        link = self.link
+        # A process that stands still, or that bytes cannot reach, owes nobody an answer.
+        is_there = link is not None and link.is_node_there and link.disturbed_us < sent_us
+        self._owner.record(Overdue(self._owner.name, what, is_there))
+        self._give_up()
+
+    # -- what the network tells ------------------------------------------------------------------------
+
+    def connected(self, link: Connection) -> None:
+        self._patience.cancel()
+        if self.is_over:
+            link.close()
+            return
+        self.link = link
+        for frame in self._unsent:
+            link.send(frame)
+        self._unsent.clear()
+        self._owner.line_open(self)
+
+    def refused(self) -> None:
+        self._end()
+
+    def closed(self, link: Connection) -> None:
+        self._end()
+
+    def received(self, link: Connection, data: bytes) -> None:
+        if self.is_over:
+            return
+        self._received += data
+        while not self.is_over and len(self._received) >= 4:
+            length = int.from_bytes(self._received[:4], "big", signed=True)
+            if not 4 <= length <= FRAME_BYTES_MAX:
+                raise BadReply(f"{self._owner.name} received a frame that says it has {length} bytes")
+            if len(self._received) < 4 + length:
+                return
+            frame = bytes(self._received[4 : 4 + length])
+            del self._received[: 4 + length]
+            self._hear(link, memoryview(frame))
+
+    def _hear(self, link: Connection, frame: memoryview) -> None:
+        found = int.from_bytes(frame[:4], "big", signed=True)
+        expected = self._pending[0].correlation_id if self._pending else -1
+        self._owner.record(Replied(self._owner.name, link.number, expected, found))
+        pending = self._pending.popleft()
+        pending.timer.cancel()
+        _, body_at = parse_response_header(frame, pending.api, pending.version)
+        self._owner.hearing(self)
+        pending.heard(pending.version, frame[body_at:])
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Hang up. Whoever waits is told that it is lost."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._patience.cancel()
+        if self.link is not None:
+            self.link.close()
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            each.timer.cancel()
+        for each in pending:
+            each.lost()
+
+    def _give_up(self) -> None:
+        if not self.is_over:
+            self.close()
+            self._owner.line_over(self)
+
+    def _end(self) -> None:
+        self._give_up()

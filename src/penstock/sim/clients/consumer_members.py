@@ -1,0 +1,154 @@
+"""Members of the consumer protocol (KIP-848): one request says what a member has, and hears what it is to have.
+
+What is taken away is given up at once: reading stops, and the next heartbeat says so; only then may another have it.
+"""
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.history import Renewal
+from penstock.sim.clients import group_messages as speech
+from penstock.sim.clients.client import Stage
+from penstock.sim.clients.group_messages import Beat, Beaten, Membership
+from penstock.sim.clients.members import Member, MemberPlan
+from penstock.sim.clients.txn_terms import MEMBER_GONE
+from penstock.wire import Api
+
+LEAVING = -1
+JOINING = 0
+OFFSET_COMMIT_MIN = 9
+"""The first version that takes a member's epoch."""
+
+
+class ConsumerMember(Member):
+    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._incarnations = 0
+        self._is_full = True
+        """Whether the next heartbeat says everything."""
+        self._interval_us = 100_000
+        self._renewal: Renewal | None = None
+        """The last one."""
+        self._new_id()
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        if api in (Api.OFFSET_COMMIT, Api.OFFSET_FETCH):
+            low = max(low, OFFSET_COMMIT_MIN)
+        return low, high
+
+    def _new_id(self) -> None:
+        self._incarnations += 1
+        self.who = Membership(self.member_plan.group, f"{self.name}-{self._incarnations}", JOINING)
+
+    def forget(self) -> None:
+        self.give_up()
+        self._new_id()
+        self._renewal = None
+
+    def crash(self) -> None:
+        super().crash()
+        self._new_id()
+        self._renewal = None
+
+    def offsets_as(self) -> Membership:
+        return self.who
+
+    def enter(self) -> None:
+        """Begin, or go on after a lost connection: with everything said."""
+        self._is_full = True
+        self._beat()
+
+    # -- heartbeats ------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self.link is None:
+            return
+        if self.is_asleep:
+            self._beat_soon()
+            return
+        is_joining = self.who.generation == JOINING
+        is_full = self._is_full or is_joining
+        if is_joining and self.partitions:
+            self.give_up()
+        self._turn += 1
+        turn, renewal, owned = self._turn, self.renewal(), list(self.partitions)
+        # What it does not name any more it has given up.
+        self._shrink_lease(owned)
+        beat = Beat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
+        self._is_full = False
+
+        def heard(version: int, body: memoryview) -> None:
+            if turn == self._turn:
+                self._heard(renewal, owned, speech.read_consumer_group_heartbeat(version, body))
+
+        version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
+        self.ask_coordinator(
+            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+        )
+
+    def _shrink_lease(self, owned: list[int]) -> None:
+        if self._renewal is not None and self.session_end_us(self._renewal) > self.now_us:
+            self.lease(owned, self._renewal)
+
+    def _heard(self, renewal: Renewal, owned: list[int], reply: Beaten) -> None:
+        if reply.code:
+            self.denied("ConsumerGroupHeartbeat", reply.code)
+            if reply.code in MEMBER_GONE:
+                self.forget()
+            self._is_full = True
+            self.again_soon(self._beat)
+            return
+        self.who = self.who._replace(member_id=reply.member_id or self.who.member_id, generation=reply.epoch)
+        self._interval_us = 1000 * reply.interval_ms
+        self._renewal = renewal
+        self.lease(owned, renewal)
+        if reply.assigned is not None and reply.assigned != owned:
+            self._take(owned, reply.assigned)
+            return
+        if self.partitions and not self._is_positioned:
+            self.find_positions()
+        self._beat_soon()
+
+    def _take(self, owned: list[int], assigned: list[int]) -> None:
+        self.trace(f"owns {assigned} in epoch {self.who.generation}, after {owned}")
+        self.stop_fetching()
+        if self._is_positioned and self.rng.random() < 0.5:
+            self.commit()
+        self._is_positioned = False
+        self.partitions = list(assigned)
+        self.own(assigned)
+        # Until the next heartbeat is sent, what it gives up counts as its own.
+        self.lease(sorted({*owned, *assigned}), self._renewal)
+        self._beat()
+
+    def _beat_soon(self) -> None:
+        turn = self._turn
+
+        def beat() -> None:
+            if turn == self._turn and self.link is not None:
+                self._beat()
+
+        self.later(self._interval_us, beat)
+
+    def expelled(self, code: int) -> None:
+        if code == ErrorCode.STALE_MEMBER_EPOCH:
+            return  # the next heartbeat brings the epoch
+        self.forget()
+        self.again_soon(self.enter)
+
+    def leave(self) -> None:
+        if self.who.generation <= JOINING:
+            return
+        self.trace("leaves")
+        who = self.who._replace(generation=LEAVING)
+        self.forget()
+        version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
+        beat = Beat(who, -1, self.topic, is_full=False, owned=None)
+
+        def heard(version: int, body: memoryview) -> None:
+            reply = speech.read_consumer_group_heartbeat(version, body)
+            if reply.code:
+                self.denied("ConsumerGroupHeartbeat", reply.code)
+            self.again_soon(self.enter)
+
+        self.ask_coordinator(
+            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+        )

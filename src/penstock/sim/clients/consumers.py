@@ -1,0 +1,410 @@
+"""Consumers: follow a topic from its beginning, with one fetch open at a time; of several leaders each has its turn.
+
+Some use fetch sessions, in which only what changed is said on either side; some ask again for everything each time.
+Limits are drawn anew for each fetch: how long it may wait, for how much, and how many bytes it takes. An offset that
+is out of range is looked up with ListOffsets, and the consumer goes on at the nearest end.
+
+The auditor reads everything there is, once, when all is quiet.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
+from penstock.records.batch import LENGTH_AT
+from penstock.sim.checkers.history import Asked, Audited, Delivered, Moved, Seen, Viewed
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.client import NOT_THERE, BadReply, Stage, TopicClient, code_name
+from penstock.sim.clients.producers import UNKNOWN_TOPIC
+from penstock.wire import Api
+from penstock.wire.peers import Address
+
+SESSIONS_FROM = 7
+NO_SESSION = (0, -1)
+NEW_SESSION = (0, 0)
+SESSION_LOST = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+FORGETS_NEAR = 0.02
+"""How likely a consumer asks its leaders anew which replica is near, as clients do after some minutes."""
+
+NEAR_PAUSE_US = 2_000_000
+"""How long a consumer stays with its leaders when a replica near by has failed."""
+
+
+@dataclass(frozen=True)
+class ConsumerPlan:
+    name: str
+    topic: str
+    uses_session: bool = False
+    max_wait_ms: int = 200
+    min_bytes: int = 1
+    bytes_max: int = 4096
+    pause_us_max: int = 20_000
+    drops_link: float = 0.005
+    """How likely it hangs up instead of fetching again."""
+    isolation: int | None = None
+    """1 for committed records only, 0 for all, None for one or the other each time."""
+    rack: str = ""
+    """Where it stands: it reads from the replica that the leader says is near (KIP-392), until that one fails."""
+
+
+class Consumer(TopicClient):
+    def __init__(self, plan: ConsumerPlan, stage: Stage) -> None:
+        super().__init__(plan.name, stage, plan.topic)
+        self.plan = plan
+        self.positions: dict[int, Offset] = {}
+        self.record_count = 0
+        self._fetches = 0
+        self._sessions: dict[Address, tuple[int, int]] = {}
+        """With each leader: the session's id and its next epoch."""
+        self._told: dict[Address, dict[int, speech.Wish]] = {}
+        """What each leader has in its session."""
+        self._near: dict[int, Address] = {}
+        """Partitions that are read from another replica than the leader."""
+        self._near_from_us = 0
+        """Until then it does not say where it stands: a replica near by has failed."""
+        self._round = 0
+        """Counts how often it began to fetch. What an earlier round hears of or planned is nothing."""
+
+    def topic_ready(self) -> None:
+        for partition in self.partitions:
+            self.positions.setdefault(partition, 0)
+        self.begin_fetching()
+
+    def begin_fetching(self) -> None:
+        self._round += 1
+        self._sessions.clear()
+        self._near.clear()
+        self._fetch()
+
+    def stop_fetching(self) -> None:
+        self._round += 1
+
+    def _begin_session(self, leader: Address) -> None:
+        wants = self.plan.uses_session and self.versions[Api.FETCH] >= SESSIONS_FROM
+        self._sessions[leader] = NEW_SESSION if wants else NO_SESSION
+        self._told[leader] = {}
+
+    def _next_leader(self) -> Address | None:
+        """Whose turn it is to be asked."""
+        leaders = sorted({found for each in self.partitions if (found := self._source(each)) is not None})
+        return leaders[self._fetches % len(leaders)] if leaders else None
+
+    def _source(self, partition: int) -> Address | None:
+        """Where a partition is read: at its leader, or near by."""
+        return self._near.get(partition) or self.leaders.get(partition)
+
+    # -- fetching --------------------------------------------------------------------------------------
+
+    def _fetch_soon(self) -> None:
+        link, number = self.link, self._round
+
+        def go_on() -> None:
+            if link is not self.link or link is None or number != self._round:
+                return
+            if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+                self.trace("hangs up")
+                self.hang_up()
+                return
+            self._fetch()
+
+        self.later(self.rng.randrange(self.plan.pause_us_max + 1), go_on)
+
+    def _fetch(self) -> None:
+        if self.link is None:
+            return
+        if self._near and self.rng.random() < FORGETS_NEAR:
+            self._near.clear()
+        leader = self._next_leader()
+        if leader is None:
+            self.refresh_leaders()
+            self._fetch_soon()
+            return
+        if leader not in self._sessions:
+            self._begin_session(leader)
+        session, told = self._sessions[leader], self._told[leader]
+        asked = [each for each in self.partitions if self._source(each) == leader]
+        if session[1] > 0 and any(each not in asked for each in told):
+            # What it had in the session is led by another one now.
+            self._begin_session(leader)
+            session, told = self._sessions[leader], self._told[leader]
+        plan, rng = self.plan, self.rng
+        isolation = rng.randrange(2)
+        limits = speech.FetchLimits(
+            rng.randint(0, plan.max_wait_ms),
+            rng.randint(0, plan.min_bytes),
+            rng.randint(1, 4 * plan.bytes_max),
+            isolation if plan.isolation is None else plan.isolation,
+        )
+        wishes = [
+            speech.Wish(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
+            for partition in asked
+        ]
+        rng.shuffle(wishes)  # a fetch that is full before the last partition starves another one each time
+        if session[1] > 0:
+            # What has moved must be told; of the rest, now and then, another limit.
+            wishes = [
+                wish
+                for wish in wishes
+                if wish.partition not in told
+                or wish.offset != told[wish.partition].offset
+                or rng.random() < 0.2
+            ]
+        if session != NO_SESSION:
+            told |= {wish.partition: wish for wish in wishes}
+        self._fetches += 1
+        request = self.name, self._fetches
+        self.record(Asked(request, [self._at(partition) for partition in asked]))
+        asked_from, number = dict(self.positions), self._round
+        rack = plan.rack if self.stage.schedule.now_us >= self._near_from_us else ""
+        body = speech.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes, rack)
+
+        def heard(version: int, body: memoryview) -> None:
+            if number == self._round:
+                self._fetched(leader, request, asked_from, limits.isolation_level, version, body)
+
+        self.ask(Api.FETCH, body, heard, to=leader)
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.scope, partition)
+
+    def _fetched(
+        self,
+        leader: Address,
+        request: tuple[str, int],
+        asked_from: dict[int, Offset],
+        isolation: int,
+        version: int,
+        body: memoryview,
+    ) -> None:
+        code, session_id, partitions = speech.read_fetch(version, body)
+        if code:
+            self.trace(f"cannot fetch: {code_name(code)}")
+            if code not in SESSION_LOST:
+                self.again_soon(self.ready)
+                return
+            self._begin_session(leader)
+            self._fetch_soon()
+            return
+        if self._sessions[leader] != NO_SESSION:
+            self._follow_session(leader, session_id)
+        astray = []
+        for each in partitions:
+            if self._goes_elsewhere(each):
+                continue
+            if each.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                astray.append(each.partition)
+            elif each.code:
+                self.trace(f"cannot fetch {self._at(each.partition)}: {code_name(each.code)}")
+                if each.code in UNKNOWN_TOPIC:
+                    self.again_soon(self.ready)
+                    return
+                if each.code in NOT_THERE:
+                    self.refresh_leaders()
+            else:
+                self._view(request, asked_from[each.partition], isolation, each)
+        if astray:
+            self._find_way(astray)
+        else:
+            self._fetch_soon()
+
+    def _goes_elsewhere(self, fetched: speech.PartitionFetched) -> bool:
+        """Whether a partition is read from another replica from now on: near by, as the leader says; or from the
+        leader again, where that one fails."""
+        at = self._at(fetched.partition)
+        if fetched.code and self._near.pop(fetched.partition, None) is not None:
+            self.trace(f"reads {at} at its leader again: {code_name(fetched.code)}")
+            self._near_from_us = self.stage.schedule.now_us + NEAR_PAUSE_US
+            return True
+        if fetched.preferred >= 0:
+            self.trace(f"reads {at} at node {fetched.preferred} from now on")
+            self._near[fetched.partition] = self.stage.bootstrap[fetched.preferred - 1]
+            return True
+        return False
+
+    def _follow_session(self, leader: Address, session_id: int) -> None:
+        if session_id == 0:
+            # The node has no room for a session: it answered in full, and wants to be asked in full.
+            self._begin_session(leader)
+        else:
+            self._sessions[leader] = session_id, self._sessions[leader][1] + 1
+
+    def _view(
+        self, request: tuple[str, int], position: Offset, isolation: int, fetched: speech.PartitionFetched
+    ) -> None:
+        partition = fetched.partition
+        stop, seen, hidden = position, list[Seen](), list[Seen]()
+        aborted = Aborted(fetched.aborted)
+        for batch in whole_batches(fetched.records):
+            batch.check_crc()
+            stop = batch.next_offset
+            is_hidden = aborted.hides(batch)
+            if batch.is_control:
+                continue
+            records = [
+                Seen(record.offset, record.key, record.value or b"")
+                for record in batch.records()
+                if record.offset >= position
+            ]
+            seen += records
+            if is_hidden:
+                hidden += records
+        if fetched.records and stop <= position:
+            raise BadReply(f"{self.name} asked for {self._at(partition)} from {position} and got none of it")
+        self.positions[partition] = stop
+        self.record_count += len(seen)
+        if stop > position:
+            self.trace(f"reads {self._at(partition)} {position}..{stop}")
+        event = Viewed(
+            self.name,
+            self._at(partition),
+            request,
+            position,
+            stop,
+            seen,
+            fetched.high_watermark,
+            fetched.log_start,
+            self.incarnation,
+        )
+        self.record(event)
+        if isolation:
+            given = [each for each in seen if each not in hidden] if hidden else seen
+            self.record(Delivered(self.name, self._at(partition), given, hidden))
+            self.delivered(partition, given)
+        self.viewed(event)
+
+    def viewed(self, event: Viewed) -> None:
+        """Something more was read, or it was learnt that there is no more."""
+
+    def delivered(self, partition: int, records: list[Seen]) -> None:
+        """Committed records were read; perhaps none."""
+
+    # -- when an offset is out of range ----------------------------------------------------------------
+
+    def _find_way(self, astray: list[int]) -> None:
+        partition, *rest = astray
+
+        number = self._round
+
+        def go_on() -> None:
+            if number != self._round:
+                return
+            if rest:
+                self._find_way(rest)
+            else:
+                self._fetch_soon()
+
+        def got_earliest(earliest: Offset) -> None:
+            def got_latest(latest: Offset) -> None:
+                if number != self._round:
+                    return
+                position = self.positions[partition]
+                position = min(max(position, earliest), max(earliest, latest))
+                self.trace(f"goes on in {self._at(partition)} at {position}")
+                self.positions[partition] = position
+                self.record(Moved(self.name, self._at(partition), position, self.incarnation))
+                go_on()
+
+            self._look_up(partition, speech.LATEST, got_latest)
+
+        self._look_up(partition, speech.EARLIEST, got_earliest)
+
+    def _look_up(self, partition: int, timestamp: int, got: Callable[[Offset], None]) -> None:
+        def heard(version: int, body: memoryview) -> None:
+            code, offset = speech.read_list_offsets(version, body)
+            if code:
+                self.trace(f"cannot list offsets of {self._at(partition)}: {code_name(code)}")
+                self.again_soon(self.ready)
+            else:
+                got(offset)
+
+        asked = TopicPartition(self.topic.name, partition)
+        body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], asked, timestamp)
+        self.ask(Api.LIST_OFFSETS, body, heard, to=self.leaders.get(partition))
+
+
+class Rereader(Consumer):
+    """Reads everything again and again: what became of it since shows."""
+
+    def viewed(self, event: Viewed) -> None:
+        if event.stop >= event.high_watermark:
+            start = max(0, event.log_start)
+            self.positions[event.at.partition] = start
+            self.record(Moved(self.name, event.at, start, self.incarnation))
+
+
+class Aborted:
+    """Which batches of a fetch belong to aborted transactions, as clients find out: batches come in order."""
+
+    def __init__(self, transactions: list[tuple[int, Offset]]) -> None:
+        self._coming = sorted(transactions, key=lambda each: each[1])
+        self._open: set[int] = set()
+        """Producers whose transaction, at this place of the log, is one that was aborted."""
+
+    def hides(self, batch: RecordBatch) -> bool:
+        while self._coming and self._coming[0][1] <= batch.last_offset:
+            self._open.add(self._coming.pop(0)[0])
+        if batch.is_control:
+            if any(parse_control(each).type is ControlType.ABORT for each in batch.records()):
+                self._open.discard(batch.producer_id)
+            return False
+        return batch.is_transactional and batch.producer_id in self._open
+
+
+class Auditor(Consumer):
+    """Reads a topic to its end, then says what is in it."""
+
+    def __init__(self, topic: str, stage: Stage, *, isolation: int = 0) -> None:
+        name = f"{'committed records' if isolation else 'auditor'} of {topic}"
+        plan = ConsumerPlan(
+            name, topic, max_wait_ms=10, bytes_max=1 << 16, pause_us_max=100, isolation=isolation
+        )
+        super().__init__(plan, stage)
+        self._records: dict[int, list[Seen]] = {}
+        self._starts: dict[int, Offset] = {}
+        self._stops: dict[int, Offset] = {}
+        self._ends: dict[int, Offset] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.partitions) and all(
+            self.positions.get(partition, -1) >= self._ends.get(partition, 1 << 62)
+            for partition in self.partitions
+        )
+
+    def viewed(self, event: Viewed) -> None:
+        partition = event.at.partition
+        if event.start != self._stops.get(partition):
+            # The first view; or retention took what was to be read next, and everything before it too.
+            self._starts[partition] = event.start
+            self._records[partition] = []
+        self._stops[partition] = event.stop
+        self._records[partition] += event.records
+        self._ends[partition] = event.high_watermark
+
+    def findings(self) -> list[Audited]:
+        return [
+            Audited(self._at(each), self._starts[each], self._ends[each], self._records[each])
+            for each in self.partitions
+        ]
+
+
+def whole_batches(data: bytes) -> list[RecordBatch]:
+    """The batches in what was fetched; the last may be cut short by the fetch's limit, and does not count."""
+    batches = []
+    position = 0
+    while len(data) - position > LOG_OVERHEAD:
+        size = LOG_OVERHEAD + int.from_bytes(
+            data[position + LENGTH_AT : position + LOG_OVERHEAD], "big", signed=True
+        )
+        if size > len(data) - position:
+            break
+        batches.append(RecordBatch.parse(data, position))
+        position += max(size, LOG_OVERHEAD)
+    return batches

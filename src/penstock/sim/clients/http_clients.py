@@ -1,0 +1,388 @@
+"""Clients of HTTP, on whichever node they dial; and what they share with those of the line protocol.
+
+They hold one connection at a time, to a node that is drawn anew for each, and ask one thing at a time. What is not
+answered within `ANSWER_US_MAX` is given up, as clients do, and asked again on another connection.
+
+    HttpProducer    POST /produce with an idempotency key, until it is answered; sometimes an old one once more
+    HttpMember      /join, then /consume and /commit for each partition it has, sometimes /leave
+
+`line_clients` has those of the line protocol.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.checkers.door_history import (
+    DoorAsked,
+    DoorCommitEnded,
+    DoorCommitSent,
+    DoorRead,
+    KeyAnswered,
+)
+from penstock.sim.checkers.history import Acked, Batch, Event, Seen, Sent, Survives, Written
+from penstock.sim.clients.client import BadReply, Stage
+from penstock.sim.clients.http_reply import Reply, ReplyReader
+from penstock.sim.clients.ports import Connection
+from penstock.wire.peers import Address
+
+ANSWER_US_MAX = 15_000_000
+CONNECT_US_MAX = 4_000_000
+ANY_PROCESS = 0
+"""Which process acknowledged a record is not known: the one that was asked passes it on."""
+
+AGAIN = frozenset({500, 503, 504, 404})
+"""Statuses that pass. 404 is for a topic that this node has not heard of yet, 500 for a disk that fails."""
+
+
+@dataclass(frozen=True)
+class DoorsPlan:
+    """Who is there."""
+
+    topic: str
+    partition_count: int
+    producers: int = 2
+    members: int = 2
+    line_producers: int = 1
+    line_consumers: int = 1
+    pace_us: int = 300_000
+    repeats: float = 0.1
+    """How likely a producer asks about a record that was answered before."""
+    drops_link: float = 0.01
+    leaves: float = 0.005
+
+
+class DoorClient:
+    """Implements `Caller`. Counts what it gets done."""
+
+    def __init__(self, name: str, stage: Stage, doors: tuple[Address, ...]) -> None:
+        self.name = name
+        self.stage = stage
+        self.rng = stage.schedule.rng(f"client {name}")
+        self.done_count = 0
+        self.is_making = True
+        self._doors = doors
+        self._link: Connection | None = None
+        self._turn = 0
+        """Counts connections and attempts at one: what was planned for an earlier one is nothing."""
+        self._is_over = False
+
+    # -- for subclasses --------------------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """There is a connection."""
+        raise NotImplementedError
+
+    def heard(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection is gone, and with it whatever was open."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open that must be brought to its end."""
+        return True
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.later(self.rng.randrange(1, 100_000), self._dial)
+
+    def end(self) -> None:
+        self._is_over = True
+        self.hang_up()
+
+    def _dial(self) -> None:
+        if self._is_over or self._link is not None:
+            return
+        self._turn += 1
+        self.stage.network.connect(self, self.rng.choice(self._doors))
+        self._give_up_after(CONNECT_US_MAX)
+
+    def _give_up_after(self, delay_us: int) -> None:
+        turn = self._turn
+
+        def give_up() -> None:
+            if turn == self._turn and not self._is_over:
+                self.trace("is not answered")
+                self.hang_up()
+
+        self.later(delay_us, give_up)
+
+    def hang_up(self) -> None:
+        link, self._link = self._link, None
+        self._turn += 1
+        if link is not None:
+            link.close()
+            self.lost()
+        if not self._is_over:
+            self.later(self.stage.patience * self.rng.randrange(5_000, 100_000), self._dial)
+
+    # -- what the network tells ------------------------------------------------------------------------
+
+    def connected(self, link: Connection) -> None:
+        if self._is_over or self._link is not None:
+            link.close()
+            return
+        self._link = link
+        self._turn += 1
+        self.ready()
+
+    def refused(self) -> None:
+        if self._link is None:
+            self.hang_up()
+
+    def closed(self, link: Connection) -> None:
+        if link is self._link:
+            self.hang_up()
+
+    def received(self, link: Connection, data: bytes) -> None:
+        if link is self._link:
+            self.heard(data)
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Ask something: an answer is expected within a time."""
+        assert self._link is not None
+        self._turn += 1
+        self._link.send(data)
+        self._give_up_after(ANSWER_US_MAX)
+
+    def answered(self) -> None:
+        self._turn += 1
+
+    def later(self, delay_us: int, call: Callable[[], None]) -> None:
+        self.stage.schedule.later(delay_us, call)
+
+    def soon(self, call: Callable[[], None], delay_us_max: int) -> None:
+        """Do something a little later, if the connection is the same then and nothing was asked since."""
+        turn = self._turn
+
+        def go_on() -> None:
+            if turn == self._turn and self._link is not None:
+                call()
+
+        self.later(self.rng.randrange(delay_us_max // 2, delay_us_max + 1), go_on)
+
+    def record(self, event: Event) -> None:
+        self.stage.recorder.record(event)
+
+    def trace(self, line: str) -> None:
+        self.stage.recorder.trace(f"{self.name} {line}")
+
+
+class HttpClient(DoorClient):
+    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
+        super().__init__(name, stage, stage.http)
+        self.plan = plan
+        self._reader = ReplyReader()
+        self._heard: Callable[[Reply], None] | None = None
+
+    def ask(self, method: str, target: str, heard: Callable[[Reply], None], body: bytes = b"") -> None:
+        kind = "Content-Type: application/json\r\n" if body else ""
+        head = f"{method} {target} HTTP/1.1\r\nHost: penstock\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
+        self._reader = ReplyReader()
+        self._heard = heard
+        self.send(head.encode() + body)
+
+    def heard(self, data: bytes) -> None:
+        reply = self._reader.feed(data)
+        if reply is None:
+            return
+        heard, self._heard = self._heard, None
+        if heard is None:
+            raise BadReply(f"{self.name} was answered {reply.status}, and has not asked")
+        self.answered()
+        heard(reply)
+        if reply.is_last:
+            self.hang_up()
+
+    def lost(self) -> None:
+        self._heard = None
+
+    def strange(self, what: str, reply: Reply) -> BadReply:
+        return BadReply(f"{self.name} was answered {reply.status} to {what}: {reply.body[:300]!r}")
+
+
+class HttpProducer(HttpClient):
+    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
+        super().__init__(name, stage, plan)
+        self._waiting: Batch | None = None
+        """What was sent and not answered yet."""
+        self._answered: list[Batch] = []
+        self._counts = [0] * plan.partition_count
+        self._batch_count = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self._waiting is None
+
+    def ready(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        if self._waiting is None and not self.is_making:
+            self.soon(self._next, self.plan.pace_us)
+            return
+        if self._waiting is None and self._answered and self.rng.random() < self.plan.repeats:
+            self._send(self.rng.choice(self._answered[-200:]))
+            return
+        if self._waiting is None:
+            self._waiting = self._make()
+        self._send(self._waiting)
+
+    def _make(self) -> Batch:
+        partition = self.rng.randrange(self.plan.partition_count)
+        number = self._counts[partition]
+        self._counts[partition] += 1
+        self._batch_count += 1
+        value = f"{self.name}/{partition}/{number}".encode()
+        at = TopicPartition(self.plan.topic, partition)
+        batch = Batch(self.name, self._batch_count, at, -1, [Written(None, value, number)])
+        batch.identities.append((0, 0, number))  # its key, under which it is to be there once
+        return batch
+
+    def _send(self, batch: Batch) -> None:
+        batch.sends += 1
+        self.record(Sent(batch))
+        key = f"{self.name}-{batch.number}"
+        self.trace(f"posts {key} to {batch.at}")
+        body = {
+            "topic": batch.at.topic,
+            "partition": batch.at.partition,
+            "value": b64encode(batch.records[0].value).decode(),
+            "idempotency_key": key,
+        }
+        self.ask("POST", "/produce", lambda reply: self._told(batch, key, reply), msgspec.json.encode(body))
+
+    def _told(self, batch: Batch, key: str, reply: Reply) -> None:
+        if reply.status in AGAIN:
+            self.trace(f"is told {reply.status} of {key}: {reply.body[:200]!r}")
+            self.soon(self._next, self.plan.pace_us)
+            return
+        if reply.status != 200:
+            raise self.strange("POST /produce", reply)
+        place: dict[str, Any] = reply.json()
+        at, offset = TopicPartition(place["topic"], place["partition"]), int(place["offset"])
+        self.trace(f"is told that {key} is in {at} at {offset}")
+        self.record(KeyAnswered(self.name, key, at, offset))
+        if batch is self._waiting:
+            self._waiting = None
+            self._answered.append(batch)
+            self.done_count += 1
+            self.record(Acked(batch, offset, Survives.POWER_CUT, ANY_PROCESS))
+        if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+            self.hang_up()
+        else:
+            self.soon(self._next, self.plan.pace_us)
+
+
+class HttpMember(HttpClient):
+    def __init__(
+        self, name: str, stage: Stage, plan: DoorsPlan, group: str, numbers: Callable[[], int]
+    ) -> None:
+        super().__init__(name, stage, plan)
+        self._group = group
+        self._numbers = numbers
+        self._who = f"group={group}&consumer={name}"
+        self._owned: list[int] = []
+        self._is_member = False
+        self._commit: int | None = None
+        """The number of the commit that is open."""
+        self._turns = 0
+
+    def ready(self) -> None:
+        self._go_on()
+
+    def lost(self) -> None:
+        super().lost()
+        self._commit_ended(None)
+
+    def _go_on(self) -> None:
+        if not self._is_member:
+            self.ask(
+                "POST", f"/join?{self._who}&topic={self.plan.topic}&session_timeout_ms=30000", self._joined
+            )
+        elif not self._owned or (self.is_making and self.rng.random() < self.plan.leaves):
+            # Who owns nothing asks anew what is its: there may be fewer members now.
+            self.ask("POST", f"/leave?{self._who}", self._left)
+        else:
+            self._turns += 1
+            self._consume(self._owned[self._turns % len(self._owned)])
+
+    def _joined(self, reply: Reply) -> None:
+        if reply.status == 200:
+            self._is_member = True
+            self._owned = reply.json()["assignments"].get(self.plan.topic, [])
+            self.trace(f"has joined, and has {self._owned}")
+        elif reply.status not in AGAIN:
+            raise self.strange("POST /join", reply)
+        self.soon(self._go_on, self.plan.pace_us)
+
+    def _left(self, reply: Reply) -> None:
+        if reply.status != 200 and reply.status not in AGAIN:
+            raise self.strange("POST /leave", reply)
+        if reply.status in (200, 404):
+            self._is_member = False
+        self.soon(self._go_on, 4 * self.plan.pace_us)
+
+    def _consume(self, partition: int) -> None:
+        at, number = TopicPartition(self.plan.topic, partition), self._numbers()
+        self.record(DoorAsked(number, self._group, [at]))
+
+        def told(reply: Reply) -> None:
+            if self._is_out("/consume", reply):
+                return
+            said: dict[str, Any] = reply.json()
+            seen = [Seen(each["offset"], None, b64decode(each["value"] or "")) for each in said["messages"]]
+            self.record(DoorRead(self.name, number, self._group, at, None, seen))
+            if seen:
+                self._commit_offset(at, said["next_offset"])
+            else:
+                self.soon(self._go_on, self.plan.pace_us)
+
+        self.ask(
+            "GET",
+            f"/consume?{self._who}&topic={at.topic}&partition={partition}&max_messages=20&wait_ms=500",
+            told,
+        )
+
+    def _commit_offset(self, at: TopicPartition, offset: Offset) -> None:
+        self._commit = number = self._numbers()
+        self.record(DoorCommitSent(number, self._group, at, offset, self.stage.schedule.now_us))
+
+        def told(reply: Reply) -> None:
+            # A refusal with 409 says that nothing was done; after another one it may have been.
+            self._commit_ended(True if reply.status == 200 else False if reply.status == 409 else None)
+            if self._is_out("/commit", reply):
+                return
+            self.done_count += 1
+            self.trace(f"has committed {offset} of {at}")
+            self.soon(self._go_on, self.plan.pace_us)
+
+        self.ask(
+            "POST", f"/commit?{self._who}&topic={at.topic}&partition={at.partition}&offset={offset}", told
+        )
+
+    def _commit_ended(self, is_done: bool | None) -> None:
+        number, self._commit = self._commit, None
+        if number is not None:
+            self.record(DoorCommitEnded(number, is_done))
+
+    def _is_out(self, what: str, reply: Reply) -> bool:
+        """Whether a call was not carried out; then see to what comes instead."""
+        if reply.status == 200:
+            return False
+        if reply.status == 409:
+            self._is_member = False  # or what it has changed: it asks by joining
+        elif reply.status not in AGAIN:
+            raise self.strange(what, reply)
+        self.trace(f"is told {reply.status} to {what}: {reply.body[:200]!r}")
+        self.soon(self._go_on, self.plan.pace_us)
+        return True

@@ -1,0 +1,139 @@
+"""Clients of the line protocol (`door_clients` has what they share with those of HTTP)."""
+
+from collections.abc import Callable
+
+from penstock.base.hashing import partition_of_key
+from penstock.base.ids import Offset, TopicPartition
+from penstock.sim.checkers.door_history import DoorAsked, DoorCommitEnded, DoorCommitSent, DoorRead
+from penstock.sim.checkers.history import Acked, Batch, Seen, Sent, Survives, Written
+from penstock.sim.clients.client import BadReply, Stage
+from penstock.sim.clients.http_clients import ANSWER_US_MAX, ANY_PROCESS, DoorClient, DoorsPlan
+
+KEYS = 20
+
+
+class LineProducer(DoorClient):
+    """Sends each message once: what is not answered may be there or not."""
+
+    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
+        super().__init__(name, stage, stage.line)
+        self.plan = plan
+        self._open: Batch | None = None
+        self._received = b""
+        self._count = 0
+
+    def ready(self) -> None:
+        self._received = b""
+        self._next()
+
+    def lost(self) -> None:
+        self._open = None
+
+    def _next(self) -> None:
+        if not self.is_making:
+            self.soon(self._next, self.plan.pace_us)
+            return
+        key = b"k%d" % self.rng.randrange(KEYS)
+        at = TopicPartition(self.plan.topic, partition_of_key(key, self.plan.partition_count))
+        self._count += 1
+        value = f"{self.name}/{self._count}".encode()
+        batch = self._open = Batch(self.name, self._count, at, -1, [Written(key, value, self._count)])
+        batch.sends = 1
+        self.record(Sent(batch))
+        self.send(b"TOPIC %s %s %d\n%s" % (at.topic.encode(), key, len(value), value))
+
+    def heard(self, data: bytes) -> None:
+        self._received += data
+        line, end, rest = self._received.partition(b"\n")
+        if not end:
+            return
+        self._received = rest
+        batch, self._open = self._open, None
+        if batch is None:
+            raise BadReply(f"{self.name} was answered {line!r}, and has not asked")
+        self.answered()
+        word, _, number = line.decode().partition(" ")
+        if word == "+OFFSET":
+            self.done_count += 1
+            self.trace(f"is told that #{batch.number} is in {batch.at} at {number}")
+            self.record(Acked(batch, int(number), Survives.POWER_CUT, ANY_PROCESS))
+        elif word == "-ERR":
+            self.trace(f"is told of #{batch.number}: {line!r}")
+        else:
+            raise BadReply(f"{self.name} was answered {line!r} to TOPIC")
+        self.soon(self._next, self.plan.pace_us)
+
+
+class LineConsumer(DoorClient):
+    """Reads all partitions for a group of its own, and acknowledges each message."""
+
+    def __init__(
+        self, name: str, stage: Stage, plan: DoorsPlan, group: str, numbers: Callable[[], int]
+    ) -> None:
+        super().__init__(name, stage, stage.line)
+        self.plan = plan
+        self._group = group
+        self._numbers = numbers
+        self._received = b""
+        self._question = 0
+        self._positions: dict[int, Offset] = {}
+        """Where this stream goes on in each partition that it has read."""
+        self._commit: int | None = None
+
+    def ready(self) -> None:
+        self._received = b""
+        self._positions = {}
+        self._question = self._numbers()
+        places = [TopicPartition(self.plan.topic, each) for each in range(self.plan.partition_count)]
+        self.record(DoorAsked(self._question, self._group, places))
+        self.send(f"{self.plan.topic}:{self._group}:-1\n".encode())
+
+    def lost(self) -> None:
+        self._commit_ended(None)
+
+    def heard(self, data: bytes) -> None:
+        self._received += data
+        while self._link is not None:
+            line, end, rest = self._received.partition(b"\n")
+            if not end:
+                return
+            words = line.decode().split(" ")
+            if words[0] == "+MSG":
+                length = int(words[2])
+                if len(rest) < length:
+                    return
+                self._received = rest[length:]
+                self._message(int(words[1]), int(words[3]), rest[:length])
+            else:
+                self._received = rest
+                self._told(words[0], line)
+
+    def _told(self, word: str, line: bytes) -> None:
+        if word == "+OK":
+            self.done_count += 1
+            self._commit_ended(True)
+        elif word == "-ERR":
+            # What it says is of the stream or of the ACK; a new connection begins both anew.
+            self.trace(f"is told {line!r}")
+            self.hang_up()
+            return
+        elif word != "+EMPTY":
+            raise BadReply(f"{self.name} was told {line!r} in its stream")
+        # The stream goes on by itself, with a sign of life every second.
+        self.answered()
+        self._give_up_after(ANSWER_US_MAX)
+
+    def _message(self, offset: Offset, partition: int, value: bytes) -> None:
+        at = TopicPartition(self.plan.topic, partition)
+        start = self._positions.get(partition)
+        self._positions[partition] = offset + 1
+        self.record(DoorRead(self.name, self._question, self._group, at, start, [Seen(offset, None, value)]))
+        self._commit = self._numbers()
+        now_us = self.stage.schedule.now_us
+        self.record(DoorCommitSent(self._commit, self._group, at, offset + 1, now_us))
+        self.send(b"ACK\n")
+
+    def _commit_ended(self, is_done: bool | None) -> None:
+        number, self._commit = self._commit, None
+        if number is not None:
+            self.record(DoorCommitEnded(number, is_done))

@@ -1,0 +1,351 @@
+"""Members of groups: they join, read what they are given, commit where they are, and come and go.
+
+A member may crash, and come back as somebody else; stall, and go on as if nothing had been, though the group has gone
+on without it; or leave. How it becomes a member is its protocol's (`classic_members`, `consumer_members`).
+
+A member that gives up its partitions says so to the checkers when it sends the request, not when it is answered.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.sim.checkers.history import (
+    Commit,
+    Denied,
+    Leased,
+    Moved,
+    OffsetsAcked,
+    OffsetsRead,
+    OffsetsRefused,
+    OffsetsSent,
+    OffsetsWanted,
+    Owned,
+    Renewal,
+)
+from penstock.sim.clients import group_messages as speech
+from penstock.sim.clients.client import Stage, code_name
+from penstock.sim.clients.consumers import Consumer, ConsumerPlan
+from penstock.sim.clients.group_messages import Membership, Position
+from penstock.sim.clients.txn_terms import ELSEWHERE, MEMBER_GONE
+from penstock.sim.cluster_plan import CLOCK_RATE_MAX
+from penstock.wire import Api
+from penstock.wire.peers import Address
+
+PASSING = frozenset({
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
+_NOTHING_DONE = MEMBER_GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+TICK_US = 50_000
+
+
+@dataclass(frozen=True)
+class MemberPlan:
+    name: str
+    topic: str
+    group: str
+    is_consumer_protocol: bool = False
+    session_timeout_ms: int = 1_000
+    """What the node's settings say, for the consumer protocol."""
+    rebalance_timeout_ms: int = 1_500
+    """Not less than the session's: who is silent for less than a session is never out."""
+    commits: float = 0.3
+    crashes: float = 0.01
+    stalls: float = 0.01
+    leaves: float = 0.01
+    """How likely at a tick."""
+    stall_ms_max: int = 3_000
+    fetch: ConsumerPlan | None = None
+    instance_id: str | None = None
+    tick_us: int = TICK_US
+    """How often it thinks of doing something."""
+
+
+class Member(Consumer):
+    """What members of both protocols have in common."""
+
+    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
+        fetching = plan.fetch or ConsumerPlan(plan.name, plan.topic, max_wait_ms=50, isolation=1)
+        super().__init__(fetching, stage)
+        self.member_plan = plan
+        self.who = Membership(plan.group)
+        self.is_working = True
+        """Whether it commits, crashes, stalls and leaves."""
+        self.commit_count = 0
+        self.coordinator: Address | None = None
+        self._is_looking = False
+        """Whether it has asked who coordinates the group now."""
+        self._all: list[int] = []
+        self._is_positioned = False
+        """Whether it knows where to read on in what it owns."""
+        self._asleep_until_us = 0
+        self._requests = 0
+        self._names = 0
+        self._turn = 0
+        """Counts how often it joined, or gave up. What is heard from before is nothing."""
+
+    def start(self) -> None:
+        super().start()
+        self.later(self.member_plan.tick_us, self._tick)
+
+    @property
+    def now_us(self) -> int:
+        return self.stage.schedule.now_us
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.now_us < self._asleep_until_us
+
+    # -- getting there ---------------------------------------------------------------------------------
+
+    def topic_ready(self) -> None:
+        self._all, self.partitions = self.partitions, []
+        self._turn += 1
+        self._find()
+
+    def disconnected(self) -> None:
+        self.stop_fetching()
+        self._turn += 1
+
+    def _find(self) -> None:
+        if self.link is None:
+            return
+        group = self.member_plan.group
+        body = speech.find_coordinator(self.versions[Api.FIND_COORDINATOR], group, speech.GROUP)
+        self.ask(Api.FIND_COORDINATOR, body, self._found)
+
+    def _found(self, version: int, body: memoryview) -> None:
+        code, address = speech.read_find_coordinator(version, body)
+        if code:
+            self.denied("FindCoordinator", code)
+            self.again_soon(self._find)
+        else:
+            self.coordinator = address
+            self.enter()
+
+    def _find_again(self) -> None:
+        """Another node coordinates the group now, perhaps; go on as before meanwhile."""
+        if self._is_looking or self.link is None:
+            return
+        self._is_looking = True
+        group = self.member_plan.group
+        body = speech.find_coordinator(self.versions[Api.FIND_COORDINATOR], group, speech.GROUP)
+
+        def heard(version: int, body: memoryview) -> None:
+            self._is_looking = False
+            code, address = speech.read_find_coordinator(version, body)
+            if not code:
+                self.coordinator = address
+
+        def lost() -> None:
+            self._is_looking = False
+
+        self.ask(Api.FIND_COORDINATOR, body, heard, lost)
+
+    def ask_coordinator(self, api: Api, body: bytes, heard: Callable[[int, memoryview], None]) -> None:
+        self.ask(api, body, heard, to=self.coordinator)
+
+    def enter(self) -> None:
+        """The coordinator is known: take part."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Whatever it owned is not its own any more."""
+        self.stop_fetching()
+        self._turn += 1
+        self._is_positioned = False
+        self.partitions = []
+        if self.who.member_id:
+            self.lease([])
+
+    def forget(self) -> None:
+        """Be nobody."""
+        self.give_up()
+        self.who = Membership(self.member_plan.group)
+
+    def denied(self, what: str, code: int) -> None:
+        self.trace(f"{what} is refused: {code_name(code)}")
+        is_due = code in MEMBER_GONE or code == ErrorCode.MEMBER_ID_REQUIRED
+        if code in ELSEWHERE and what != "FindCoordinator":
+            self._find_again()
+        if code not in PASSING:
+            self.record(Denied(self.name, what, code, is_due))
+
+    def renewal(self) -> Renewal:
+        """What a heartbeat that is sent now stands for, once it is answered."""
+        assert self.coordinator is not None
+        return Renewal(self.stage.bootstrap.index(self.coordinator) + 1, self.now_us)
+
+    def session_end_us(self, renewal: Renewal) -> int:
+        """The coordinator heard of it, at the earliest when it sent what was answered now; its clock may be fast."""
+        return renewal.sent_us + int(1000 * self.member_plan.session_timeout_ms / CLOCK_RATE_MAX)
+
+    def own(self, partitions: list[int]) -> None:
+        """It was given partitions."""
+        who = self.who
+        self.record(Owned(who.group, who.generation, who.member_id, list(partitions), self.now_us))
+
+    def lease(self, partitions: list[int], renewal: Renewal | None = None) -> None:
+        """It has partitions, and a session that lasts for a while at least."""
+        who, until_us = self.who, 0 if renewal is None else self.session_end_us(renewal)
+        self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us, renewal))
+
+    # -- positions -------------------------------------------------------------------------------------
+
+    def find_positions(self) -> None:
+        """Read on where the group is."""
+        if self.link is None or self.is_asleep:
+            return
+        if not self.partitions:
+            return
+        self.stop_fetching()
+        self._is_positioned = False
+        turn, wanted = self._turn, list(self.partitions)
+        self._requests += 1
+        request = self.name, self._requests
+        version = self.versions[Api.OFFSET_FETCH]
+        self.record(OffsetsWanted(request))
+
+        def heard(version: int, body: memoryview) -> None:
+            if turn != self._turn:
+                return
+            code, positions = speech.read_offset_fetch(version, body)
+            if code:
+                self.denied("OffsetFetch", code)
+                if code in MEMBER_GONE and code != ErrorCode.STALE_MEMBER_EPOCH:
+                    self.forget()
+                    self.again_soon(self.enter)
+                else:
+                    self.again_soon(self._find_positions_of(turn))
+                return
+            self.heard_offsets(request, positions, version)
+            for partition in wanted:
+                position = self.positions[partition] = max(0, positions[partition].offset)
+                self.record(Moved(self.name, self._at(partition), position, self.incarnation))
+            self.trace(f"goes on at {[self.positions[each] for each in wanted]} of {wanted}")
+            self._is_positioned = True
+            self.positioned()
+            self.begin_fetching()
+
+        body = speech.offset_fetch(version, self.offsets_as(), self.topic, wanted)
+        self.ask_coordinator(Api.OFFSET_FETCH, body, heard)
+
+    def _find_positions_of(self, turn: int) -> Callable[[], None]:
+        def again() -> None:
+            if turn == self._turn:
+                self.find_positions()
+
+        return again
+
+    def positioned(self) -> None:
+        """It is about to read on where the group is, whatever it has read before."""
+
+    def offsets_as(self) -> Membership:
+        """As whom it asks for offsets."""
+        return Membership(self.who.group)
+
+    def heard_offsets(self, request: tuple[str, int], positions: dict[int, Position], version: int) -> None:
+        names = {self._at(index): (each.offset, each.metadata) for index, each in positions.items()}
+        is_stable = version >= speech.STABLE_FROM
+        self.record(OffsetsRead(request, self.who.group, names, is_stable))
+
+    def commit(self) -> None:
+        """Say how far it has come."""
+        if self.link is None or not self.partitions or not self._is_positioned:
+            return
+        turn = self._turn
+        commits = []
+        for partition in self.partitions:
+            self._names += 1
+            name = f"{self.name}/{self._names}"
+            at = TopicPartition(self.topic.name, partition)
+            commits.append(Commit(name, self.who.group, at, self.positions[partition]))
+        self.record(OffsetsSent(commits))
+        positions = {each.at.partition: Position(each.offset, each.name) for each in commits}
+
+        def heard(version: int, body: memoryview) -> None:
+            codes = speech.read_offset_commit(version, body)
+            fine = [each for each in commits if not codes[each.at.partition]]
+            if fine:
+                self.commit_count += 1
+                self.trace(f"has committed {', '.join(map(str, fine))}")
+                self.record(OffsetsAcked(fine))
+            wrong = {each.at.partition: codes[each.at.partition] for each in commits if each not in fine}
+            undone = [each for each in commits if wrong.get(each.at.partition) in _NOTHING_DONE]
+            if undone:
+                self.record(OffsetsRefused(undone))
+            for code in sorted(set(wrong.values())):
+                self.denied("OffsetCommit", code)
+                if turn == self._turn and code in MEMBER_GONE:
+                    self.expelled(code)
+                    return
+
+        version = self.versions[Api.OFFSET_COMMIT]
+        body = speech.offset_commit(version, self.who, self.topic, positions)
+        self.ask_coordinator(Api.OFFSET_COMMIT, body, heard)
+
+    def expelled(self, code: int) -> None:
+        """The group has gone on: join again."""
+        raise NotImplementedError
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        tick_us = self.member_plan.tick_us
+        self.later(self.rng.randrange(tick_us // 2, tick_us * 2), self._tick)
+        if self.is_asleep or self.link is None or not self.is_working:
+            return
+        plan, drawn = self.member_plan, self.rng.random()
+        if drawn < plan.crashes:
+            self.crash()
+        elif drawn < plan.crashes + plan.stalls:
+            self.stall()
+        elif drawn < plan.crashes + plan.stalls + plan.leaves:
+            self.leave()
+        elif self.rng.random() < plan.commits:
+            self.commit()
+
+    def crash(self) -> None:
+        self.trace("crashes")
+        # To the coordinator it is still there: what it had is nobody else's until its session ends.
+        self.stop_fetching()
+        self._is_positioned = False
+        self.partitions = []
+        self.who = Membership(self.member_plan.group)
+        self.hang_up()
+
+    def stall(self) -> None:
+        duration_us = self.rng.randrange(1, 1000 * self.member_plan.stall_ms_max)
+        self.trace(f"stalls for {duration_us // 1000} ms")
+        self._asleep_until_us = self.now_us + duration_us
+        self.stop_fetching()
+        self.later(duration_us, self._wake)
+
+    def _wake(self) -> None:
+        if self.link is None or self.is_asleep:
+            return
+        self.trace("wakes")
+        self.commit()  # as if nothing had been
+        self.woken()
+
+    def woken(self) -> None:
+        if self._is_positioned:
+            self.begin_fetching()
+        else:
+            self.find_positions()
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+    def begin_fetching(self) -> None:
+        if self.partitions:
+            super().begin_fetching()

@@ -1,0 +1,146 @@
+"""The operator of a cluster: topics come and go, partitions are moved, preferred leaders are asked for.
+
+Nobody reads or writes the topics that come and go: what is looked for is what their coming and going does to others.
+The topics of a run keep their records wherever they are moved. All of it may fail at any time, and is left to fail.
+"""
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.history import Denied
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.scenario import TopicPlan
+from penstock.wire import Api, read_response, write_request
+
+PASSING = frozenset({
+    ErrorCode.NONE,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ErrorCode.ELECTION_NOT_NEEDED,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+})  # fmt: skip
+"""What an operator may be told while nodes come and go."""
+
+
+class Operator(Client):
+    def __init__(
+        self, stage: Stage, mean_us: int, topics: tuple[TopicPlan, ...], nodes: int, replicas_min: int = 1
+    ) -> None:
+        """Topics that come and go have `replicas_min` replicas at least: what a disk loses is to be elsewhere."""
+        super().__init__("operator", stage)
+        self.is_working = True
+        self._mean_us = mean_us
+        self._topics = topics
+        self._nodes = nodes
+        self._replicas_min = replicas_min
+        self._passing: list[str] = []
+        """Topics that it created, and did not delete yet."""
+        self._created = 0
+        self._is_ready = False
+
+    def start(self) -> None:
+        super().start()
+        self._plan()
+
+    def ready(self) -> None:
+        self._is_ready = True
+
+    def disconnected(self) -> None:
+        self._is_ready = False
+
+    def _plan(self) -> None:
+        self.later(round(self.rng.expovariate(1 / self._mean_us)) + 1, self._act)
+
+    def _act(self) -> None:
+        if not self.is_working:
+            return
+        self._plan()
+        if self._is_ready:
+            self.rng.choice((self._create, self._delete, self._reassign, self._reassign, self._elect))()
+
+    def _heard(self, what: str, codes: list[int]) -> None:
+        self.trace(f"{what}: {', '.join(code_name(code) for code in codes)}")
+        for code in codes:
+            if code not in PASSING:
+                self.record(Denied(self.name, what, code, is_due=False))
+
+    # -- topics that come and go -----------------------------------------------------------------------
+
+    def _create(self) -> None:
+        self._created += 1
+        name = f"passing-{self._created}"
+        self._passing.append(name)
+        replication = self.rng.randint(self._replicas_min, min(3, self._nodes))
+        topic = speech.NewTopic(name, self.rng.randint(1, 3), {}, replication)
+        body = speech.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
+
+        def heard(version: int, body: memoryview) -> None:
+            self._heard(f"creates {name}", list(speech.read_create_topics(version, body).values()))
+
+        self.ask(Api.CREATE_TOPICS, body, heard)
+
+    def _delete(self) -> None:
+        if not self._passing:
+            return
+        name = self._passing.pop(self.rng.randrange(len(self._passing)))
+        version = self.versions[Api.DELETE_TOPICS]
+        make = speech.words(Api.DELETE_TOPICS, version)
+        topics = (make.DeleteTopicState(name=name, topic_id=None),) if version >= 6 else ()
+        entity = make.DeleteTopicsRequest(topics=topics, topic_names=(name,), timeout=speech.ms(5_000))
+
+        def heard(version: int, body: memoryview) -> None:
+            response = read_response(Api.DELETE_TOPICS, version, body)
+            self._heard(f"deletes {name}", [int(each.error_code) for each in response.responses])
+
+        self.ask(Api.DELETE_TOPICS, write_request(Api.DELETE_TOPICS, version, entity), heard)
+
+    # -- where partitions are --------------------------------------------------------------------------
+
+    def _reassign(self) -> None:
+        """Move a topic's partitions: to the nodes in another order, or to fewer of them; two at least, where there
+        were two, so that what needs two in sync can go on."""
+        topic = self.rng.choice(self._topics)
+        nodes = list(range(1, self._nodes + 1))
+        moves = {
+            number: self.rng.sample(nodes, self.rng.randint(min(2, topic.replication), topic.replication))
+            for number in range(topic.partition_count)
+        }
+        version = self.versions[Api.ALTER_PARTITION_REASSIGNMENTS]
+        make = speech.words(Api.ALTER_PARTITION_REASSIGNMENTS, version)
+        partitions = tuple(
+            make.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
+            for number, replicas in moves.items()
+        )
+        entity = make.AlterPartitionReassignmentsRequest(
+            topics=(make.ReassignableTopic(name=topic.name, partitions=partitions),),
+            timeout=speech.ms(5_000),
+            allow_replication_factor_change=True,
+        )
+
+        def heard(version: int, body: memoryview) -> None:
+            response = read_response(Api.ALTER_PARTITION_REASSIGNMENTS, version, body)
+            codes = [int(each.error_code) for one in response.responses for each in one.partitions]
+            self._heard(f"moves {topic.name} to {moves}", [int(response.error_code), *codes])
+
+        body = write_request(Api.ALTER_PARTITION_REASSIGNMENTS, version, entity)
+        self.ask(Api.ALTER_PARTITION_REASSIGNMENTS, body, heard)
+
+    def _elect(self) -> None:
+        version = self.versions[Api.ELECT_LEADERS]
+        make = speech.words(Api.ELECT_LEADERS, version)
+        entity = make.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout=speech.ms(5_000))
+
+        def heard(version: int, body: memoryview) -> None:
+            response = read_response(Api.ELECT_LEADERS, version, body)
+            results = response.replica_election_results
+            codes = [int(each.error_code) for one in results for each in one.partition_result]
+            self._heard("wants preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
+
+        self.ask(Api.ELECT_LEADERS, write_request(Api.ELECT_LEADERS, version, entity), heard)

@@ -1,0 +1,244 @@
+"""Idempotent producers with several batches of a partition in flight, by the rules of librdkafka or the Java client.
+
+What each does after which answer is told in decision 0017. What matters here is when they begin a new epoch: what is
+not acknowledged is then numbered anew and sent again, whether it was written before or not. A needless new epoch is
+a duplicate, sooner or later.
+
+Neither gives a batch up for lack of time, and nodes keep what they acknowledge. So nothing that happens in a run is a
+reason for a new epoch: `pipelined_checkers` complains of each, and of what it leads to.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset
+from penstock.sim.checkers.history import Acked, Batch, EpochBumped, Refused
+from penstock.sim.clients.client import NOT_THERE, Stage, code_name
+from penstock.sim.clients.producers import IN_FLIGHT_MAX, UNKNOWN_TOPIC, Identity, Producer, ProducerPlan
+from penstock.wire import Api
+from penstock.wire.peers import Address
+
+BURST_MAX: Final = 5
+BURST_GAP_US_MAX: Final = 3_000
+"""Between two requests of a burst: less than an answer takes."""
+
+LIBRDKAFKA_PRODUCE_MAX: Final = 12
+"""The version of Produce before topics go by their ids, which librdkafka does not know."""
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.CORRUPT_MESSAGE,
+    }
+)
+"""Errors after which both send a batch again, with the sequence that it had."""
+
+
+class ClientRules(Enum):
+    LIBRDKAFKA = "librdkafka"
+    JAVA = "java"
+
+
+@dataclass(frozen=True)
+class PipelinedPlan(ProducerPlan):
+    rules: ClientRules = ClientRules.LIBRDKAFKA
+
+
+def pipelined_producer(plan: PipelinedPlan, stage: Stage) -> "PipelinedProducer":
+    made = LibrdkafkaProducer if plan.rules is ClientRules.LIBRDKAFKA else JavaProducer
+    return made(plan, stage)
+
+
+class PipelinedProducer(Producer):
+    """Sends in bursts, so that several batches of a partition are in flight."""
+
+    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._sent_to: dict[int, Address] = {}
+        """By partition: whom the last batch was sent to."""
+
+    def _tick(self) -> None:
+        super()._tick()
+        for _ in range(self.rng.randrange(BURST_MAX)):
+            self.later(self.rng.randrange(BURST_GAP_US_MAX), self._send_more)
+
+    def _send_more(self) -> None:
+        if self._is_ready and self._requests_open < self.plan.in_flight_max:
+            self._send_some()
+
+    def _has_moved(self, partition: int) -> bool:
+        """Whether something is in flight to a broker that leads the partition no more."""
+        return bool(self._lanes[partition].flying) and self._sent_to[partition] != self.leaders[partition]
+
+    def _next(self, partition: int) -> Batch | None:
+        batch = self._choose(partition)
+        if batch is not None:
+            self._sent_to[partition] = self.leaders[partition]
+        return batch
+
+    def _choose(self, partition: int) -> Batch | None:
+        raise NotImplementedError
+
+    def _failed(self, batch: Batch, code: int) -> None:
+        lane = self._lanes[batch.at.partition]
+        is_first = batch.number == lane.oldest()
+        lane.take_back([batch])
+        self.record(Refused(batch, code, is_first, self.incarnation))
+        self._consider(batch, code, is_first)
+        if code in NOT_THERE or code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.refresh_leaders()
+        if code in UNKNOWN_TOPIC and self._is_ready:
+            self._is_ready = False
+            self.again_soon(self.ready)
+
+    def _consider(self, batch: Batch, code: int, is_first: bool) -> None:
+        """A batch was refused, and waits again: decide what to do about it."""
+        raise NotImplementedError
+
+    def _give_up(self, batch: Batch) -> None:
+        """Have a batch that waits not sent again."""
+        self._lanes[batch.at.partition].waiting.remove(batch)
+        self._sequences.pop(batch, None)
+
+    def _begin_epoch(self, code: int) -> Identity:
+        assert self._identity is not None
+        producer_id, epoch = self._identity
+        self._identity = producer_id, epoch + 1
+        self.trace(f"begins epoch {epoch + 1} after {code_name(code)}")
+        self.record(EpochBumped(self.name, epoch + 1, code))
+        return self._identity
+
+
+class LibrdkafkaProducer(PipelinedProducer):
+    """One partition in each request. After an error, and before it sends to a new leader, it waits until nothing of
+    the partition is in flight; before a new epoch, until nothing at all is."""
+
+    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._bump_code: int | None = None
+        """Why a new epoch is to begin when nothing is in flight."""
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        return low, min(high, LIBRDKAFKA_PRODUCE_MAX) if api is Api.PRODUCE else high
+
+    def _choose(self, partition: int) -> Batch | None:
+        if self._bump_code is not None or self._has_moved(partition):
+            return None
+        return Producer._next(self, partition)
+
+    def _send(self, leader: Address, batches: list[Batch]) -> None:
+        for batch in batches:
+            super()._send(leader, [batch])
+
+    def _acked(self, batch: Batch, base_offset: Offset) -> None:
+        """What was sent before it, and is to be sent again, is taken for delivered with it."""
+        lane = self._lanes[batch.at.partition]
+        for earlier in [each for each in lane.waiting if each.number < batch.number]:
+            self._give_up(earlier)
+            self.acked_count += 1
+            self.trace(f"#{earlier.number} is there, because #{batch.number} is")
+            self.record(Acked(earlier, -1, self.plan.survives, self.incarnation))
+        super()._acked(batch, base_offset)
+        self._bump_if_drained()
+
+    def _consider(self, batch: Batch, code: int, is_first: bool) -> None:
+        self._lanes[batch.at.partition].is_blocked = True
+        if code not in RETRIABLE:
+            self._bump_code = code
+            if code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or is_first:
+                self._give_up(batch)
+        self._bump_if_drained()
+
+    def _lost(self, batches: list[Batch], sent_as: Identity | None) -> None:
+        super()._lost(batches, sent_as)
+        self._bump_if_drained()
+
+    def _bump_if_drained(self) -> None:
+        if self._bump_code is None or any(each.flying for each in self._lanes.values()):
+            return
+        self._begin_epoch(self._bump_code)
+        self._bump_code = None
+        self._sequences.clear()
+        for lane in self._lanes.values():
+            lane.next_sequence = 0
+
+
+class JavaProducer(PipelinedProducer):
+    """All partitions of a leader in one request. A batch that is sent again goes alone, when it is the oldest; new
+    ones may go to a new leader while older ones are with the last. A new epoch begins for one partition at a time."""
+
+    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._epochs: dict[int, Identity | None] = {}
+        """By partition: who it writes there as."""
+        self._last_acked: dict[int, int] = {}
+        """By partition: the highest sequence that was acknowledged in that epoch."""
+        self._renumbered: dict[Batch, None] = {}
+
+    def _choose(self, partition: int) -> Batch | None:
+        lane = self._lanes[partition]
+        if lane.waiting:
+            is_again = lane.waiting[0] in self._sequences
+            if is_again and lane.waiting[0].number != lane.oldest():
+                return None
+        else:
+            if not self.is_making or len(lane.flying) >= IN_FLIGHT_MAX:
+                return None
+            if lane.flying and self._epochs.get(partition) != self._identity:
+                return None
+            if self._has_moved(partition) and partition not in self._last_acked:
+                # The new leader need not know the producer: it would begin with this one (decision 0017).
+                return None
+            lane.waiting.append(self._make(partition, lane))
+        batch = lane.waiting.popleft()
+        if not lane.flying and batch not in self._sequences and self._epochs.get(partition) != self._identity:
+            self._epochs[partition] = self._identity
+            self._last_acked.pop(partition, None)
+            lane.next_sequence = 0
+        lane.flying.append(batch)
+        return batch
+
+    def _identity_of(self, batch: Batch) -> Identity | None:
+        return self._epochs[batch.at.partition]
+
+    def _is_current(self, sent_as: Identity | None) -> bool:
+        return True
+
+    def _acked(self, batch: Batch, base_offset: Offset) -> None:
+        last = self._sequences[batch] + len(batch.records) - 1
+        partition = batch.at.partition
+        self._last_acked[partition] = max(last, self._last_acked.get(partition, -1))
+        self._renumbered.pop(batch, None)
+        super()._acked(batch, base_offset)
+
+    def _consider(self, batch: Batch, code: int, is_first: bool) -> None:
+        if code in RETRIABLE:
+            return
+        partition = batch.at.partition
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            expected = self._last_acked.get(partition, -1) + 1
+            if batch in self._renumbered or self._sequences[batch] != expected:
+                return
+        elif code != ErrorCode.UNKNOWN_PRODUCER_ID:
+            self._give_up(batch)
+        self._renumber(partition, code)
+
+    def _renumber(self, partition: int, code: int) -> None:
+        lane = self._lanes[partition]
+        self._epochs[partition] = self._begin_epoch(code)
+        self._last_acked.pop(partition, None)
+        lane.next_sequence = 0
+        sent = [each for each in (*lane.flying, *lane.waiting) if each in self._sequences]
+        for batch in sorted(sent, key=lambda each: each.number):
+            self._renumbered[batch] = None
+            self._sequences[batch] = lane.next_sequence
+            lane.next_sequence += len(batch.records)

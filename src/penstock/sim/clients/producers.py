@@ -1,0 +1,305 @@
+"""Producers: plain ones, which may or may not try again, and idempotent ones, which must.
+
+A producer makes batches at a pace of its own and has a few requests in flight. Every value it writes is found
+nowhere else: it names the producer, the partition and a number that counts up.
+
+An idempotent producer does as Kafka's clients do: the batches of a partition have sequences; after an error it
+waits until nothing of that partition is in flight and sends again, in order, what is not acknowledged. When
+the oldest of them is refused as out of order, the node has forgotten the producer: it asks for a new id.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.records import BatchOptions, Codec, build_batch
+from penstock.sim.checkers.history import (
+    Acked,
+    Batch,
+    GotProducerId,
+    Refused,
+    Sent,
+    Survives,
+    Written,
+)
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.client import NOT_THERE, Stage, TopicClient, code_name
+from penstock.wire import Api
+from penstock.wire.peers import Address
+
+ALL = -1
+IN_FLIGHT_MAX = 5
+"""Requests of an idempotent producer: a node remembers enough batches for as many."""
+
+Identity = tuple[int, int]
+"""Producer id and epoch."""
+
+FORGOTTEN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+UNKNOWN_TOPIC = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+@dataclass(frozen=True)
+class ProducerPlan:
+    name: str
+    topic: str
+    acks: int
+    survives: Survives
+    """What an acknowledged record of it must survive."""
+    is_idempotent: bool = False
+    retries: bool = True
+    in_flight_max: int = IN_FLIGHT_MAX
+    batch_records_max: int = 5
+    value_bytes_max: int = 100
+    key_count: int = 0
+    """From how many keys it draws; 0 for records without a key."""
+    pace_us: int = 4_000
+    timeout_ms: int = 5_000
+    codec: Codec = Codec.NONE
+    drops_link: float = 0.002
+    """How likely it hangs up at a tick, whatever is on its way."""
+
+
+@dataclass
+class Lane:
+    """One partition's batches that are not acknowledged, by number."""
+
+    waiting: deque[Batch] = field(default_factory=deque)
+    flying: list[Batch] = field(default_factory=list)
+    is_blocked: bool = False
+    """Something failed: nothing is sent until nothing flies."""
+    is_known: bool = False
+    """Whether a batch was acknowledged since the topic's life began; said where lives end."""
+    record_count: int = 0
+    next_sequence: int = 0
+
+    def oldest(self) -> int:
+        return min(batch.number for batch in (*self.waiting, *self.flying))
+
+    def take_back(self, batches: list[Batch]) -> None:
+        """Have them wait again, each at its place."""
+        self.flying = [each for each in self.flying if each not in batches]
+        self.waiting = deque(sorted((*self.waiting, *batches), key=lambda each: each.number))
+
+
+class Producer(TopicClient):
+    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
+        super().__init__(plan.name, stage, plan.topic)
+        self.plan = plan
+        self.is_making = True
+        self.batch_count = 0
+        self.acked_count = 0
+        self._lanes: dict[int, Lane] = {}
+        self._requests_open = 0
+        self._is_ready = False
+        self._identity: Identity | None = None
+        """Producer id and epoch; None for a plain one, and while it is asked for."""
+        self._sequences: dict[Batch, int] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(lane.waiting or lane.flying for lane in self._lanes.values())
+
+    def start(self) -> None:
+        super().start()
+        self.later(self.plan.pace_us, self._tick)
+
+    def topic_ready(self) -> None:
+        for partition in self.partitions:
+            self._lanes.setdefault(partition, Lane())
+        if self.plan.is_idempotent and self._identity is None:
+            self._get_identity()
+        else:
+            self._is_ready = True
+
+    def disconnected(self) -> None:
+        self._is_ready = False
+        self._requests_open = 0
+
+    # -- making and sending ----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        pace_us = self.plan.pace_us
+        self.later(self.rng.randrange(pace_us // 2, pace_us * 2), self._tick)
+        if not self._is_ready:
+            return
+        if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+            self.trace("hangs up")
+            self.hang_up()
+            return
+        if self._requests_open < self.plan.in_flight_max:
+            self._send_some()
+
+    def _send_some(self) -> None:
+        chosen = self.rng.sample(self.partitions, self.rng.randint(1, min(3, len(self.partitions))))
+        if not self.is_making:
+            chosen = self.partitions
+        by_leader: dict[Address, list[Batch]] = {}
+        for partition in sorted(chosen):
+            leader = self.leaders.get(partition)
+            batch = self._next(partition) if leader is not None else None
+            if leader is not None and batch is not None:
+                by_leader.setdefault(leader, []).append(batch)
+        for leader, batches in by_leader.items():
+            self._send(leader, batches)
+
+    def _next(self, partition: int) -> Batch | None:
+        """The batch to send to a partition now, if there is one."""
+        lane = self._lanes[partition]
+        if lane.is_blocked:
+            if lane.flying:
+                return None
+            lane.is_blocked = False
+        if not lane.waiting:
+            if not self.is_making or len(lane.flying) >= IN_FLIGHT_MAX:
+                return None
+            lane.waiting.append(self._make(partition, lane))
+        batch = lane.waiting.popleft()
+        if self.plan.acks != 0:
+            lane.flying.append(batch)
+        return batch
+
+    def _make(self, partition: int, lane: Lane) -> Batch:
+        rng, plan = self.rng, self.plan
+        records = []
+        for _ in range(rng.randint(1, plan.batch_records_max)):
+            key = f"k{rng.randrange(plan.key_count)}".encode() if plan.key_count else None
+            padding = b"." * rng.randint(0, plan.value_bytes_max)
+            value = f"{self.name}/{partition}/{lane.record_count} ".encode() + padding
+            records.append(Written(key, value, lane.record_count))
+            lane.record_count += 1
+        self.batch_count += 1
+        at = TopicPartition(self.scope, partition)
+        return Batch(self.name, self.batch_count, at, plan.acks, records)
+
+    def _encode(self, batch: Batch) -> bytes:
+        options = BatchOptions(codec=self.plan.codec)
+        identity = self._identity_of(batch)
+        if identity is not None:
+            lane = self._lanes[batch.at.partition]
+            if batch not in self._sequences:
+                self._sequences[batch] = lane.next_sequence
+                lane.next_sequence += len(batch.records)
+            producer_id, epoch = identity
+            sequence = self._sequences[batch]
+            options |= BatchOptions(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+            numbered = (producer_id, epoch, sequence)
+            if numbered not in batch.identities:
+                batch.identities.append(numbered)
+        now_ms = self.stage.schedule.now_ms
+        return build_batch([(each.key, each.value, now_ms) for each in batch.records], **options)
+
+    def _identity_of(self, batch: Batch) -> Identity | None:
+        """Who writes a batch; None for a plain producer."""
+        return self._identity
+
+    def _is_current(self, sent_as: Identity | None) -> bool:
+        """Whether a refusal still says something, of a batch that was sent by this identity."""
+        return sent_as == self._identity
+
+    def _send(self, leader: Address, batches: list[Batch]) -> None:
+        version = self.versions[Api.PRODUCE]
+        encoded = {batch.at.partition: self._encode(batch) for batch in batches}
+        for batch in batches:
+            batch.sends += 1
+            self.record(Sent(batch))
+        self.trace("sends " + ", ".join(f"#{each.number} to {each.at}" for each in batches))
+        body = speech.produce(version, self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
+        if self.plan.acks == 0:
+            self.tell(Api.PRODUCE, body, to=leader)
+            return
+        self._requests_open += 1
+        sent_as = self._identity
+        self.ask(
+            Api.PRODUCE,
+            body,
+            lambda version, body: self._answered(batches, sent_as, version, body),
+            lambda: self._lost(batches, sent_as),
+            to=leader,
+        )
+
+    # -- what becomes of them --------------------------------------------------------------------------
+
+    def _answered(
+        self, batches: list[Batch], sent_as: Identity | None, version: int, body: memoryview
+    ) -> None:
+        self._requests_open -= 1
+        by_partition = {batch.at.partition: batch for batch in batches}
+        results = speech.read_produce(version, body)
+        if sorted(each.partition for each in results) != sorted(by_partition):
+            raise ValueError(f"{self.name} asked about {sorted(by_partition)} and heard {results}")
+        for partition, code, base_offset, message in results:
+            batch = by_partition[partition]
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._acked(batch, base_offset)
+            elif self._is_current(sent_as):
+                self.trace(f"#{batch.number} is refused: {code_name(code)} {message}")
+                self._failed(batch, code)
+
+    def _acked(self, batch: Batch, base_offset: int) -> None:
+        lane = self._lanes[batch.at.partition]
+        lane.take_back([batch])
+        lane.waiting.remove(batch)
+        self._sequences.pop(batch, None)
+        self.acked_count += 1
+        self.trace(f"#{batch.number} is at {base_offset}")
+        self.record(Acked(batch, base_offset, self.plan.survives, self.incarnation))
+
+    def _failed(self, batch: Batch, code: int) -> None:
+        lane = self._lanes[batch.at.partition]
+        is_first = batch.number == lane.oldest()
+        lane.take_back([batch])
+        self.record(Refused(batch, code, is_first, self.incarnation))
+        if not self.plan.retries:
+            lane.waiting.remove(batch)
+        elif self.plan.is_idempotent:
+            lane.is_blocked = True
+            if is_first and code in FORGOTTEN:
+                self._begin_anew()
+        if code in NOT_THERE:
+            self.refresh_leaders()
+        if code in UNKNOWN_TOPIC and self._is_ready:
+            self._is_ready = False
+            self.again_soon(self.ready)
+
+    def _lost(self, batches: list[Batch], sent_as: Identity | None) -> None:
+        if not self._is_current(sent_as):
+            return
+        for batch in batches:
+            lane = self._lanes[batch.at.partition]
+            lane.take_back([batch])
+            if not self.plan.retries:
+                lane.waiting.remove(batch)
+
+    # -- who it is -------------------------------------------------------------------------------------
+
+    def _begin_anew(self) -> None:
+        """Become another producer, whose batches begin at sequence 0."""
+        self._is_ready = False
+        self._identity = None
+        self._sequences.clear()
+        for lane in self._lanes.values():
+            lane.take_back(lane.flying)
+            lane.is_blocked = False
+            lane.next_sequence = 0
+        self._get_identity()
+
+    def _get_identity(self) -> None:
+        if self.link is not None:
+            body = speech.init_producer_id(self.versions[Api.INIT_PRODUCER_ID])
+            self.ask(Api.INIT_PRODUCER_ID, body, self._got_identity)
+
+    def _got_identity(self, version: int, body: memoryview) -> None:
+        code, producer_id, epoch = speech.read_init_producer_id(version, body)
+        if code:
+            self.trace(f"gets no producer id: {code_name(code)}")
+            self.again_soon(self._get_identity)
+            return
+        self.trace(f"is producer {producer_id} in epoch {epoch}")
+        self._identity = producer_id, epoch
+        self.record(GotProducerId(self.name, producer_id, epoch, self.incarnation))
+        self._is_ready = True

@@ -1,0 +1,52 @@
+"""Clients that ask for everything there is, and then do not read for seconds.
+
+What the node keeps for such a client is bounded, however much it asked for: whoever stalls looks, before it reads on,
+how many bytes its connection holds. What it reads then is checked as any consumer's is, although logs may have been
+truncated, cleaned or deleted since the response began.
+"""
+
+from typing import Final, cast
+
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.clients.client import Stage
+from penstock.sim.clients.consumers import ConsumerPlan, Rereader
+from penstock.sim.world.tcp import Link
+
+SETTINGS: Final = {"client.buffers.max.bytes": str(1 << 20)}
+"""The least that may be set: steps are 8 KB."""
+
+STEP_BYTES: Final = 8 * 1024
+HELD_BYTES_MAX: Final = 16 * 1024 + STEP_BYTES + 2048
+"""What a transport takes before it pauses, a step, and what is around records."""
+
+STALL_US_MAX: Final = 3_000_000
+
+
+class SlowReader(Rereader):
+    """Stalls after some of its fetches."""
+
+    def __init__(self, plan: ConsumerPlan, stage: Stage) -> None:
+        super().__init__(plan, stage)
+        self._stalled: list[Link] = []
+
+    def _fetch(self) -> None:
+        super()._fetch()
+        if not self.stage.network.is_calm and not self._stalled and self.rng.random() < 0.5:
+            self._stall()
+
+    def _stall(self) -> None:
+        self._stalled = [cast(Link, line.link) for line in self._lines.values() if line.link is not None]
+        for link in self._stalled:
+            link.stop_reading()
+        self.later(self.rng.randrange(100_000, STALL_US_MAX), self._read_on)
+
+    def _read_on(self) -> None:
+        stalled, self._stalled = self._stalled, []
+        for link in stalled:
+            held = link.far.held_bytes
+            if held > HELD_BYTES_MAX:
+                raise Violation(
+                    f"BoundedMemory: {self.name} did not read, and {link.far.host} keeps {held} bytes for it, "
+                    f"expected at most {HELD_BYTES_MAX}"
+                )
+            link.read_on()

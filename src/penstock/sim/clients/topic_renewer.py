@@ -1,0 +1,203 @@
+"""Who renews a topic: creates it, lets it live for a while, deletes it, and creates it again.
+
+One thing is done after the other, again and again until it is known to be done, so that of every life of the topic it
+is known after which deletion it began. A topic is deleted by its id, mostly: that cannot hit the next life, however
+late it comes. What was asked by name and never answered can; so in the end that is waited for.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.history import Denied
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.producers import ProducerPlan
+from penstock.sim.topic_lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, life_name
+from penstock.wire import Api, read_response, write_request
+
+IDS_FROM = {Api.CREATE_TOPICS: 7, Api.DELETE_TOPICS: 6}
+"""From which version on a topic's id is told, and can be said."""
+
+BY_NAME = 0.2
+"""How likely a topic is deleted by its name."""
+
+LATE_US_MAX = 40_000_000
+"""After so long a request that nobody answered has no effect any more."""
+
+PASSING = frozenset({
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+})  # fmt: skip
+"""What may be said while nodes come and go; the last, while too few are there."""
+
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+@dataclass(frozen=True)
+class RenewalPlan:
+    """A topic that is renewed, and its clients."""
+
+    topic: str
+    mean_us: int
+    """How long a life is."""
+    replication: int = 3
+    partitions_max: int = 3
+    configs: dict[str, str] = field(default_factory=dict)
+    producers: tuple[ProducerPlan, ...] = ()
+    """Who write to one life of it, by id."""
+    producers_by_name: tuple[ProducerPlan, ...] = ()
+    consumers: tuple[ConsumerPlan, ...] = ()
+    consumers_by_name: tuple[ConsumerPlan, ...] = ()
+
+
+class Phase(Enum):
+    CREATING = "creating"
+    FINDING = "finding"
+    """It is there, and its id is not known."""
+    LIVING = "living"
+    DELETING = "deleting"
+
+
+class Renewer(Client):
+    def __init__(self, plan: RenewalPlan, stage: Stage) -> None:
+        super().__init__(f"renewer of {plan.topic}", stage)
+        self.plan = plan
+        self.life_count = 0
+        self._is_working = True
+        self._phase = Phase.CREATING
+        self._life: UUID | None = None
+        self._past: set[UUID] = set()
+        """Lives that are over: metadata may still tell of them."""
+        self._by_name_us = -LATE_US_MAX
+        """When a deletion by name was asked for last of which nobody knows what became."""
+
+    @property
+    def is_idle(self) -> bool:
+        return self._phase is Phase.LIVING and not self._is_working and not self._is_vague
+
+    @property
+    def _is_vague(self) -> bool:
+        return self.stage.schedule.now_us < self._by_name_us + LATE_US_MAX
+
+    def finish(self) -> None:
+        """Let the topic live, from the next life on if it is about to end."""
+        self._is_working = False
+        if self._is_vague:
+            left_us = self._by_name_us + LATE_US_MAX - self.stage.schedule.now_us
+            self.later(left_us, self._make_sure)
+
+    def _make_sure(self) -> None:
+        if self._phase is Phase.LIVING:
+            self._enter(Phase.CREATING)
+
+    # -- one step after the other ----------------------------------------------------------------------
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        return max(low, IDS_FROM.get(api, 0)), high
+
+    def ready(self) -> None:
+        if self.link is None:
+            return
+        match self._phase:
+            case Phase.CREATING:
+                self._create()
+            case Phase.FINDING:
+                self._find()
+            case Phase.DELETING:
+                self._delete()
+            case Phase.LIVING:
+                pass
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self.ready()
+
+    def _refused(self, what: str, code: int) -> None:
+        self.trace(f"{what}: {code_name(code)}")
+        if code not in PASSING:
+            self.record(Denied(self.name, what, code, is_due=False))
+        self.again_soon(self.ready)
+
+    def _create(self) -> None:
+        plan = self.plan
+        topic = speech.NewTopic(
+            plan.topic, self.rng.randint(1, plan.partitions_max), plan.configs, plan.replication
+        )
+        version = self.versions[Api.CREATE_TOPICS]
+        self.ask(Api.CREATE_TOPICS, speech.create_topics(version, [topic]), self._created)
+
+    def _created(self, version: int, body: memoryview) -> None:
+        (row,) = read_response(Api.CREATE_TOPICS, version, body).topics
+        code = int(row.error_code)
+        if code == ErrorCode.NONE:
+            self._live(row.topic_id)
+        elif code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            self._enter(Phase.FINDING)
+        else:
+            self._refused(f"creates {self.plan.topic}", code)
+
+    def _find(self) -> None:
+        body = speech.metadata(self.versions[Api.METADATA], [self.plan.topic], create=False)
+        self.ask(Api.METADATA, body, self._found)
+
+    def _found(self, version: int, body: memoryview) -> None:
+        (seen,) = speech.read_metadata(version, body)
+        if seen.code or seen.topic.id is None or seen.topic.id in self._past:
+            # The node has not heard yet; or the topic is gone again, by a deletion that was late.
+            self._phase = Phase.CREATING
+            self.again_soon(self.ready)
+        else:
+            self._live(seen.topic.id)
+
+    def _live(self, life: UUID) -> None:
+        self._phase = Phase.LIVING
+        if life != self._life:
+            if self._life is not None:
+                self._past.add(self._life)
+            self._life = life
+            self.life_count += 1
+            self.trace(f"has {self.plan.topic} in life {self.life_count}: {life}")
+            self.record(LifeBegun(self.plan.topic, life_name(self.plan.topic, life)))
+        self.later(round(self.rng.expovariate(1 / self.plan.mean_us)) + 1, self._end_life)
+
+    def _end_life(self) -> None:
+        if self._is_working and self._phase is Phase.LIVING:
+            self._enter(Phase.DELETING)
+
+    def _delete(self) -> None:
+        assert self._life is not None
+        life, topic = self._life, self.plan.topic
+        scope = life_name(topic, life)
+        is_by_name = self.rng.random() < BY_NAME
+        make = speech.words(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS])
+        named = (
+            make.DeleteTopicState(name=topic, topic_id=None)
+            if is_by_name
+            else make.DeleteTopicState(name=None, topic_id=life)
+        )
+        entity = make.DeleteTopicsRequest(topics=(named,), timeout=speech.ms(5_000))
+        body = write_request(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS], entity)
+
+        def heard(version: int, body: memoryview) -> None:
+            (row,) = read_response(Api.DELETE_TOPICS, version, body).responses
+            code = int(row.error_code)
+            if is_by_name and code in PASSING:
+                lost()  # who gave up waiting for it does not know either
+            if code != ErrorCode.NONE and code not in GONE:
+                self._refused(f"deletes {topic}", code)
+                return
+            self.trace(f"has deleted {topic}, life {self.life_count}: {code_name(code)}")
+            self.record(Deleted(topic, scope))
+            self._enter(Phase.CREATING)
+
+        def lost() -> None:
+            if is_by_name:
+                self._by_name_us = self.stage.schedule.now_us
+                self.record(DeletionLost(topic))
+
+        self.record(DeletionAsked(topic, None if is_by_name else scope))
+        self.ask(Api.DELETE_TOPICS, body, heard, lost)

@@ -1,0 +1,271 @@
+"""Clients that write in transactions.
+
+A transactional producer writes to some partitions, sometimes commits offsets of a group with it, and ends it one
+way or the other. A worker is a member of a group that reads, writes what it made of each record, and commits how far
+it has read, all in one transaction: each record it reads is to count once.
+
+Both crash, forgetting everything; and stall, and go on as if nothing had been.
+"""
+
+from dataclasses import dataclass
+
+from penstock.sim.checkers.history import Derived, End, Seen, Survives, Txn, Written
+from penstock.sim.clients.classic_members import ClassicMember
+from penstock.sim.clients.client import Client, Stage
+from penstock.sim.clients.consumers import ConsumerPlan
+from penstock.sim.clients.group_messages import STABLE_FROM, Membership, Position
+from penstock.sim.clients.members import TICK_US, MemberPlan
+from penstock.sim.clients.messages import TopicName
+from penstock.sim.clients.transactor import Transactor
+from penstock.sim.clients.txn_terms import Terms, Work
+from penstock.wire import Api
+
+MEMBERS_FROM = 3
+"""The version of TxnOffsetCommit from which it names the member, and a coordinator can refuse one that is late."""
+
+
+@dataclass(frozen=True)
+class TransactionalPlan:
+    name: str
+    transactional_id: str
+    topic: str
+    survives: Survives
+    is_version_2: bool = True
+    is_shared: bool = False
+    """Another client has the same id."""
+    timeout_ms: int = 2_000
+    group: str | None = None
+    """Whose offsets it commits, by name alone."""
+    aborts: float = 0.3
+    crashes: float = 0.02
+    stalls: float = 0.02
+    """How likely at a tick."""
+    stall_ms_max: int = 4_000
+    pace_us: int = 10_000
+    rounds_max: int = 3
+    key_count: int = 0
+
+
+class TransactionalProducer(Client):
+    def __init__(self, plan: TransactionalPlan, stage: Stage) -> None:
+        super().__init__(plan.name, stage)
+        self.plan = plan
+        self.is_making = True
+        terms = Terms(
+            plan.transactional_id,
+            plan.topic,
+            plan.is_version_2,
+            plan.timeout_ms,
+            plan.survives,
+            plan.is_shared,
+        )
+        self.transactor = Transactor(self, terms, self._ended)
+        self._asleep_until_us = 0
+        self._records = 0
+        self._names = 0
+
+    def _ended(self, txn: Txn) -> None:
+        """The next begins at a tick."""
+
+    @property
+    def is_idle(self) -> bool:
+        return self.transactor.txn is None
+
+    def start(self) -> None:
+        super().start()
+        self.later(self.plan.pace_us, self._tick)
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        return self.transactor.narrow(api, low, high)
+
+    def ready(self) -> None:
+        self.transactor.resume()
+
+    def disconnected(self) -> None:
+        self.transactor.lose()
+
+    def _tick(self) -> None:
+        pace_us = self.plan.pace_us
+        self.later(self.rng.randrange(pace_us // 2, pace_us * 2), self._tick)
+        if not self.is_making or self.stage.schedule.now_us < self._asleep_until_us or self.link is None:
+            return
+        drawn = self.rng.random() * TICK_US / pace_us
+        if drawn < self.plan.crashes:
+            self.trace("crashes")
+            self.transactor.forget()
+            self.hang_up()
+        elif drawn < self.plan.crashes + self.plan.stalls:
+            duration_us = self.rng.randrange(1, 1000 * self.plan.stall_ms_max)
+            self.trace(f"stalls for {duration_us // 1000} ms")
+            self._asleep_until_us = self.stage.schedule.now_us + duration_us
+            self.transactor.pause(duration_us)
+        elif self.transactor.is_ready:
+            self.transactor.begin(self._work())
+
+    def _work(self) -> Work:
+        rng, plan = self.rng, self.plan
+        partitions = self.transactor.partitions
+        rounds = []
+        for _ in range(rng.randint(1, plan.rounds_max)):
+            chosen = rng.sample(partitions, rng.randint(1, len(partitions)))
+            rounds.append({each: self._make(each) for each in sorted(chosen)})
+        work = Work(rounds, commit=rng.random() >= plan.aborts)
+        if plan.group is not None and rng.random() < 0.5:
+            work.member = Membership(plan.group)
+            work.topic = TopicName(plan.topic, None)
+            for partition in partitions:
+                self._names += 1
+                work.positions[partition] = Position(rng.randrange(1000), f"{self.name}/{self._names}")
+        return work
+
+    def _make(self, partition: int) -> list[Written]:
+        made = []
+        for _ in range(self.rng.randint(1, 3)):
+            key = f"k{self.rng.randrange(self.plan.key_count)}".encode() if self.plan.key_count else None
+            made.append(Written(key, f"{self.name}/{partition}/{self._records}".encode(), self._records))
+            self._records += 1
+        return made
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    name: str
+    transactional_id: str
+    group: str
+    source: str
+    target: str
+    survives: Survives
+    is_version_2: bool = True
+    timeout_ms: int = 2_000
+    session_timeout_ms: int = 1_000
+    rebalance_timeout_ms: int = 1_500
+    crashes: float = 0.02
+    stalls: float = 0.02
+    leaves: float = 0.01
+    tick_us: int = TICK_US
+    max_wait_ms: int = 50
+    pause_us_max: int = 5_000
+
+
+class Worker(ClassicMember):
+    """Reads, processes, writes: in transactions, a member's positions with them."""
+
+    def __init__(self, plan: WorkerPlan, stage: Stage) -> None:
+        fetching = ConsumerPlan(
+            plan.name,
+            plan.source,
+            max_wait_ms=plan.max_wait_ms,
+            bytes_max=1000,
+            pause_us_max=plan.pause_us_max,
+            isolation=1,
+        )
+        member_plan = MemberPlan(
+            plan.name,
+            plan.source,
+            plan.group,
+            session_timeout_ms=plan.session_timeout_ms,
+            rebalance_timeout_ms=plan.rebalance_timeout_ms,
+            commits=1.0,
+            crashes=plan.crashes,
+            stalls=plan.stalls,
+            leaves=plan.leaves,
+            fetch=fetching,
+            tick_us=plan.tick_us,
+        )
+        super().__init__(member_plan, stage)
+        terms = Terms(plan.transactional_id, plan.target, plan.is_version_2, plan.timeout_ms, plan.survives)
+        self.transactor = Transactor(self, terms, self._ended)
+        self._read: list[tuple[int, Seen]] = []
+        self._records = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return self.transactor.txn is None
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        if api is Api.TXN_OFFSET_COMMIT:
+            low = max(low, MEMBERS_FROM)
+        elif api is Api.OFFSET_FETCH:
+            low = max(low, STABLE_FROM)
+        return self.transactor.narrow(api, low, high)
+
+    def topic_ready(self) -> None:
+        super().topic_ready()
+        self.transactor.resume()
+
+    def disconnected(self) -> None:
+        super().disconnected()
+        self.transactor.lose()
+
+    # -- reading, and giving up ------------------------------------------------------------------------
+
+    def delivered(self, partition: int, records: list[Seen]) -> None:
+        self._read += [(partition, each) for each in records]
+
+    def give_up(self) -> None:
+        super().give_up()
+        self._read.clear()
+        self.transactor.abort()
+
+    def crash(self) -> None:
+        self._read.clear()
+        self.transactor.forget()
+        super().crash()
+
+    def stall(self) -> None:
+        super().stall()
+        self.transactor.pause(self._asleep_until_us - self.now_us)
+
+    def woken(self) -> None:
+        if self.transactor.txn is None:
+            super().woken()
+
+    def find_positions(self) -> None:
+        if self.transactor.txn is not None:
+            return  # comes when that has ended
+        super().find_positions()
+
+    def positioned(self) -> None:
+        self._read.clear()
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Write what was made of what was read, and how far that is."""
+        if not (self.is_working and self._read and self._is_positioned and self.transactor.is_ready):
+            return
+        self.stop_fetching()
+        read, self._read = self._read, []
+        targets = self.transactor.partitions
+        written: dict[int, list[Written]] = {}
+        for partition, seen in read:
+            target = targets[(partition + seen.offset) % len(targets)]
+            value = f"{self.name}/{self._records} from {self._at(partition)}@{seen.offset}".encode()
+            self.record(Derived(value, self.who.group, self._at(partition), seen.offset, seen.value))
+            written.setdefault(target, []).append(Written(None, value, self._records))
+            self._records += 1
+        positions = {}
+        for partition in sorted({partition for partition, _ in read}):
+            self._names += 1
+            positions[partition] = Position(self.positions[partition], f"{self.name}/{self._names}")
+        self.transactor.begin(
+            Work([written], commit=True, member=self.who, topic=self.topic, positions=positions)
+        )
+
+    def rebalancing(self) -> None:
+        self.give_up()
+
+    def _ended(self, txn: Txn) -> None:
+        if txn.end is End.COMMITTED and self._is_positioned:
+            if not self.is_asleep:
+                self.begin_fetching()
+            return
+        # Where the group is now must be asked.
+        self._is_positioned = False
+        turn = self._turn
+
+        def ask() -> None:
+            if turn == self._turn and not self._is_positioned:
+                self.find_positions()
+
+        self.again_soon(ask)

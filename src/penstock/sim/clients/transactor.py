@@ -1,0 +1,418 @@
+"""One transactional id as its producer drives it: found, initialised, then transaction after transaction.
+
+What is to be done is an agenda of steps, one request each. A step is done again until it has an answer that counts,
+over connections and processes of the node; then comes the next. What cannot go on is aborted, and who is fenced
+forgets who it was and begins anew.
+
+    transaction.version 1    AddPartitionsToTxn, Produce; AddOffsetsToTxn, TxnOffsetCommit; EndTxn
+    transaction.version 2    Produce; TxnOffsetCommit; EndTxn, which gives the next epoch
+"""
+
+from collections.abc import Callable
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.records import BatchOptions, build_batch
+from penstock.sim.checkers.history import (
+    Acked,
+    Batch,
+    Commit,
+    CommitAsked,
+    Denied,
+    End,
+    InitAsked,
+    Initialised,
+    OffsetsAcked,
+    OffsetsSent,
+    Sent,
+    Txn,
+    TxnEnded,
+    Written,
+)
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients import txn_messages as txn_speech
+from penstock.sim.clients.client import NOT_THERE, Client, code_name
+from penstock.sim.clients.txn_finding import Finder
+from penstock.sim.clients.txn_terms import (
+    AGAIN,
+    ALL,
+    ELSEWHERE,
+    EXPECTED_FROM,
+    FENCED,
+    MEMBER_GONE,
+    NOT_YET,
+    VERSION_1_MAX,
+    VERSION_2_MIN,
+    Terms,
+    Work,
+)
+from penstock.wire import Api
+
+STRAY_US_MAX = 30_000_000
+"""How long the network may hold up what was sent on a connection that its client has given up."""
+
+
+class Transactor(Finder):
+    def __init__(self, client: Client, terms: Terms, ended: Callable[[Txn], None]) -> None:
+        super().__init__(client, terms)
+        self.txn: Txn | None = None
+        self.committed_count = 0
+        self._ended = ended
+        """Told of every transaction that is over."""
+        self._who = txn_speech.Producer(terms.transactional_id)
+        self._sequences: dict[int, int] = {}
+        self._unacked: list[Batch] = []
+        self._encoded: dict[Batch, bytes] = {}
+        self._added: set[int] = set()
+        self._has_added = False
+        self._unsure = 0
+        """How many commits were asked for of which it is not known that they were not done."""
+        self._begun_ms = 0
+        self._count = 0
+        self._batch_count = 0
+        self._inits_open = 0
+        """How often it has asked who it is without an answer."""
+        self._stray_until_us = 0
+        """Until then such a question may still be on its way, and fence it when it arrives."""
+
+    def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
+        if api is Api.FIND_COORDINATOR and self._client.stage.is_cluster:
+            low = max(low, 1)  # before, it knows of groups only
+        if self.terms.is_version_2:
+            return max(low, VERSION_2_MIN.get(api, low)), high
+        return low, min(high, VERSION_1_MAX.get(api, high))
+
+    # -- what its client calls -------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a transaction can begin."""
+        return not self._agenda and self._who.producer_id >= 0
+
+    def resume(self) -> None:
+        """There is a new connection."""
+        self._interrupt()
+        self._is_resumed = True
+        if self._who.producer_id < 0 and self._init not in self._agenda:
+            self._agenda.appendleft(self._init)
+        self._agenda.appendleft(self._meet_topic)
+        self._agenda.appendleft(self._find)
+        self._go_on()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self._interrupt()
+        self._is_resumed = False
+        while self._agenda and self._agenda[0] in (self._find, self._meet_topic):
+            self._agenda.popleft()
+
+    def begin(self, work: Work) -> Txn:
+        assert self.is_ready
+        self._count += 1
+        txn = self.txn = Txn(self._client.name, self._count)
+        self._begun_ms = self._client.stage.schedule.now_ms
+        self._unsure = 0
+        self._has_added = False
+        self._added = set()
+        for each in work.rounds:
+            self._agenda.append(lambda batches=each: self._open_round(batches))  # type: ignore[misc]
+            if not self.terms.is_version_2:
+                self._agenda.append(lambda batches=each: self._add_partitions(sorted(batches)))  # type: ignore[misc]
+            self._agenda.append(self._produce)
+        if work.member is not None and work.positions:
+            group = work.member.group
+            self._agenda.append(lambda: self._find_group(group))
+            if not self.terms.is_version_2:
+                self._agenda.append(lambda: self._add_offsets(group))
+            self._agenda.append(lambda: self._commit_offsets(work))
+        self._agenda.append(lambda: self._end(commit=work.commit))
+        self._client.trace(f"begins {txn}")
+        self._go_on()
+        return txn
+
+    def abort(self) -> None:
+        """End the transaction that is open, unless its commit was asked for already."""
+        if self.txn is not None and not self.txn.commit_sends:
+            self._give_up()
+
+    def forget(self) -> None:
+        """Its process is gone: nobody knows who it was, or what it was doing."""
+        self._interrupt()
+        self._agenda.clear()
+        self._leave_txn()
+        self._become(txn_speech.Producer(self.terms.transactional_id))
+
+    # -- what becomes of a step -------------------------------------------------------------------------
+
+    def _judge(self, what: str, code: int, find: Callable[[], None] | None = None) -> bool:
+        """Whether a step was done; if not, see to what comes instead. `find` is how the coordinator is found, where it
+        is not the transactions'."""
+        if code == ErrorCode.NONE:
+            return True
+        self._client.trace(f"{what} is refused: {code_name(code)}")
+        if code in AGAIN:
+            if code in ELSEWHERE and what != "FindCoordinator":
+                self._agenda.appendleft(find or self._find)
+            elif code in NOT_THERE:
+                self._agenda.appendleft(self._meet_topic)
+            self._again()
+            return False
+        self._client.record(Denied(self._client.name, what, code, self._is_due(code)))
+        if code in FENCED or self.txn is None:
+            self._begin_anew()
+        else:
+            self._give_up()
+        return False
+
+    def _is_due(self, code: int) -> bool:
+        now_us = self._client.stage.schedule.now_us
+        if code in MEMBER_GONE or self.terms.is_shared or now_us < self._stray_until_us:
+            return True
+        if self.txn is None:
+            # It may have been given an epoch that it has not heard of. A coordinator that has read its state anew
+            # does not know any more which one that was before: the record has no room for it.
+            return self._inits_open > 1
+        # When it began is written down by one node's clock, and looked at by the clock of the next one.
+        stage = self._client.stage
+        return stage.schedule.now_ms - self._begun_ms + stage.skew_ms >= self.terms.timeout_ms
+
+    def _give_up(self) -> None:
+        """Abort what is open."""
+        self._agenda.clear()
+        self._interrupt()
+        if self.txn is not None:
+            self._agenda.append(lambda: self._end(commit=False))
+        self._go_on()
+
+    def _begin_anew(self) -> None:
+        """Somebody else is this transactional id now, or the coordinator ended what was open."""
+        self.forget()
+        self._agenda.append(self._init)
+        self._is_at_work = True
+        self._again(self._client.rng.randrange(0, 1_000_000))
+
+    def _become(self, who: txn_speech.Producer) -> None:
+        if who != self._who:
+            self._who = who
+            self._sequences.clear()
+
+    # -- getting ready ---------------------------------------------------------------------------------
+
+    def _init(self) -> None:
+        version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
+        if version < EXPECTED_FROM:
+            # From now on it may be in an epoch that it has not heard of, and fenced in the one it knows.
+            self._become(txn_speech.Producer(terms.transactional_id))
+        expected = (self._who.producer_id, self._who.epoch)
+        is_anew = expected[0] < 0
+        body = speech.init_producer_id(version, terms.transactional_id, terms.timeout_ms, expected)
+
+        def heard(version: int, body: memoryview) -> None:
+            code, producer_id, epoch = speech.read_init_producer_id(version, body)
+            if not self._judge("InitProducerId", code):
+                return
+            self._inits_open = 0
+            self._client.trace(f"is {terms.transactional_id}: producer {producer_id} in epoch {epoch}")
+            self._become(txn_speech.Producer(terms.transactional_id, producer_id, epoch))
+            self._client.record(
+                Initialised(self._client.name, terms.transactional_id, producer_id, epoch, is_anew)
+            )
+            self._done()
+
+        if self._inits_open:
+            self._stray_until_us = self._client.stage.schedule.now_us + STRAY_US_MAX
+        self._inits_open += 1
+        self._client.record(InitAsked(self._client.name))
+        self._ask(Api.INIT_PRODUCER_ID, body, heard, self._coordinator)
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def _open_round(self, records: dict[int, list[Written]]) -> None:
+        """Make the batches of a round; they keep what they are, however often they are sent."""
+        assert self.txn is not None
+        now_ms = self._client.stage.schedule.now_ms
+        for partition, written in sorted(records.items()):
+            self._batch_count += 1
+            at = TopicPartition(self._topic.name, partition)
+            batch = Batch(self._client.name, self._batch_count, at, ALL, written)
+            batch.txn = self.txn
+            sequence = self._sequences.get(partition, 0)
+            self._sequences[partition] = sequence + len(written)
+            batch.identities.append((self._who.producer_id, self._who.epoch, sequence))
+            options = BatchOptions(
+                producer_id=self._who.producer_id,
+                producer_epoch=self._who.epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            self._encoded[batch] = build_batch(
+                [(each.key, each.value, now_ms) for each in written], **options
+            )
+            self.txn.batches.append(batch)
+            self._unacked.append(batch)
+        self._done()
+
+    def _add_partitions(self, partitions: list[int]) -> None:
+        new = [each for each in partitions if each not in self._added]
+        if not new:
+            self._done()
+            return
+        version = self._version(Api.ADD_PARTITIONS_TO_TXN)
+        body = txn_speech.add_partitions(version, self._who, self._topic.name, new)
+
+        def heard(version: int, body: memoryview) -> None:
+            codes = txn_speech.read_add_partitions(version, body)
+            if self._judge("AddPartitionsToTxn", next((each for each in codes if each), 0)):
+                self._added.update(new)
+                self._has_added = True
+                self._done()
+
+        self._ask(Api.ADD_PARTITIONS_TO_TXN, body, heard, self._coordinator)
+
+    def _produce(self) -> None:
+        leader = next(
+            (
+                self._leaders[each.at.partition]
+                for each in self._unacked
+                if each.at.partition in self._leaders
+            ),
+            None,
+        )
+        if leader is None:
+            self._agenda.appendleft(self._meet_topic)
+            self._again()
+            return
+        batches = {
+            each.at.partition: each
+            for each in self._unacked
+            if self._leaders.get(each.at.partition) == leader
+        }
+        for batch in batches.values():
+            batch.sends += 1
+            self._client.record(Sent(batch))
+        encoded = {partition: self._encoded[batch] for partition, batch in batches.items()}
+        numbers = ", ".join(f"#{each.number} to {each.at}" for each in batches.values())
+        self._client.trace(f"sends {numbers} in {self.txn}")
+        body = speech.produce(
+            self._version(Api.PRODUCE), ALL, 5_000, self._topic, encoded, self.terms.transactional_id
+        )
+
+        def heard(version: int, body: memoryview) -> None:
+            wrong = 0
+            for partition, code, base_offset, _ in speech.read_produce(version, body):
+                if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    batch = batches[partition]
+                    self._unacked.remove(batch)
+                    del self._encoded[batch]
+                    self._client.trace(f"#{batch.number} is at {base_offset}")
+                    self._client.record(
+                        Acked(batch, base_offset, self.terms.survives, self._client.incarnation)
+                    )
+                elif wrong in (0, *AGAIN):
+                    wrong = code
+            if self._judge("Produce", wrong):
+                self._has_added = True
+                if self._unacked:
+                    self._produce()  # the rest, to another leader
+                else:
+                    self._done()
+
+        self._ask(Api.PRODUCE, body, heard, leader)
+
+    # -- offsets ---------------------------------------------------------------------------------------
+
+    def _add_offsets(self, group: str) -> None:
+        body = txn_speech.add_offsets(self._version(Api.ADD_OFFSETS_TO_TXN), self._who, group)
+
+        def heard(version: int, body: memoryview) -> None:
+            if self._judge("AddOffsetsToTxn", txn_speech.read_add_offsets(version, body)):
+                self._has_added = True
+                self._done()
+
+        self._ask(Api.ADD_OFFSETS_TO_TXN, body, heard, self._coordinator)
+
+    def _commit_offsets(self, work: Work) -> None:
+        assert self.txn is not None
+        assert work.member is not None
+        assert work.topic is not None
+        txn, topic, group = self.txn, work.topic, work.member.group
+        if not txn.commits:
+            txn.commits = [
+                Commit(name, work.member.group, TopicPartition(topic.name, partition), offset, txn)
+                for partition, (offset, name) in sorted(work.positions.items())
+            ]
+            self._client.record(OffsetsSent(txn.commits))
+        version = self._version(Api.TXN_OFFSET_COMMIT)
+        body = txn_speech.txn_offset_commit(version, self._who, work.member, topic, work.positions)
+
+        def heard(version: int, body: memoryview) -> None:
+            codes = txn_speech.read_txn_offset_commit(version, body)
+            code = next((each for each in codes if each), 0)
+            if self._judge("TxnOffsetCommit", code, lambda: self._find_group(group)):
+                self._client.trace(f"has offsets in {txn}: {', '.join(map(str, txn.commits))}")
+                self._client.record(OffsetsAcked(txn.commits))
+                self._done()
+
+        self._ask(Api.TXN_OFFSET_COMMIT, body, heard, self._group_coordinator)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _end(self, *, commit: bool) -> None:
+        txn = self.txn
+        assert txn is not None
+        if not commit and not self.terms.is_version_2 and not self._has_added and not self._unacked:
+            self._end_known(End.ABORTED)  # the coordinator never heard of it
+            return
+        if commit:
+            txn.commit_sends += 1
+            self._unsure += 1
+            self._client.record(CommitAsked(txn))
+        self._client.trace(f"{'commits' if commit else 'aborts'} {txn}")
+        body = txn_speech.end_txn(self._version(Api.END_TXN), self._who, commit=commit)
+        self._ask(
+            Api.END_TXN,
+            body,
+            lambda version, body: self._heard_end(commit, version, body),
+            self._coordinator,
+        )
+
+    def _heard_end(self, commit: bool, version: int, body: memoryview) -> None:
+        code, producer_id, epoch = txn_speech.read_end_txn(version, body)
+        if commit and code and (code in NOT_YET or code not in AGAIN):
+            self._unsure -= 1
+        if code == ErrorCode.INVALID_TXN_STATE and not (commit or self.terms.is_version_2 or self._has_added):
+            code = ErrorCode.NONE  # its partitions were never added: there is nothing to abort
+        if code == ErrorCode.INVALID_TXN_STATE and commit:
+            # Too late to commit, and there is nothing to abort.
+            self._client.trace(f"EndTxn is refused: {code_name(code)}")
+            self._client.record(Denied(self._client.name, "EndTxn", code, self._is_due(code)))
+            self._begin_anew()
+            return
+        if not self._judge("EndTxn", code):
+            return
+        has_left = bool(self._unacked)
+        if producer_id >= 0:
+            self._become(txn_speech.Producer(self.terms.transactional_id, producer_id, epoch))
+        elif has_left:
+            # What was not acknowledged may be in the log, or not: its sequences cannot be used again.
+            self._agenda.append(self._init)
+        self._end_known(End.COMMITTED if commit else self._end_unasked())
+
+    def _end_unasked(self) -> End:
+        return End.UNKNOWN if self._unsure else End.ABORTED
+
+    def _end_known(self, end: End) -> None:
+        self._leave_txn(end)
+        self._done()
+
+    def _leave_txn(self, end: End | None = None) -> None:
+        txn, self.txn = self.txn, None
+        self._unacked.clear()
+        self._encoded.clear()
+        if txn is not None:
+            txn.end = end or self._end_unasked()
+            self._client.trace(f"is done with {txn}")
+            if txn.end is End.COMMITTED:
+                self.committed_count += 1
+            self._client.record(TxnEnded(txn))
+            self._ended(txn)

@@ -1,0 +1,80 @@
+"""What a transaction is to do and by which terms, and what is made of a coordinator's refusals."""
+
+from dataclasses import dataclass, field
+
+from penstock.base.errors import ErrorCode
+from penstock.sim.checkers.history import Survives, Written
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.group_messages import Membership, Position
+from penstock.wire import Api
+
+ALL = -1
+
+VERSION_1_MAX = {
+    Api.PRODUCE: 11,
+    Api.ADD_PARTITIONS_TO_TXN: 3,
+    Api.TXN_OFFSET_COMMIT: 4,
+    Api.END_TXN: 4,
+}
+"""The last versions that a client of `transaction.version` 1 speaks."""
+VERSION_2_MIN = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
+
+EXPECTED_FROM = 3
+"""The version of InitProducerId in which a producer can say who it was."""
+
+ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Another node coordinates now, or will."""
+
+NOT_YET = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
+"""Nothing was done; ask again."""
+AGAIN = NOT_YET | {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+FENCED = frozenset({
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+})  # fmt: skip
+MEMBER_GONE = frozenset({
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+})  # fmt: skip
+"""What is said of a member that the group has gone on without."""
+
+
+@dataclass
+class Work:
+    """What one transaction is to do."""
+
+    rounds: list[dict[int, list[Written]]]
+    """Records by partition; a request each."""
+    commit: bool
+    member: Membership | None = None
+    """For which group offsets are committed with it."""
+    topic: speech.TopicName | None = None
+    positions: dict[int, Position] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Terms:
+    transactional_id: str
+    topic: str
+    """Where it writes to."""
+    is_version_2: bool
+    timeout_ms: int
+    survives: Survives
+    is_shared: bool = False
+    """Others use the id too: to be fenced is nothing strange."""

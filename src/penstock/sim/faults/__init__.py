@@ -1,0 +1,1 @@
+"""What goes wrong in a run: crashes, cuts, disks in trouble, files damaged, lost or put back."""

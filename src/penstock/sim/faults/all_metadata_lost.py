@@ -1,0 +1,108 @@
+"""The last thing that befalls a cluster: all nodes lose their metadata at once, or have an older state of it.
+
+Everything was read, and all nodes are down. The metadata log of each is removed, or put back as it was at an earlier
+stop; what a node knows of the log's end (`meta/metadata-synced`) goes too, or stays. Then all of them start, and
+somebody creates the topics that are gone. Whether the nodes refuse to start or not: a record that is on a disk before
+is on it afterwards, in its partition or in a stray. That is `RecordsAreKept`.
+"""
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.controlplane.synced_end import METADATA_SYNCED
+from penstock.server.node import Node
+from penstock.sim.checkers.disks import DATA, read_records
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.clients import messages as speech
+from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.faults.rollbacks import METADATA, Files, forget_boot, put_back, take_away
+from penstock.sim.scenario import TopicPlan
+from penstock.sim.world.machine import Machine
+from penstock.storage import names
+from penstock.storage.layout import layout_of
+from penstock.vfs import MemoryDisk
+from penstock.wire import Api
+
+LASTS_US = 100_000_000
+"""How long the nodes run: longer than a broker looks for a controller, and than deleted files stay."""
+
+Records = set[tuple[Offset, bytes]]
+
+
+class Amnesia:
+    def __init__(
+        self,
+        machines: list[Machine],
+        copies: dict[Machine, list[dict[str, Files]]],
+        topics: Iterable[str],
+        rng: Random,
+        trace: Callable[[str], None],
+    ) -> None:
+        """`topics` are those whose records nothing takes away: neither compaction, nor retention, nor a client."""
+        self._machines = machines
+        self._copies = copies
+        self._topics = frozenset(topics)
+        self._rng = rng
+        self._trace = trace
+        self._before: dict[Machine, dict[TopicPartition, Records]] = {}
+
+    def begin(self) -> None:
+        """All are down: take the metadata away, and start them."""
+        rng = self._rng
+        goes_back, knows_end = rng.random() < 0.5, rng.random() < 0.3
+        for machine in self._machines:
+            self._before[machine] = self._records_on(machine.disk)
+            copies = self._copies[machine]
+            done = put_back(machine.disk, METADATA, rng.choice(copies)) if goes_back and copies else None
+            done = done or take_away(machine.disk, METADATA)
+            self._trace(f"{machine.host}: {done}, and {'knows' if knows_end else 'does not know'} of its end")
+            forget_boot(machine.disk)
+            path = f"{layout_of(machine.disk, DATA).meta}/{METADATA_SYNCED}"
+            if not knows_end and machine.disk.stat(path) is not None:
+                machine.disk.remove(path)
+            machine.make_unwatched(Node)
+            machine.start()
+
+    def check(self) -> None:
+        """RecordsAreKept: nothing that was on a disk is gone from it."""
+        for machine, before in self._before.items():
+            after = self._records_on(machine.disk)
+            for at, records in before.items():
+                gone = sorted(records - after.get(at, set()))
+                if gone:
+                    raise Violation(
+                        f"RecordsAreKept: {machine.host} had {len(records)} records of {at}, and {len(gone)} are gone "
+                        f"since its metadata is, the first at {gone[0][0]}"
+                    )
+
+    def _records_on(self, disk: MemoryDisk) -> dict[TopicPartition, Records]:
+        """By partition, what is in it, or in strays of it."""
+        logs = layout_of(disk, DATA).logs
+        found: dict[TopicPartition, Records] = {}
+        for entry in disk.list_dir(logs):
+            at = names.parse_partition_dir(entry.name) or names.parse_stray_dir(entry.name)
+            if entry.is_dir and at is not None and at.topic in self._topics:
+                found.setdefault(at, set()).update(read_records(disk, f"{logs}/{entry.name}").items())
+        return found
+
+
+class Creator(Client):
+    """Creates topics once; what is there already stays."""
+
+    def __init__(self, topics: Iterable[TopicPlan], stage: Stage) -> None:
+        super().__init__("creator", stage)
+        self._topics = [
+            speech.NewTopic(each.name, each.partition_count, {}, each.replication) for each in topics
+        ]
+
+    def ready(self) -> None:
+        body = speech.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
+        self.ask(Api.CREATE_TOPICS, body, self._heard)
+
+    def _heard(self, version: int, body: memoryview) -> None:
+        codes = speech.read_create_topics(version, body)
+        self.trace(f"creates the topics again: {', '.join(code_name(each) for each in codes.values())}")
+        if any(code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) for code in codes.values()):
+            self.again_soon(self.ready)

@@ -1,0 +1,124 @@
+"""What happens to a disk, mostly while its machine is down: bits of it change, or all of it is gone.
+
+A disk gives back what was written to it, or it fails; now and then it does neither. Which file is hit is a matter of
+chance among kinds first (`Target`), so that the few small ones are hit as often as the many large ones.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from fnmatch import fnmatchcase
+from random import Random
+
+from penstock.sim.checkers.disks import DATA
+from penstock.storage import Log
+from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.vfs import MemoryDisk
+from penstock.vfs.files import remove_tree
+from penstock.vfs.memory import MemoryFile
+
+FLIPS_MAX = 3
+"""Bits that change together: a sector goes bad, not a bit."""
+SPAN_BYTES = 64
+"""How near to each other they are."""
+
+
+class Target(Enum):
+    """A kind of files that may be hit, as shell patterns below the data directory."""
+
+    RECORDS = "*/logs/*/*.log"
+    INDEXES = "*/logs/*/*index"
+    PRODUCERS = "*/logs/*/*.snapshot"
+    METADATA = f"*/logs/{METADATA_TOPIC}-0/*.log"
+    SNAPSHOTS = f"*/logs/{METADATA_TOPIC}-0/*.checkpoint"
+
+
+PARTITIONS = (Target.RECORDS, Target.RECORDS, Target.INDEXES, Target.PRODUCERS)
+"""Of what a broker has; records as often as all the rest."""
+QUORUM = (Target.METADATA, Target.SNAPSHOTS)
+"""Of what a voter has."""
+
+
+def flip_bits(disk: MemoryDisk, targets: tuple[Target, ...], rng: Random) -> str | None:
+    """Change some bits of a file for good; what was done, or None where there is no such file."""
+    target = rng.choice(targets)
+    paths = [path for path in _files(disk, DATA) if _fits(path, target)]
+    if not paths:
+        return None
+    path = rng.choice(paths)
+    file = disk.open(path, write=True)
+    start = _flip(file, 0, file.size(), rng)
+    file.sync()
+    file.close()
+    return f"bits of {path} flip at {start}"
+
+
+def flip_unread(disk: MemoryDisk, logs: Iterable[Log], rng: Random) -> str | None:
+    """Change some bits that the node which has these logs open will read from the disk, if it reads them; what was
+    done, or None where there are none. What it has written or read itself is in the memory of its machine.
+
+    Whether the change is there after a power cut is a matter of chance, as with everything that nobody has synced.
+    """
+    unread = [
+        (segment.ref.path, segment.checked_to, segment.checked_from)
+        for log in logs
+        for segment in log.segments
+        if segment.checked_to < segment.checked_from
+    ]
+    if not unread:
+        return None
+    path, begin, end = rng.choice(unread)
+    file = disk.open(path, write=True)
+    start = _flip(file, begin, end, rng)
+    file.close()
+    return f"bits of {path} flip at {start} while it is in use"
+
+
+def remove_metadata(disk: MemoryDisk) -> None:
+    """Take the metadata log away, as somebody would who is told that it is damaged."""
+    logs = layout_of(disk, DATA).logs
+    remove_tree(disk, f"{logs}/{METADATA_TOPIC}-0")
+    disk.sync_dir(logs)
+
+
+def cut_metadata(disk: MemoryDisk, rng: Random) -> str | None:
+    """Take the end of the metadata log away, or change bits near it; what was done, or None where there is no log."""
+    paths = [path for path in _files(disk, DATA) if _fits(path, Target.METADATA)]
+    if not paths:
+        return None
+    path = max(paths)
+    file = disk.open(path, write=True)
+    if rng.random() < 0.5:
+        start = rng.randrange(file.size())
+        file.truncate(start)
+        done = f"{path} is cut at {start}"
+    else:
+        start = _flip(file, max(0, file.size() - SPAN_BYTES), file.size(), rng)
+        done = f"bits of {path} flip at {start}, near its end"
+    file.sync()
+    file.close()
+    return done
+
+
+def _flip(file: MemoryFile, begin: int, end: int, rng: Random) -> int:
+    """Change some bits that are near each other between two positions; where the first may be."""
+    start = rng.randrange(begin, end)
+    end = min(start + SPAN_BYTES, end)
+    for position in (rng.randrange(start, end) for _ in range(rng.randint(1, FLIPS_MAX))):
+        (byte,) = file.pread(1, position)
+        file.pwrite([bytes([byte ^ (1 << rng.randrange(8))])], position)
+    return start
+
+
+def _fits(path: str, target: Target) -> bool:
+    is_metadata = f"/{METADATA_TOPIC}-0/" in path
+    return fnmatchcase(path, target.value) and is_metadata == (target in QUORUM)
+
+
+def _files(disk: MemoryDisk, directory: str) -> Iterator[str]:
+    """All files that have something in them; none on a disk that is new."""
+    for entry in disk.list_dir(directory) if disk.stat(directory) else ():
+        path = f"{directory}/{entry.name}"
+        if entry.is_dir:
+            yield from _files(disk, path)
+        elif entry.size:
+            yield path

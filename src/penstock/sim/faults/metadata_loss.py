@@ -1,0 +1,77 @@
+"""Voters that come back without the end of their metadata log: a torn write that was none, a file that shrank.
+
+A machine goes down, and while it is down the last segment of its metadata log is cut somewhere, or bits near its end
+change. What is gone may have been synced, acknowledged and committed. Other voters have it: until the machine has
+fetched it again, no other machine loses anything of its metadata log.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.server.node import Node
+from penstock.sim.faults.disk_damage import cut_metadata
+from penstock.sim.world.machine import Machine, State
+from penstock.sim.world.machines import Fleet
+
+
+class MetadataLoss:
+    def __init__(
+        self,
+        mean_us: int,
+        rng: Random,
+        later: Callable[[int, Callable[[], None]], object],
+        fleet: Fleet,
+    ) -> None:
+        """`mean_us` is between two losses; 0 for none."""
+        self._mean_us = mean_us
+        self._fleet = fleet
+        self._machines = [each for each in fleet.machines if each.is_voter]
+        self._rng = rng
+        self._later = later
+        self._chosen: Machine | None = None
+        """Goes down, to come back without the end of its log."""
+        self._is_over = False
+
+    def start(self) -> None:
+        if self._mean_us:
+            self._later(round(self._rng.expovariate(1 / self._mean_us)) + 1, self._strike)
+
+    def end(self) -> None:
+        self._is_over = True
+        self._chosen = None
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        machine, drawn = self._rng.choice(self._machines), self._rng.random()
+        if self._chosen is None and machine.state is State.UP and self._may_lose(machine):
+            self._chosen = machine
+            if drawn < 0.5 or not self._fleet.may_be_killed(machine):
+                machine.stop()
+            else:
+                machine.kill()
+        self.start()
+
+    def before_start(self, machine: Machine) -> None:
+        """A machine is down, and is about to be started."""
+        if machine is not self._chosen:
+            return
+        self._chosen = None
+        if self._may_lose(machine):
+            machine.spoil_metadata(cut_metadata(machine.disk, self._rng))
+
+    def _may_lose(self, machine: Machine) -> bool:
+        if any(has_lost_metadata(each) for each in self._machines if each is not machine):
+            return False
+        # Where voters come and go, those that have what is lost here may leave with it.
+        return not self._fleet.changes_voters or self._fleet.can_vote_without(machine)
+
+
+def has_lost_metadata(machine: Machine) -> bool:
+    """Whether it lost the end of its metadata log, and is not known to have it back."""
+    if not machine.lacks_metadata:
+        return False
+    node = machine.node
+    if machine.state is State.UP and isinstance(node, Node) and not node.quorum.is_recovering:
+        machine.lacks_metadata = node.quorum.lost_end is not None
+    return machine.lacks_metadata

@@ -1,0 +1,202 @@
+"""Files of a stopped node vanish, shrink, or go back to an older state, before it starts again.
+
+One node at a time, while the others have everything: then it must start, and have all of it back from them.
+
+    __cluster_metadata-0     removed, or put back as it was at an earlier stop
+    a partition              removed, or put back, or its last segment cut
+    a small file             removed: recovery points, high watermarks, cleaner points, leader epochs
+
+In the end it befalls all nodes at once (`amnesia`).
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+
+from penstock.sim.checkers.disks import DATA
+from penstock.sim.faults.metadata_loss import has_lost_metadata
+from penstock.sim.world.machine import Machine, State
+from penstock.sim.world.machines import Fleet
+from penstock.storage import checkpoints as ck
+from penstock.storage import names
+from penstock.storage.boot_marker import BOOT
+from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, remove_tree, replace_file
+
+METADATA = f"{METADATA_TOPIC}-0"
+COPIES_MAX = 3
+"""Older states that are kept of each disk."""
+
+Files = dict[str, bytes]
+"""Of a directory, by name."""
+
+
+class Fate(Enum):
+    METADATA_GONE = "metadata gone"
+    METADATA_BACK = "metadata back"
+    PARTITION_GONE = "partition gone"
+    PARTITION_BACK = "partition back"
+    SEGMENT_CUT = "segment cut"
+    FILE_GONE = "file gone"
+
+
+OF_METADATA = (Fate.METADATA_GONE, Fate.METADATA_BACK)
+SMALL = (ck.RECOVERY_POINTS, ck.HIGH_WATERMARKS, ck.CLEANER_POINTS)
+BESIDE = (names.LEADER_EPOCHS,)
+"""Files of a partition that are made anew from its log at a start; indexes are when they are used."""
+
+
+class Rollbacks:
+    def __init__(
+        self,
+        mean_us: int,
+        fleet: Fleet,
+        rng: Random,
+        later: Callable[[int, Callable[[], None]], object],
+        trace: Callable[[str], None],
+    ) -> None:
+        """`mean_us` is between two machines that go down for it; 0 for none."""
+        self._mean_us = mean_us
+        self._fleet = fleet
+        self._rng = rng
+        self._later = later
+        self._trace = trace
+        self._chosen: Machine | None = None
+        self._is_over = False
+        self.copies: dict[Machine, list[dict[str, Files]]] = {each: [] for each in fleet.machines}
+        """Of each machine, the directories as they were at some earlier stops."""
+
+    def start(self) -> None:
+        if self._mean_us:
+            self._later(round(self._rng.expovariate(1 / self._mean_us)) + 1, self._strike)
+
+    def end(self) -> None:
+        self._is_over = True
+        self._chosen = None
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        machine = self._rng.choice(self._fleet.machines)
+        if self._chosen is None and machine.state is State.UP and self._fleet.may_be_harmed(machine):
+            self._chosen = machine
+            machine.stop()
+        self.start()
+
+    def before_start(self, machine: Machine) -> None:
+        """A machine is down, and is about to be started."""
+        if not self._mean_us or self._is_over:
+            return
+        if machine is self._chosen:
+            self._chosen = None
+            if self._fleet.may_be_harmed(machine):
+                self._befall(machine)
+        copies = self.copies[machine]
+        if self._rng.random() < 0.5 or not copies:
+            copies.append(read_directories(machine.disk))
+            del copies[:-COPIES_MAX]
+
+    def _befall(self, machine: Machine) -> None:
+        fate = self._rng.choice(list(Fate))
+        others = (each for each in self._fleet.machines if each is not machine)
+        if fate in OF_METADATA and (
+            not self._fleet.may_lose_metadata(machine) or any(has_lost_metadata(each) for each in others)
+        ):
+            return
+        done = self._do(fate, machine.disk, self.copies[machine])
+        if done is None:
+            return
+        self._trace(f"{machine.host}: {done}")
+        if fate in OF_METADATA:
+            machine.lacks_metadata = True
+        else:
+            forget_boot(machine.disk)
+            machine.lost_power = machine.is_doubted = True
+
+    def _do(self, fate: Fate, disk: MemoryDisk, copies: list[dict[str, Files]]) -> str | None:
+        """What was done, or None where there is nothing to do it to."""
+        name = METADATA
+        if fate not in OF_METADATA:
+            partitions = [each for each in directories(disk) if each != METADATA]
+            if not partitions:
+                return None
+            name = self._rng.choice(partitions)
+        if fate in (Fate.METADATA_BACK, Fate.PARTITION_BACK):
+            return put_back(disk, name, self._rng.choice(copies)) if copies else None
+        if fate in (Fate.METADATA_GONE, Fate.PARTITION_GONE):
+            return take_away(disk, name)
+        cut = _cut_last if fate is Fate.SEGMENT_CUT else _remove_small
+        return cut(disk, f"{layout_of(disk, DATA).logs}/{name}", self._rng)
+
+
+# -- what is done to a disk ------------------------------------------------------------------------------
+
+
+def directories(disk: MemoryDisk) -> list[str]:
+    """Of partitions, the metadata log's included."""
+    logs = layout_of(disk, DATA).logs
+    if disk.stat(logs) is None:
+        return []
+    return [each.name for each in disk.list_dir(logs) if each.is_dir and names.parse_partition_dir(each.name)]
+
+
+def read_directories(disk: MemoryDisk) -> dict[str, Files]:
+    logs = layout_of(disk, DATA).logs
+    return {
+        name: {
+            each.name: read_file(disk, f"{logs}/{name}/{each.name}")
+            for each in disk.list_dir(f"{logs}/{name}")
+        }
+        for name in directories(disk)
+    }
+
+
+def take_away(disk: MemoryDisk, name: str) -> str | None:
+    logs = layout_of(disk, DATA).logs
+    if disk.stat(f"{logs}/{name}") is None:
+        return None
+    remove_tree(disk, f"{logs}/{name}")
+    disk.sync_dir(logs)
+    return f"{name} is gone"
+
+
+def put_back(disk: MemoryDisk, name: str, copy: dict[str, Files]) -> str | None:
+    """The directory as it was; None where the copy has none."""
+    if name not in copy or take_away(disk, name) is None:
+        return None
+    path = f"{layout_of(disk, DATA).logs}/{name}"
+    make_dirs_durably(disk, path)
+    for file, data in copy[name].items():
+        replace_file(disk, f"{path}/{file}", data)
+    return f"{name} is as it was before"
+
+
+def forget_boot(disk: MemoryDisk) -> None:
+    """Whoever puts back a backup removes what says that a kill has lost nothing (`docs/storage.md`)."""
+    path = f"{layout_of(disk, DATA).meta}/{BOOT}"
+    if disk.stat(path) is not None:
+        disk.remove(path)
+
+
+def _cut_last(disk: MemoryDisk, directory: str, rng: Random) -> str | None:
+    segments = [each for each in disk.list_dir(directory) if each.name.endswith(names.LOG)]
+    if not segments or not segments[-1].size:
+        return None
+    path = f"{directory}/{segments[-1].name}"
+    file = disk.open(path, write=True)
+    size = rng.randrange(segments[-1].size)
+    file.truncate(size)
+    file.sync()
+    file.close()
+    return f"{path} is cut at {size}"
+
+
+def _remove_small(disk: MemoryDisk, directory: str, rng: Random) -> str | None:
+    logs = directory.rpartition("/")[0]
+    beside = [each.name for each in disk.list_dir(directory) if each.name.endswith(BESIDE)]
+    path = rng.choice([*(f"{directory}/{each}" for each in beside), *(f"{logs}/{each}" for each in SMALL)])
+    if disk.stat(path) is None:
+        return None
+    disk.remove(path)
+    disk.sync_dir(path.rpartition("/")[0])
+    return f"{path} is gone"

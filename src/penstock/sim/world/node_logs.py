@@ -1,0 +1,44 @@
+"""The nodes' own log: warnings go into the trace, and an exception in it is a mistake of theirs."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.sim.checkers.violation import Violation
+
+
+class Unforeseen(Violation):
+    """A node met an exception that it has no better answer to than a log line."""
+
+
+@contextmanager
+def listening(trace: Callable[[str], None], unforeseen: Callable[[Unforeseen], None]) -> Iterator[None]:
+    """Have the nodes' warnings in the trace, and on nobody's screen."""
+    logger = logging.getLogger("penstock")
+    listener = _Listener(trace, unforeseen)
+    before = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(listener)
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate, logger.level = before
+
+
+class _Listener(logging.Handler):
+    def __init__(self, trace: Callable[[str], None], unforeseen: Callable[[Unforeseen], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._trace = trace
+        self._unforeseen = unforeseen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._trace(f"log: {record.getMessage()}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            complaint = Unforeseen(
+                f"NothingUnforeseen: {record.getMessage()}: {type(error).__name__}: {error}"
+            )
+            complaint.__cause__ = error
+            self._unforeseen(complaint)

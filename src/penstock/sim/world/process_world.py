@@ -1,0 +1,219 @@
+"""What one process of a node is given of the world. It ends with the process.
+
+Work beside the loop is done whole at some later moment, and its end is told at another: between the two the
+loop goes on and the process may die. When it dies nothing that it planned happens any more. What it does in the
+rest of the event in which it died reaches nobody: it is a ghost, whose disk is already somebody else's copy.
+
+A process that is stopped (SIGSTOP) does nothing, its threads included; when it goes on, all that was due meanwhile
+happens, in the order in which it was. Its machine's clock may be wrong, and go fast or slow: its timers then do too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol, TypeVar
+
+from penstock.sim.checkers.violation import Violation
+from penstock.sim.world.schedule import START_MS, Event, Schedule
+from penstock.wire.peers import Address
+
+T = TypeVar("T")
+
+_NOTHING = Event(lambda: None)
+
+
+class NodeRaised(Exception):
+    """The node let an exception out of a callback: on a real loop a log line at best."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A machine's clock."""
+
+    ahead_ms: int = 0
+    """Of the true time, when a run begins."""
+    rate: float = 1.0
+    """How many of its seconds pass in one."""
+
+
+TRUE = Clock()
+
+
+class Dials(Protocol):
+    """The network, as a process reaches it."""
+
+    def dial(
+        self,
+        world: "SimWorld",
+        to: Address,
+        protocol: asyncio.BufferedProtocol,
+        failed: Callable[[bool], None],
+    ) -> None: ...
+
+
+class SimWorld:
+    """Implements `base.world.World`."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        incarnation: int,
+        *,
+        host: str = "node-1",
+        clock: Clock = TRUE,
+        network: Dials | None = None,
+        boot: int = 0,
+    ) -> None:
+        self.incarnation = incarnation
+        """Its number among all processes of a run."""
+        self.host = host
+        self.is_alive = True
+        self.on_run: Callable[[], None] = lambda: None
+        """Called whenever the process is about to do something."""
+        self.rng = schedule.rng(f"node {incarnation}")
+        self._schedule = schedule
+        self._clock = clock
+        self._network = network
+        self._boot = boot
+        self._threads: Random = schedule.rng(f"threads {incarnation}")
+        self._held: list[Event] | None = None
+        """What was due while the process is stopped; None while it runs."""
+        self.is_beside = False
+        """Whether what runs now does so on a thread, beside the loop."""
+        self._slept_us = 0
+
+    def slept(self, seconds: float) -> None:
+        """What runs on a thread takes so much longer."""
+        self._slept_us += round(seconds * 1_000_000)
+
+    def end(self) -> None:
+        """The process is gone, at once."""
+        self.is_alive = False
+
+    @property
+    def is_paused(self) -> bool:
+        return self._held is not None
+
+    def pause(self) -> None:
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        held, self._held = self._held or [], None
+        for event in held:
+            self._schedule.plan(event, 0)
+
+    def now_ms(self) -> int:
+        clock = self._clock
+        return START_MS + clock.ahead_ms + int(self._schedule.now_us * clock.rate) // 1000
+
+    def clock_ns(self) -> int:
+        costs = self._schedule.costs
+        spent_ns = 0 if costs is None else costs.us * 1000
+        return int(self._schedule.now_us * self._clock.rate) * 1000 + 1 + spent_ns
+
+    def process(self) -> None:
+        return None
+
+    def boot_id(self) -> str:
+        return f"{self.host}, boot {self._boot}"
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.later(0, call)
+
+    def call_later(self, delay_ms: float, call: Callable[[], None]) -> Event:
+        return self.later(round(delay_ms * 1000 / self._clock.rate), call)
+
+    def later(self, delay_us: int, call: Callable[[], None]) -> Event:
+        """As `call_later`, in true microseconds."""
+        if not self.is_alive:
+            return _NOTHING
+        event = _Due(self, call)
+        self._schedule.plan(event, delay_us)
+        return event
+
+    def holds(self, event: Event) -> bool:
+        """Whether something that is due now has to wait until the process goes on."""
+        if self._held is None or not self.is_alive:
+            return False
+        self._held.append(event)
+        return True
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Do something as the process, if it is still there."""
+        if not self.is_alive:
+            return
+        self.on_run()
+        costs = self._schedule.costs
+        if costs is not None:
+            costs.begin()
+        try:
+            call()
+            if costs is not None:
+                costs.end(self.host)
+        except Violation:
+            raise  # of somebody who looks on
+        except Exception as error:
+            # A ghost may stumble over anything; nobody sees it.
+            if self.is_alive:
+                raise NodeRaised(f"{type(error).__name__}: {error}") from error
+
+    def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        def do() -> None:
+            self.is_beside, self._slept_us = True, 0
+            try:
+                result = work()
+            except Exception as error:
+                raised = error
+                self.later(self._slept_us + self._thread_us(), lambda: done(None, raised))
+            else:
+                self.later(self._slept_us + self._thread_us(), lambda: done(result, None))
+            finally:
+                self.is_beside = False
+
+        self.later(self._thread_us(), do)
+
+    def sync_file(self, file: object, done: Callable[[OSError | None], None]) -> bool:
+        """All disks here are synced by threads."""
+        return False
+
+    def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        self.beside(work, done)
+
+    def in_helper(
+        self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None], lane: str = ""
+    ) -> None:
+        self.beside(work, done)
+
+    def dial(
+        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
+    ) -> None:
+        assert self._network is not None, "this world has nobody else in it"
+        if self.is_alive:
+            self._network.dial(self, Address(host, port), protocol, failed)
+
+    def _thread_us(self) -> int:
+        """How long a thread takes to begin, or to be heard of: mostly little, now and then very long."""
+        drawn = self._threads.random()
+        if drawn < 0.7:
+            return self._threads.randrange(20, 800)
+        if drawn < 0.98:
+            return self._threads.randrange(800, 8_000)
+        return self._threads.randrange(8_000, 120_000)
+
+
+class _Due(Event):
+    """What a process planned. While it is held it may still be cancelled."""
+
+    __slots__ = ("_world",)
+
+    def __init__(self, world: SimWorld, call: Callable[[], None]) -> None:
+        self.call = call
+        self._world = world
+
+    def happen(self) -> None:
+        call = self.call
+        if call is not None and not self._world.holds(self):
+            self.call = None
+            self._world.run(call)

@@ -1,0 +1,272 @@
+"""One connection as TCP gives it: a stream each way, in order, but late, in pieces, and not for ever.
+
+    near end --put--> [ in the kernel, and on the way ] --take--> far end        and the same the other way
+
+The near end dialled: a client, or a process of a node; the far end is a process that listened. A link ends in one
+of these ways: either side closes, which the other learns after all bytes; the network resets it, which loses bytes
+on both ways; a process is killed, and what the kernel had may still arrive, to any byte; a machine loses power,
+which may be the same, or silence until it is back. Where the network is cut in one direction, the bytes of that
+direction wait until it is not.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.sim.clients.ports import Caller
+from penstock.sim.world.process_world import SimWorld
+from penstock.sim.world.schedule import Event
+
+if TYPE_CHECKING:
+    from penstock.sim.world.network import Network
+    from penstock.sim.world.transport import NodeTransport
+
+KERNEL_BYTES_MAX = 64 * 1024
+"""What the kernel takes before a transport has to wait."""
+
+STALLED_BYTES_MAX = 2048
+"""The same where the client does not read: a small window, so that much is left for the node to keep."""
+
+
+class End(Protocol):
+    """Who is at one end of a link."""
+
+    host: str
+
+    def bind(self, link: "Link") -> None: ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether somebody who lives holds it, or is about to be told of it."""
+
+    @property
+    def can_take(self) -> bool:
+        """Whether it reads now; who does not, nudges the link when it does again."""
+
+    def take(self, data: bytearray, count: int) -> int:
+        """Be given up to so many bytes; how many it took."""
+
+    def end_of_input(self) -> None:
+        """All bytes have come, and the other side has closed."""
+
+    def has_room(self) -> None:
+        """The kernel has sent some of what it had."""
+
+    def broken(self) -> None:
+        """The link was reset."""
+
+
+class ClientEnd:
+    """Implements `End` for a client, which is no process: nobody kills it, and its kernel takes everything."""
+
+    def __init__(self, caller: Caller, host: str) -> None:
+        self.host = host
+        self.caller: Caller | None = caller
+        """None when the client has closed, or knows that it is over."""
+        self._link: Link
+        self._is_known = False
+        """The client knows that it is connected."""
+        self.is_reading = True
+
+    def bind(self, link: "Link") -> None:
+        self._link = link
+
+    @property
+    def is_there(self) -> bool:
+        return self.caller is not None
+
+    @property
+    def can_take(self) -> bool:
+        return self.caller is not None and self.is_reading
+
+    def connected(self) -> None:
+        if self.caller is not None:
+            self._is_known = True
+            self.caller.connected(self._link)
+
+    def take(self, data: bytearray, count: int) -> int:
+        taken = bytes(data[:count])
+        if self.caller is not None:
+            self.caller.received(self._link, taken)
+        return len(taken)
+
+    def end_of_input(self) -> None:
+        caller, self.caller = self.caller, None
+        if caller is not None and self._is_known:
+            caller.closed(self._link)
+        elif caller is not None:
+            caller.refused()
+
+    def has_room(self) -> None:
+        """It never waits for room."""
+
+    def broken(self) -> None:
+        self._link.network.soon(self.end_of_input)
+
+
+class Stream:
+    """One direction of a link."""
+
+    def __init__(self, network: "Network", source: End, target: End, link: "Link") -> None:
+        self.source = source
+        self.target = target
+        self.data = bytearray()
+        self.is_finished = False
+        """The source has closed or died: the target learns it after the last byte."""
+        self.is_silent = False
+        """Nothing arrives any more, not even the end."""
+        self._network = network
+        self._link = link
+        self._arrival: Event | None = None
+        """The next piece's; one at a time keeps them in order."""
+
+    def put(self, data: memoryview | bytes, bytes_max: int | None) -> int:
+        """How many bytes the kernel took; all, if there is nobody to get them."""
+        count = len(data)
+        if not self.target.is_there:
+            return count
+        room = count if bytes_max is None else max(0, bytes_max - len(self.data))
+        if count > room:
+            count = room
+            data = data[:room]
+        self.data += data
+        self.nudge()
+        return count
+
+    def finish(self, *, is_abort: bool) -> None:
+        self.is_finished = True
+        if is_abort:
+            self.data.clear()
+        self.nudge()
+
+    def nudge(self) -> None:
+        if self._arrival is None and not self.is_silent and (self.data or self.is_finished):
+            self._arrival = self._network.schedule.later(self._network.delay_us(), self._arrive)
+
+    def _arrive(self) -> None:
+        self._arrival = None
+        network, target = self._network, self.target
+        if self.is_silent:
+            return
+        if network.is_cut(self.source.host, target.host) or not target.can_take:
+            self._link.disturbed_us = (
+                network.schedule.now_us
+            )  # whoever is in the way nudges when it is not any more
+            return
+        if not self.data:
+            if self.is_finished:
+                target.end_of_input()
+            return
+        hiccup_us = network.hiccup_us()
+        if hiccup_us:
+            # A packet that was lost, or a reader that is busy elsewhere: the others must go on meanwhile.
+            self._arrival = network.schedule.later(hiccup_us, self._arrive)
+            return
+        count = target.take(self.data, network.piece(len(self.data)))
+        del self.data[:count]
+        self.source.has_room()
+        self.nudge()
+
+
+class Link:
+    """Both ends of one connection, and what is between them."""
+
+    def __init__(self, network: "Network", number: int, near: End, far: "NodeTransport") -> None:
+        self.network = network
+        self.number = number
+        self.near = near
+        self.far = far
+        self.disturbed_us = -1
+        """When something last stood in its way."""
+        self._out = Stream(network, near, far, self)
+        self._back = Stream(network, far, near, self)
+        near.bind(self)
+        far.bind(self)
+
+    @property
+    def world(self) -> SimWorld:
+        """Of the process at the far end."""
+        return self.far.world
+
+    @property
+    def incarnation(self) -> int:
+        return self.far.world.incarnation
+
+    @property
+    def is_node_there(self) -> bool:
+        """Whether a process that lives holds the far end."""
+        return self.far.is_there
+
+    @property
+    def is_over(self) -> bool:
+        return not self.near.is_there and not self.far.is_there
+
+    # -- what a client calls ---------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        self._out.put(data, None)
+
+    def close(self) -> None:
+        """The client is through. What it sent may still reach the node."""
+        assert isinstance(self.near, ClientEnd)
+        self.near.caller = None
+        if not self._out.is_finished:
+            self.finish(self.near)
+
+    def stop_reading(self) -> None:
+        """The client takes nothing more for now."""
+        assert isinstance(self.near, ClientEnd)
+        self.near.is_reading = False
+
+    def read_on(self) -> None:
+        assert isinstance(self.near, ClientEnd)
+        self.near.is_reading = True
+        self._back.nudge()
+
+    # -- what an end calls -----------------------------------------------------------------------------
+
+    def put(self, source: End, data: memoryview) -> int:
+        is_stalled = isinstance(self.near, ClientEnd) and not self.near.is_reading
+        return self._from(source).put(data, STALLED_BYTES_MAX if is_stalled else KERNEL_BYTES_MAX)
+
+    def finish(self, source: End, *, is_abort: bool = False) -> None:
+        self._from(source).finish(is_abort=is_abort)
+
+    def nudge(self, target: End) -> None:
+        """It reads again."""
+        (self._out if target is self.far else self._back).nudge()
+
+    def _from(self, source: End) -> Stream:
+        return self._out if source is self.near else self._back
+
+    # -- what happens to it ----------------------------------------------------------------------------
+
+    def nudge_all(self) -> None:
+        self._out.nudge()
+        self._back.nudge()
+
+    def reset(self) -> None:
+        """Break it in the middle of whatever goes on."""
+        self.network.trace(f"link {self.number} is reset")
+        for stream in (self._out, self._back):
+            stream.data.clear()
+            stream.is_finished = True
+        self.far.broken()
+        self.near.broken()
+
+    def lose(self, host: str, *, is_power_cut: bool) -> None:
+        """The process at this host is gone."""
+        rng = self.network.rng
+        for stream in (self._out, self._back):
+            if stream.source.host == host:
+                # Of what the kernel had, any part has left the machine.
+                del stream.data[rng.randrange(len(stream.data) + 1) :]
+                stream.is_finished = True
+                stream.is_silent = is_power_cut and rng.random() < 0.5
+                stream.nudge()
+
+    def break_silence(self, host: str) -> None:
+        """The machine is back, and knows nothing of a connection that the other end believes in."""
+        for stream in (self._out, self._back):
+            if stream.source.host == host and stream.is_silent:
+                stream.is_silent = False
+                stream.data.clear()
+                stream.target.broken()
