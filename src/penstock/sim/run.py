@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.server.node import Node
+from penstock.sim.checkers import history
 from penstock.sim.checkers.all_checkers import Bench
 from penstock.sim.checkers.disks import (
     are_records_sound,
@@ -27,7 +28,6 @@ from penstock.sim.checkers.disks import (
 )
 from penstock.sim.checkers.node_watch import Watch
 from penstock.sim.checkers.pauses import AckedInTime
-from penstock.sim.checkers.records import history
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.all_clients import Crew
 from penstock.sim.clients.client import REQUEST_TIMEOUT_US, Stage

@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.records import history
+from penstock.sim.checkers import history
 from penstock.sim.clients import messages as speech
 from penstock.sim.clients.connection import BadReply, Line
 from penstock.sim.clients.ports import Connection, Exchange, Timetable
