@@ -110,7 +110,7 @@ def test_a_reader_is_told_where_its_log_and_this_one_part(node: StillNode) -> No
     """KIP-595: at once, without records, and before its offset is looked at."""
     produce(node, 0, b"a", b"b")
     partition = node.node.context.replicas.find("orders", 0)
-    partition.lead(placed(4), min_in_sync=1)
+    partition.lead(placed(4), min_isr=1)
     produce(node, 0, b"c")
     client = node.client()
 

@@ -40,11 +40,11 @@ def led(node: StillNode, number: int = 0) -> Partition:
 def too_few(node: StillNode, client: StillClient, sequence: int, **kwargs: int) -> ErrorCode:
     """Send a batch while too few replicas are in sync."""
     partition = led(node, kwargs.get("partition", 0))
-    partition.in_sync = 0
+    partition.isr_size = 0
     try:
         return sent(client, sequence, **kwargs)  # type: ignore[arg-type]
     finally:
-        partition.in_sync = 1
+        partition.isr_size = 1
 
 
 @pytest.mark.parametrize("before", [0, 3])

@@ -71,12 +71,12 @@ def moments(speaks: int, commit: bool, copy: Callable[[MemoryDisk], MemoryDisk])
         assert producer.send("orders", number, value) is NONE
     assert producer.commit_offsets("readers", "orders", 0, 7) is NONE
     late = context.replicas.find("orders", 1)
-    late.in_sync = 0  # nobody writes to it
+    late.isr_size = 0  # nobody writes to it
     told = "ended"
     assert producer.end(commit=commit) is NONE
     told = "decided"
     world.advance(30)
-    late.in_sync = 1
+    late.isr_size = 1
     world.advance(100)
     world.after = lambda: None
     assert producer.state() == ("CompleteCommit" if commit else "CompleteAbort")

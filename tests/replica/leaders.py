@@ -77,7 +77,7 @@ class Led:
         replicas: Iterable[int] = (1, 2, 3),
         isr: Iterable[int] | None = None,
         *,
-        min_in_sync: int = 1,
+        min_isr: int = 1,
         durability: Durability = Durability.ALONE,
         settings: LogSettings | None = None,
         before: int = 0,
@@ -110,7 +110,7 @@ class Led:
             self.partition.high_watermark = before
         self.isr = self.replicas if isr is None else tuple(isr)
         self.partition_epoch = 0
-        self.min_in_sync = min_in_sync
+        self.min_isr = min_isr
         self.epoch = 3
         self.lead()
 
@@ -121,7 +121,7 @@ class Led:
             self.partition_epoch += 1
         self.partition.lead(
             placed(self.epoch, replicas=self.replicas, isr=self.isr, partition_epoch=self.partition_epoch),
-            self.min_in_sync,
+            self.min_isr,
         )
 
     def broker(self, broker_id: int, *, epoch: int | None = None, fenced: bool = False) -> None:

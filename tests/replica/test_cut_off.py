@@ -123,7 +123,7 @@ def test_a_batch_behind_a_refused_one_that_was_cut_off_is_refused_in_the_same_wa
     led.partition.follow(2, 4, KafkaError("orders-0 is led elsewhere now", NOT_LEADER))
     led.partition.log.truncate(0)
     led.epoch = 5
-    led.partition.lead(placed(5, replicas=led.replicas, isr=led.isr, partition_epoch=9), led.min_in_sync)
+    led.partition.lead(placed(5, replicas=led.replicas, isr=led.isr, partition_epoch=9), led.min_isr)
     with pytest.raises(KafkaError) as refused:
         send(led, 1)
     assert refused.value.code is NOT_LEADER

@@ -178,7 +178,7 @@ def test_who_leaves_the_isr_by_itself_is_waited_for_no_more() -> None:
 
 
 def test_too_few_in_sync_is_said_at_once() -> None:
-    led = Led(min_in_sync=2)
+    led = Led(min_isr=2)
     led.fetch(2)
     led.fetch(3)
     waiting = led.written()
@@ -193,7 +193,7 @@ def test_too_few_in_sync_is_said_at_once() -> None:
 
 
 def test_a_short_lack_of_replicas_refuses_nobody() -> None:
-    led = Led(min_in_sync=2)
+    led = Led(min_isr=2)
     led.fetch(2)
     led.fetch(3)
     waiting = led.written()

@@ -37,14 +37,14 @@ class Stage:
         settings: LogSettings | None = None,
         durability: Durability = Durability.ALONE,
         in_sync: int = 1,
-        min_in_sync: int = 1,
+        min_isr: int = 1,
     ) -> None:
         self.world = StillWorld()
         self.disk = FaultyDisk(MemoryDisk())
         log = new_log(self.disk, settings)
         self.lane = SyncLane(self.world)
         self.partition = Partition(log, TOPIC_ID, self.world, self.lane, durability, self.world.call_soon)
-        self.partition.lead(placed(3, replicas=range(1, in_sync + 1)), min_in_sync)
+        self.partition.lead(placed(3, replicas=range(1, in_sync + 1)), min_isr)
         self.others = range(2, in_sync + 1)
 
     def replicate(self) -> None:
@@ -212,7 +212,7 @@ def test_too_few_replicas_in_sync_refuse_acks_all_alone() -> None:
 
 def test_a_partition_with_fewer_replicas_than_must_be_in_sync_needs_all_of_them() -> None:
     """Kafka's `Partition.effectiveMinIsr`."""
-    stage = Stage(in_sync=1, min_in_sync=2)
+    stage = Stage(in_sync=1, min_isr=2)
     waiting = stage.produce(ALL_IN_SYNC)
     stage.world.advance(10)
     assert waiting.answers == [None]

@@ -48,7 +48,7 @@ ELSEWHERE = {
     "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
     "max.request.partition.size.limit": "tests/handlers/test_metadata.py::"
     "test_a_page_has_no_more_partitions_than_the_broker_allows",
-    "replica.lag.time.max.ms": "tests/replica/test_in_sync.py::"
+    "replica.lag.time.max.ms": "tests/replica/test_isr.py::"
     "test_a_setting_says_how_long_a_follower_may_be_behind",
     "replica.selector.class": "tests/handlers/support/test_follower_fetch.py::"
     "test_a_consumer_is_sent_to_the_replica_in_its_rack",

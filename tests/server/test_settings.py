@@ -174,7 +174,7 @@ def error_of_a_lie(scene: Scene) -> int:
 
 def error_while_another_is_out_of_sync(scene: Scene) -> int:
     partition = scene.partition()
-    partition.lead(placed(5, replicas=(1, 2), isr=(1,), partition_epoch=9), partition.min_in_sync)
+    partition.lead(placed(5, replicas=(1, 2), isr=(1,), partition_epoch=9), partition.min_isr)
     return scene.error_of(build_batch([(b"k", b"v", 0)]))
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.sim.faults.test_disk_troubles import CALM
 
-from penstock.replica import in_sync
-from penstock.replica.in_sync import InSync
+from penstock.replica import isr
+from penstock.replica.isr import Isr
 from penstock.sim.checkers.history import Acked, Event, Survives
 from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.clients.producers import ALL
@@ -91,13 +91,13 @@ def test_it_does_so_with_other_seeds(trouble: Trouble, seed: int) -> None:
 def test_a_leader_that_waits_for_a_replica_outside_the_isr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was when the replica's fetches before it left the ISR still counted, for `replica.lag.time.max.ms`."""
 
-    def settle(followers: InSync, isr: tuple[int, ...]) -> None:
-        before = {each: follower.fetched_end for each, follower in followers.followers.items()}
-        settle_well(followers, isr)
-        for each, follower in followers.followers.items():
+    def keep(of: Isr, members: tuple[int, ...]) -> None:
+        before = {each: follower.fetched_end for each, follower in of.followers.items()}
+        decided(of, members)
+        for each, follower in of.followers.items():
             follower.fetched_end = before[each]
 
-    settle_well = InSync.settle
-    monkeypatch.setattr(in_sync, "JOINING_MS_MAX", 30_000)
-    monkeypatch.setattr(InSync, "settle", settle)
+    decided = Isr.decided
+    monkeypatch.setattr(isr, "JOINING_MS_MAX", 30_000)
+    monkeypatch.setattr(Isr, "decided", keep)
     assert pause_us(Trouble.WRITES_FAIL, seed=3) > PAUSE_US_MAX

@@ -35,7 +35,7 @@ def test_nodes_bear_bits_that_flip_while_they_run() -> None:
     assert "while it is in use" in told
     assert "damaged records are not served" in told
     assert "is damaged here: another replica is to lead it" in told
-    assert "was damaged: it is cut off at" in told
+    assert "was damaged: it is truncated to" in told
 
 
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from penstock.raft.unattached import Unattached
 from penstock.raft.voters import ReplicaKey
 from penstock.replica.follower_replica import FollowerReplica
 from penstock.replica.follower_syncs import FollowerSyncs
-from penstock.replica.in_sync import InSync
+from penstock.replica.isr import Isr
 from penstock.replica.partition import Partition
 from penstock.sim.checkers.history import Survives
 from penstock.sim.clients.consumers import ConsumerPlan
@@ -133,7 +133,7 @@ def test_nodes_without_a_fault_pass(scenario: Scenario) -> None:
 
 def test_an_acknowledgement_before_the_isr_has_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The high watermark is the leader's own log end."""
-    monkeypatch.setattr(InSync, "committed_end", lambda _, log_end, *__: log_end)
+    monkeypatch.setattr(Isr, "committed_end", lambda _, log_end, *__: log_end)
     assert complaint() in PARTED
 
 
@@ -160,8 +160,8 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
 def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Partition._commit
 
-    def show_all(partition: Partition, followers: InSync) -> None:
-        commit(partition, followers)
+    def show_all(partition: Partition, isr: Isr) -> None:
+        commit(partition, isr)
         partition.high_watermark = max(partition.high_watermark, partition.log.log_end)
 
     monkeypatch.setattr(Partition, "_commit", show_all)
@@ -172,10 +172,10 @@ def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytes
 
 
 def test_an_isr_that_takes_in_who_has_not_caught_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def may_join(in_sync: InSync, follower: Any, *_: object) -> bool:
-        return in_sync.wish is None and follower.broker_id not in in_sync.committed
+    def may_join(in_sync: Isr, follower: Any, *_: object) -> bool:
+        return in_sync.pending is None and follower.broker_id not in in_sync.committed
 
-    monkeypatch.setattr(InSync, "may_join", may_join)
+    monkeypatch.setattr(Isr, "may_join", may_join)
     assert complaint(SLOW) in PARTED
 
 

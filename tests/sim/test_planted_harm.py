@@ -45,7 +45,7 @@ def test_nodes_bear_flipped_bits_and_say_what_they_found() -> None:
     told = "".join(told_by(replace(FLIPPED, seed=seed)) for seed in range(6))
     assert ".log flip at" in told
     assert "is damaged here: another replica is to lead it" in told
-    assert "was damaged: it is cut off at" in told
+    assert "was damaged: it is truncated to" in told
 
 
 def test_nodes_bear_empty_disks() -> None:

@@ -245,7 +245,7 @@ class ConsumerFetch:
             diverging = parted(partition, asked)
             if diverging is not None:
                 return FetchResult(number, 0, high, stable, start, diverging_epoch=diverging)
-            if self._rack and partition.followers is not None:
+            if self._rack and partition.isr is not None:
                 preferred = nearest(context, partition, offset, self._rack)
                 if preferred != THE_LEADER:
                     return FetchResult(number, 0, high, stable, start, b"", preferred_read_replica=preferred)

@@ -4,7 +4,7 @@ partition           one replica: leader or follower, ISR, high watermark
 append_path         appends to a leader: staged, written
 pending_acks        produce requests that wait for the ISR or for a sync (`leader_syncs`)
 delayed_operations  interfaces of the requests that wait
-in_sync             a leader's followers, and which of them are in sync
+isr                 a leader's followers, and which of them are in sync
 isr_changes         ISR changes, sent to the controller
 deposed_leader      errors of a leader that may have been deposed
 failing_disk        replicas whose disk fails leave the ISR

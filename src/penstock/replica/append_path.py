@@ -125,16 +125,16 @@ class AppendPath:
                 f"{partition.name} is led elsewhere now; refresh metadata and retry",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
-        in_sync = partition.in_sync
-        if acks == ALL_IN_SYNC and in_sync < partition.min_in_sync and in_sync < partition.least_in_sync:
+        in_sync = partition.isr_size
+        if acks == ALL_IN_SYNC and in_sync < partition.min_isr and in_sync < partition.required_isr:
             raise KafkaError(
-                f"{partition.name} has {in_sync} replicas in sync, {partition.least_in_sync} are needed",
+                f"{partition.name} has {in_sync} replicas in sync, {partition.required_isr} are needed",
                 ErrorCode.NOT_ENOUGH_REPLICAS,
             )
-        log, followers = partition.log, partition.followers
-        if followers is not None:
-            followers.left_behind(log.log_end)  # a full segment has `stage` write what is staged
-        stable = partition.last_stable if origin is not _CLIENT and followers is not None else None
+        log, isr = partition.log, partition.isr
+        if isr is not None:
+            isr.note_caught_up(log.log_end)  # a full segment has `stage` write what is staged
+        stable = partition.last_stable if origin is not _CLIENT and isr is not None else None
         try:
             appended = log.stage(
                 records,
@@ -219,8 +219,8 @@ class AppendPath:
             return  # it stepped down in this tick: all requests have failed, and the log may be deleted
         error: StorageError | None = None
         log = partition.log
-        if partition.followers is not None:
-            partition.followers.left_behind(log.log_end)
+        if partition.isr is not None:
+            partition.isr.note_caught_up(log.log_end)
         try:
             log.write_staged()
         except StorageError as failure:
@@ -244,7 +244,7 @@ class AppendPath:
         unsynced = log_end - log.flushed
         sync_all = unsynced >= log.settings.flush_messages
         sync_committed = acks.syncs_committed
-        committed = log_end if partition.followers is None else partition.high_watermark
+        committed = log_end if partition.isr is None else partition.high_watermark
         for produce in unwritten:
             last_offset = produce.appended.last_offset
             if last_offset >= log_end:

@@ -1,46 +1,47 @@
-"""What leaders on this node wish to be changed in ISRs, on its way to the controller.
+"""Sends the ISR changes that leaders on this broker propose to the controller.
 
-    a follower has caught up, or fell behind --> propose --> AlterPartition, all wishes of a turn in one
-                                                                 |  one is under way at a time
-    the partition is told  <------------------------------------+  what could not be decided is asked again
+    a follower caught up, or fell behind --> propose --> AlterPartition, all proposals of a tick in one request
+                                                             |  one request in flight at a time
+    the partition applies the decision <--------------------+  undecided proposals are sent again
 
-A leader whose own log is damaged, or whose disk fails, wishes for an ISR without itself: then another replica leads.
-A follower whose disk fails asks by itself (`failing_disk`).
+A leader whose log is damaged, or whose disk fails, proposes an ISR without itself: then another replica leads. A
+follower whose disk fails asks the controller itself (`failing_disk`).
 
-Whether the answer or the metadata log is first to say what was decided makes no difference to the partition: it goes
-by the partition's epoch.
+The decision reaches the partition twice, in the response and through the metadata log. The order does not matter: the
+partition compares partition epochs.
 
-Who fell behind is looked for twice in `replica.lag.time.max.ms`, so that a follower is out of the ISR at the latest
-after one and a half times of it.
-"""
+Lagging followers are looked for twice in `replica.lag.time.max.ms`, so a follower leaves the ISR after 1.5 times that
+at the latest."""
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.metadata import ClusterImage
+from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AlterPartition, IsrChange, IsrChanged
 from penstock.metadata.records import RECOVERED
 
 if TYPE_CHECKING:
     from penstock.replica.failing_disk import FailingDisk
     from penstock.replica.partition import Partition
-from penstock.metadata.controller.port import ControllerPort
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50
-"""Kafka's: after so long a wish that could not be decided is sent again."""
+"""How long Kafka waits before it sends an undecided proposal again."""
 
 CHANGES_MAX: Final = 1000
-"""In one request: what takes the controller some ten milliseconds."""
+"""In one request, which takes the controller some ten milliseconds."""
 
 NAMED_MAX: Final = 5
-"""Partitions that are named in the log where many change."""
+"""How many partitions a log line names."""
 
-_WAIT_FOR_THE_LOG: Final = frozenset(
+_STALE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -50,7 +51,7 @@ _WAIT_FOR_THE_LOG: Final = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The controller knows more than the leader, which will hear it from the metadata log."""
+"""The controller has newer metadata. The proposal stays pending until that metadata arrives."""
 
 _UNCHANGED: Final = frozenset(
     {
@@ -59,12 +60,18 @@ _UNCHANGED: Final = frozenset(
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     }
 )
-"""The controller says that the leader's view is right, and that the change was not made."""
+"""The leader's metadata is current, and the controller rejects the change."""
 
 
-class _Wish(NamedTuple):
+class _Proposal(NamedTuple):
     partition: "Partition"
     change: IsrChange
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the partition still leads in the same epoch and has no decision yet."""
+        isr = self.partition.isr
+        return isr is not None and isr.pending is self.change
 
 
 class IsrChanges:
@@ -78,47 +85,47 @@ class IsrChanges:
         lag_ms_max: int,
         is_in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`lag_ms_max` is `replica.lag.time.max.ms`; `is_in_touch` says whether the controller is known to count
-        on this node, so that nobody else can have been given what it leads."""
+        """`lag_ms_max` is `replica.lag.time.max.ms`. `is_in_touch` returns whether this broker's lease holds, so that
+        the controller cannot have elected other leaders."""
         self.lag_ms_max = lag_ms_max
         self.is_in_touch = is_in_touch
         self.failing: FailingDisk | None = None
-        """Takes note of replicas whose disk fails."""
+        """Takes replicas with a failing disk out of the ISR."""
         self.shrinks = self.expands = 0
-        """ISRs that became smaller, or larger, while they were led here."""
+        """ISRs led here that became smaller, or larger."""
         self.failures = 0
-        """Wishes that were refused."""
+        """Proposals that the controller rejected."""
         self._world = world
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._image = image
-        self._wishes: list[_Wish] = []
-        """What is to be sent next."""
+        self._proposals: list[_Proposal] = []
+        """To be sent next."""
         self._is_sending = False
-        """A request is under way, or about to be."""
+        """A request is in flight, or about to be sent."""
         self._leading: dict[Partition, None] = {}
         """Partitions with followers."""
         self._timer: Timer | None = None
-        self._looked_ms = 0
+        self._checked_ms = 0
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """By a clock that never goes back."""
+        """By a monotonic clock."""
         return self._world.clock_ns() // 1_000_000
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Send nothing more."""
         self._is_stopped = True
-        self._wishes.clear()
+        self._proposals.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    # -- who may be in sync ----------------------------------------------------------------------------
+    # -- brokers ---------------------------------------------------------------------------------------
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker may join an ISR: it is there, does not stop, and is the one that fetches."""
+        """Whether a broker may join an ISR: it is neither fenced nor shutting down, and has this broker epoch."""
         broker = self._image().brokers.get(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
 
@@ -127,129 +134,129 @@ class IsrChanges:
         return broker is not None and not broker.fenced
 
     def is_former(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a request with this epoch comes from a former life of the broker."""
+        """Whether the broker has registered again since this broker epoch."""
         if broker_epoch < 0:
             return False
         broker = self._image().brokers.get(broker_id)
         return broker is not None and broker.epoch > broker_epoch
 
     def count(self, before: int, after: int) -> None:
-        """Take note of how an ISR changed."""
+        """Count a change of an ISR's size."""
         self.shrinks += after < before
         self.expands += after > before
 
-    # -- who fell behind -------------------------------------------------------------------------------
+    # -- lagging followers -----------------------------------------------------------------------------
 
     def watch(self, partition: "Partition") -> None:
-        """Look after a partition that is led here and has followers."""
+        """Look for lagging followers of a partition that is led here."""
         self._leading[partition] = None
         if self._timer is None and not self._is_stopped:
-            self._looked_ms = self.now_ms()
-            self._timer = self._world.call_later(self.lag_ms_max / 2, self._look)
+            self._checked_ms = self.now_ms()
+            self._timer = self._world.call_later(self.lag_ms_max / 2, self._check)
 
     def unwatch(self, partition: "Partition") -> None:
         self._leading.pop(partition, None)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if not self._leading or self._is_stopped:
             return
         now_ms = self.now_ms()
-        # A node that itself stood still cannot tell who else did: it heard nobody.
-        if now_ms - self._looked_ms <= self.lag_ms_max:
+        # After a pause of this process no fetch has been processed, so no follower can be called lagging.
+        if now_ms - self._checked_ms <= self.lag_ms_max:
             for partition in list(self._leading):
                 partition.drop_lagging(now_ms)
-        self._looked_ms = now_ms
-        self._timer = self._world.call_later(self.lag_ms_max / 2, self._look)
+        self._checked_ms = now_ms
+        self._timer = self._world.call_later(self.lag_ms_max / 2, self._check)
 
-    # -- asking the controller -------------------------------------------------------------------------
+    # -- AlterPartition --------------------------------------------------------------------------------
 
-    def propose(self, partition: "Partition", isr: tuple[int, ...], recovery_state: int = RECOVERED) -> None:
-        """Ask for an ISR; `Partition.isr_decided` is told."""
-        followers = partition.followers
-        assert followers is not None
+    def propose(
+        self, partition: "Partition", members: tuple[int, ...], recovery_state: int = RECOVERED
+    ) -> None:
+        """Propose an ISR. `Partition.isr_decided` or `isr_refused` is called with the decision."""
+        isr = partition.isr
+        assert isr is not None
         change = IsrChange(
             partition.topic_id,
             partition.number,
             partition.leader_epoch,
             partition.partition_epoch,
-            followers.members(isr, self._broker_epoch()),
+            isr.members(members, self._broker_epoch()),
             recovery_state,
         )
-        followers.wish_for(change)
-        self._wishes.append(_Wish(partition, change))
+        isr.propose(change)
+        self._proposals.append(_Proposal(partition, change))
         if not self._is_sending and not self._is_stopped:
             self._is_sending = True
             self._world.call_soon(self._send)
 
     def _send(self) -> None:
-        wishes, self._wishes = self._wishes[:CHANGES_MAX], self._wishes[CHANGES_MAX:]
-        wishes = [each for each in wishes if _is_wanted(each)]
-        if self._is_stopped or not (wishes or self._wishes):
+        proposals, self._proposals = self._proposals[:CHANGES_MAX], self._proposals[CHANGES_MAX:]
+        proposals = [each for each in proposals if each.is_pending]
+        if self._is_stopped or not (proposals or self._proposals):
             self._is_sending = False
             return
-        if not wishes:
+        if not proposals:
             self._world.call_soon(self._send)
             return
-        logger.info("other ISRs are asked for: %s", _shown(wishes))
-        request = AlterPartition(self._node_id, self._broker_epoch(), tuple(each.change for each in wishes))
+        logger.info("proposing ISRs: %s", _shown(proposals))
+        request = AlterPartition(
+            self._node_id, self._broker_epoch(), tuple(each.change for each in proposals)
+        )
+        response: Promise[Any] = self._controller.submit(request)
+        response.then(partial(self._decided, proposals), partial(self._failed, proposals))
 
-        def answered(answer: tuple[IsrChanged, ...] | KafkaError) -> None:
-            self._answered(wishes, answer)
+    def _failed(self, proposals: list[_Proposal], error: KafkaError) -> None:
+        if not self._is_stopped:
+            logger.warning("ISRs of %d partitions could not be changed: %s", len(proposals), error)
+            self._go_on(proposals)
 
-        self._controller.submit(request).then(answered)
-
-    def _answered(self, wishes: list[_Wish], answer: tuple[IsrChanged, ...] | KafkaError) -> None:
+    def _decided(self, proposals: list[_Proposal], response: tuple[IsrChanged, ...]) -> None:
         if self._is_stopped:
             return
-        again: list[_Wish] = []
-        if isinstance(answer, KafkaError):
-            logger.warning("ISRs of %d partitions could not be changed: %s", len(wishes), answer)
-            again = wishes
-        else:
-            decided = {(each.topic_id, each.partition): each for each in answer}
-            for wish in wishes:
-                partition, change = wish
-                reply = decided.get((change.topic_id, change.partition))
-                if reply is None or not self._settle(partition, change, reply):
-                    again.append(wish)
-        self._wishes = [each for each in again if _is_wanted(each)] + self._wishes
-        if again:
+        undecided: list[_Proposal] = []
+        decisions = {(each.topic_id, each.partition): each for each in response}
+        for proposal in proposals:
+            decision = decisions.get((proposal.change.topic_id, proposal.change.partition))
+            if decision is None or not self._apply(proposal, decision):
+                undecided.append(proposal)
+        self._go_on(undecided)
+
+    def _go_on(self, undecided: list[_Proposal]) -> None:
+        """Send undecided proposals again after a while, and others now."""
+        self._proposals = [each for each in undecided if each.is_pending] + self._proposals
+        if undecided:
             self._world.call_later(RETRY_MS, self._send)
-        elif self._wishes:
+        elif self._proposals:
             self._world.call_soon(self._send)
         else:
             self._is_sending = False
 
-    def _settle(self, partition: "Partition", change: IsrChange, reply: IsrChanged) -> bool:
-        """Tell a partition; False if the controller could not decide."""
-        if not _is_wanted(_Wish(partition, change)):
-            return True  # the metadata log was first
-        code = reply.result.code
+    def _apply(self, proposal: _Proposal, decision: IsrChanged) -> bool:
+        """Apply a decision to its partition; False if the controller could not decide."""
+        if not proposal.is_pending:
+            return True  # the metadata log was faster
+        partition = proposal.partition
+        code = decision.result.code
         if code is ErrorCode.NONE:
-            partition.isr_decided(reply.leader_epoch, reply.partition_epoch, reply.isr)
+            partition.isr_decided(decision.leader_epoch, decision.partition_epoch, decision.isr)
             return True
-        if code not in _WAIT_FOR_THE_LOG and code not in _UNCHANGED:
-            logger.warning("the ISR of %s could not be changed: %s", partition.name, reply.result.message)
+        if code not in _STALE and code not in _UNCHANGED:
+            logger.warning("the ISR of %s could not be changed: %s", partition.name, decision.result.message)
             return False
         self.failures += 1
-        logger.info("the ISR of %s is not changed: %s", partition.name, reply.result.message)
+        logger.info("the ISR of %s is not changed: %s", partition.name, decision.result.message)
         if code in _UNCHANGED:
             partition.isr_refused()
         return True
 
 
-def _shown(wishes: list[_Wish]) -> str:
-    """A few of them: when a broker comes back, thousands change."""
+def _shown(proposals: list[_Proposal]) -> str:
+    """The first few: when a broker comes back, thousands change."""
     named = [
         f"{each.partition.name} {[member.broker_id for member in each.change.isr]}"
-        for each in wishes[:NAMED_MAX]
+        for each in proposals[:NAMED_MAX]
     ]
-    more = len(wishes) - len(named)
+    more = len(proposals) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
-
-
-def _is_wanted(wish: _Wish) -> bool:
-    """Whether the partition is still led in the same way, and has not heard of the decision yet."""
-    followers = wish.partition.followers
-    return followers is not None and followers.wish is wish.change

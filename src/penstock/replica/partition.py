@@ -1,7 +1,7 @@
 """One replica of a partition: its role (leader or follower), its ISR and its high watermark.
 
 A leader appends batches (`append_path`) and acknowledges them (`pending_acks`). Followers fetch them; the offsets they
-fetch tell the leader what they have (`in_sync`). When a follower catches up or falls behind, the leader asks the
+fetch tell the leader what they have (`isr`). When a follower catches up or falls behind, the leader asks the
 controller for another ISR (`isr_changes`). A follower learns the high watermark from its leader (`follower_replica`).
 
 `lead` and `follow` apply the newest partition record of the metadata log. Applying one twice does no harm.
@@ -25,8 +25,8 @@ from penstock.replica.delayed_operations import (
     Durability,
     PreparedReply,
 )
-from penstock.replica.in_sync import InSync, Seen
 from penstock.replica.inspections import Inspections
+from penstock.replica.isr import FetchTime, Isr
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.pending_acks import PendingAcks
 from penstock.replica.refused_batches import RefusedBatches
@@ -78,16 +78,16 @@ class Partition:
         "copied_bytes",
         "copied_records",
         "epoch_start",
-        "followers",
         "high_watermark",
-        "in_sync",
         "is_leader",
+        "isr",
+        "isr_size",
         "leader_epoch",
         "leader_high_watermark",
         "leader_id",
         "log",
         "messages_out",
-        "min_in_sync",
+        "min_isr",
         "number",
         "partition_epoch",
         "stage",
@@ -129,11 +129,11 @@ class Partition:
         self.epoch_start: Offset = 0
         """On a leader: the log end when its leader epoch began."""
         self.is_leader = False
-        self.followers: InSync | None = None
-        """On a leader: its other replicas; None if it has none."""
-        self.in_sync = 1
+        self.isr: Isr | None = None
+        """On a leader: its followers and the ISR; None if it is the only replica."""
+        self.isr_size = 1
         """Size of the ISR, this replica included, as the controller has it."""
-        self.min_in_sync = 1
+        self.min_isr = 1
         """`min.insync.replicas`."""
         self.high_watermark = max(log.log_start, min(high_watermark, log.log_end))
         self.leader_high_watermark: Offset = self.high_watermark
@@ -184,34 +184,34 @@ class Partition:
         return self.appends.unwritten + len(acks.replicating) + len(acks.syncs.waiting)
 
     @property
-    def least_in_sync(self) -> int:
+    def required_isr(self) -> int:
         """How many replicas must be in sync: `min.insync.replicas`, or all replicas if there are fewer."""
-        followers = self.followers
-        return min(self.min_in_sync, 1 if followers is None else len(followers.followers) + 1)
+        isr = self.isr
+        return min(self.min_isr, 1 if isr is None else len(isr.followers) + 1)
 
     @property
     def is_under_min_isr(self) -> bool:
         """Whether this broker leads and too few replicas are in sync to commit anything."""
-        return self.followers is not None and self.in_sync < self.least_in_sync
+        return self.isr is not None and self.isr_size < self.required_isr
 
     @property
     def is_under_replicated(self) -> bool:
         """Whether this broker leads and a replica is not in sync."""
-        return self.followers is not None and self.in_sync <= len(self.followers.followers)
+        return self.isr is not None and self.isr_size <= len(self.isr.followers)
 
     @property
     def may_be_deposed(self) -> bool:
         """Whether the controller may have elected another leader without this broker knowing: it was cut off, or
         paused. A partition with a single replica cannot have another leader."""
         changes = self._changes
-        return self.followers is not None and changes is not None and not changes.is_in_touch()
+        return self.isr is not None and changes is not None and not changes.is_in_touch()
 
     # -- leadership ------------------------------------------------------------------------------------
 
-    def lead(self, placed: Placed, min_in_sync: int) -> None:
-        """Lead from now on, or go on leading with other replicas. `placed` is the partition in the cluster's image,
-        and this node its leader."""
-        self.min_in_sync = min_in_sync
+    def lead(self, placed: Placed, min_isr: int) -> None:
+        """Become leader, or apply a newer partition record as leader. `placed` is the partition in the cluster
+        image."""
+        self.min_isr = min_isr
         is_new_epoch = not self.is_leader or placed.leader_epoch != self.leader_epoch
         if is_new_epoch:
             self.is_leader = True
@@ -223,42 +223,42 @@ class Partition:
             self.epoch_start = self.log.log_end
         elif placed.partition_epoch < self.partition_epoch:
             self.advance_high_watermark()
-            return  # the controller's answer was here before its record
-        if is_new_epoch or placed.partition_epoch > self.partition_epoch or self.followers is None:
-            self._place(placed, is_new_epoch)
+            return  # the controller's response arrived before the record
+        if is_new_epoch or placed.partition_epoch > self.partition_epoch or self.isr is None:
+            self._apply_isr(placed, is_new_epoch)
         self.partition_epoch = placed.partition_epoch
         self.advance_high_watermark()
         if self.log.is_damaged:
             self.damage_found()
 
-    def _place(self, placed: Placed, is_new_epoch: bool) -> None:
-        before = self.in_sync if self.is_leader and not is_new_epoch else None
+    def _apply_isr(self, placed: Placed, is_new_epoch: bool) -> None:
+        before = self.isr_size if self.is_leader and not is_new_epoch else None
         if len(placed.replicas) == 1:
-            self.followers = None
+            self.isr = None
         else:
-            if self.followers is None:
-                self.followers = InSync(placed.leader)
-            self.followers.place(placed, self._now_ms(), is_new_epoch=is_new_epoch)
+            if self.isr is None:
+                self.isr = Isr(placed.leader)
+            self.isr.apply(placed, self._now_ms(), is_new_epoch=is_new_epoch)
         self._isr_changed(before, len(placed.isr))
         if self._changes is not None:
-            if self.followers is None:
+            if self.isr is None:
                 self._changes.unwatch(self)
             else:
                 self._changes.watch(self)
 
-    def require(self, min_in_sync: int) -> None:
-        """So many replicas must be in sync from now on."""
-        self.min_in_sync = min_in_sync
-        if self.followers is not None:
+    def require(self, min_isr: int) -> None:
+        """`min.insync.replicas` has changed."""
+        self.min_isr = min_isr
+        if self.isr is not None:
             self.advance_high_watermark()
 
     def follow(
         self, leader_id: int, leader_epoch: LeaderEpoch, why: KafkaError, partition_epoch: int = -1
     ) -> None:
-        """Lead no more, and follow another broker, or nobody: whoever waits is told, and what is not written yet
-        never will be."""
+        """Follow another leader, or none. A former leader fails all requests that wait with `why`, and drops what it
+        staged."""
         if self.is_leader or leader_epoch != self.leader_epoch:
-            self._let_go(why)
+            self._resign(why)
         self.is_leader = False
         self.leader_id, self.leader_epoch, self.partition_epoch = leader_id, leader_epoch, partition_epoch
         if leader_id != NO_LEADER:
@@ -267,14 +267,14 @@ class Partition:
             self._changes.failing.placed(self)
 
     def step_down(self, why: KafkaError) -> None:
-        """Lead no more: the partition is gone from here, or the node stops."""
-        self._let_go(why)
+        """Neither lead nor follow: the partition is removed, or the node stops."""
+        self._resign(why)
         self.is_leader = False
         self.leader_id = NO_LEADER
 
-    def _let_go(self, why: KafkaError) -> None:
+    def _resign(self, why: KafkaError) -> None:
         self.is_leader = False
-        self.followers = None
+        self.isr = None
         if self._changes is not None:
             self._changes.unwatch(self)
         self.appends.abandon(why)
@@ -289,7 +289,7 @@ class Partition:
             follower_fetch.changed()
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
-        """Refuse who takes another epoch for the current one (KIP-320)."""
+        """Refuse a request that names another leader epoch (KIP-320)."""
         if epoch in (NO_EPOCH, self.leader_epoch):
             return
         code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -306,13 +306,13 @@ class Partition:
         visible: Offset | None = None,
         whole_first: bool = True,
     ) -> bytes | UnreadRecords:
-        """As the log gives it. Who is the first to meet damage has another replica lead, and is told to come again;
-        where there is no other, it is told that the records are corrupt."""
+        """`Log.read_ahead`. A read that finds damage has another replica lead, and fails with a retriable error. If no
+        other replica is in sync, it fails with CORRUPT_MESSAGE."""
         try:
             return self.log.read_ahead(offset, bytes_max, ahead_max, visible=visible, whole_first=whole_first)
         except CorruptLog as error:
             self.damage_found()
-            if not self.is_leader or (self.followers is not None and self.followers.others_in_sync):
+            if not self.is_leader or (self.isr is not None and self.isr.others):
                 raise
             raise KafkaError(str(error), ErrorCode.CORRUPT_MESSAGE) from error
         except StorageError:
@@ -320,48 +320,48 @@ class Partition:
             raise
 
     def damage_found(self) -> None:
-        """Something in the log is not what was written. A leader has another replica lead; a follower leaves the ISR,
-        which must not count on what is damaged. Either copies it again once nobody counts on it."""
+        """The log has a batch that is not what was written. A leader hands over to another replica; a follower leaves
+        the ISR. Either replicates the records again once it is out of the ISR."""
         if not self.is_leader:
             if self._changes is not None and self._changes.failing is not None:
                 self._changes.failing.damaged(self)
             return
-        if self.followers is not None and not self.followers.is_handing_over:
-            self.followers.is_handing_over = True
+        if self.isr is not None and not self.isr.is_handing_over:
+            self.isr.is_handing_over = True
             self._world.call_soon(self.hand_over)
 
     def hand_over(self) -> None:
-        """Ask for another leader, if this replica is damaged and others are not known to be."""
-        followers, changes = self.followers, self._changes
-        if followers is None or changes is None or not self.log.is_damaged:
+        """Propose an ISR without this damaged leader, if others are in sync."""
+        isr, changes = self.isr, self._changes
+        if isr is None or changes is None or not self.log.is_damaged:
             return
-        if followers.wish is not None:
+        if isr.pending is not None:
             self._world.call_later(HAND_OVER_RETRY_MS, self.hand_over)
             return
         logger.error("%s is damaged here: another replica is to lead it", self.name)
-        changes.propose(self, followers.others_in_sync, DAMAGED)
+        changes.propose(self, isr.others, DAMAGED)
 
     def disk_failed(self, state: int) -> None:
-        """Have another replica lead, if one is in sync: with the next record it could be the same again. A follower
-        leaves the ISR. Either is copied again when the disk has taken a trial write."""
-        followers, changes = self.followers, self._changes
-        if changes is None or (self.is_leader and followers is None):
+        """The disk failed to write (UNWRITABLE), or to sync or read (DAMAGED). A leader hands over if another replica
+        is in sync; a follower leaves the ISR. Either replicates again once a trial write succeeds."""
+        isr, changes = self.isr, self._changes
+        if changes is None or (self.is_leader and isr is None):
             return
         if changes.failing is not None:
             changes.failing.failed(self, state)
-        if followers is not None and followers.wish is None and followers.others_in_sync:
-            logger.error("the disk fails %s here: another replica is to lead it", self.name)
-            changes.propose(self, followers.others_in_sync, state)
+        if isr is not None and isr.pending is None and isr.others:
+            logger.error("the disk of %s fails here: another replica is to lead it", self.name)
+            changes.propose(self, isr.others, state)
 
     @property
     def has_failing_disk(self) -> bool:
-        """Whether its disk has refused something, and has taken no trial write since."""
+        """Whether its disk failed, and no trial write has succeeded since."""
         failing = None if self._changes is None else self._changes.failing
         return failing is not None and failing.is_failing(self)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something in its log is known not to be what was written."""
+        """Whether the log is known to have a batch that is not what was written."""
         return self.log.is_damaged
 
     @property
@@ -369,36 +369,37 @@ class Partition:
         return self.log.segments.active.size
 
     def mend(self) -> None:
-        """Cut the log off where it is damaged: the leader has the rest, and nobody counts on what is here. The high
-        watermark stays: nobody reads here before what it stands for is back."""
+        """Truncate the log where it is damaged. It is out of the ISR, and the leader has the rest. The high watermark
+        stays: nothing is read here before the log has reached it again."""
         old_end = self.log.log_end
         end = self.log.cut_damage()
         logger.warning(
-            "%s was damaged: it is cut off at %d, and what came after, up to %d, is copied again",
+            "%s was damaged: it is truncated to %d, and %d to %d are replicated again",
             self.name,
+            end,
             end,
             old_end,
         )
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is missing that is known to be committed."""
+        """Whether committed records are missing here."""
         return self.log.log_end < self.high_watermark
 
-    # -- followers, as the leader sees them ------------------------------------------------------------
+    # -- followers and the ISR -------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
         return self._world.clock_ns() // 1_000_000
 
     def check_follower(self, broker_id: int, broker_epoch: int, leader_epoch: LeaderEpoch) -> None:
-        """Refuse a fetch of a broker that is no replica, or of its former life."""
-        if self.followers is None or broker_id not in self.followers.followers:
-            # Who knows the current epoch is right about the leader: a reassignment has not come here yet.
+        """Refuse a fetch of a broker that is not a replica, or that has restarted since (an older broker epoch)."""
+        if self.isr is None or broker_id not in self.isr.followers:
+            # With the current leader epoch it has newer metadata: a reassignment that is not applied here yet.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH if leader_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            raise KafkaError(f"broker {broker_id} is no replica of {self.name}", code)
+            raise KafkaError(f"broker {broker_id} is not a replica of {self.name}", code)
         if self._changes is not None and self._changes.is_former(broker_id, broker_epoch):
             raise KafkaError(
-                f"broker {broker_id} fetches {self.name} with its former epoch {broker_epoch}",
+                f"broker {broker_id} fetches {self.name} with its former broker epoch {broker_epoch}",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
 
@@ -409,65 +410,65 @@ class Partition:
         offset: Offset,
         log_start: Offset,
         now_ms: int,
-        seen: Seen | None = None,
+        last_fetch: FetchTime | None = None,
     ) -> None:
-        """A follower has everything below an offset, which lies in the log. `now_ms` is of a clock that never goes
-        back; `seen` tells when the follower last fetched anything, if it need not name each partition each time."""
-        followers = self.followers
-        assert followers is not None, "it was admitted"
-        follower = followers.followers[broker_id]
+        """A follower fetches from `offset`: it has everything below. `now_ms` is of a monotonic clock. `last_fetch` is
+        shared by the partitions of a fetch session, whose requests leave idle partitions out."""
+        isr = self.isr
+        assert isr is not None, "checked by check_follower"
+        follower = isr.followers[broker_id]
         before, start_before = follower.log_end, follower.log_start
         follower.fetched(offset, log_start, self.log.log_end, broker_epoch, now_ms)
-        follower.seen = seen
+        follower.last_fetch = last_fetch
         if self._low_watermark_waiters and log_start != start_before:
             self._call_low_watermark_waiters()
         changes = self._changes
         if (
-            broker_id not in followers.committed
+            broker_id not in isr.committed
             and changes is not None
-            and followers.may_join(follower, self.high_watermark, self.epoch_start, changes.is_eligible)
+            and isr.may_join(follower, self.high_watermark, self.epoch_start, changes.is_eligible)
         ):
             logger.debug("%s: replica %d has caught up at %d", self.name, broker_id, offset)
-            changes.propose(self, (*followers.committed, broker_id))
+            changes.propose(self, (*isr.committed, broker_id))
         if offset != before:
             self.advance_high_watermark()
 
     def drop_lagging(self, now_ms: int) -> None:
-        """Ask for an ISR without the followers that fell behind."""
-        followers, changes = self.followers, self._changes
-        if followers is None or changes is None:
+        """Propose an ISR without the followers that fell behind."""
+        isr, changes = self.isr, self._changes
+        if isr is None or changes is None:
             return
-        if self.log.is_damaged and followers.wish is None:
+        if self.log.is_damaged and isr.pending is None:
             self.hand_over()
-        lagging = followers.lagging(self.log.log_end, now_ms, changes.lag_ms_max)
+        lagging = isr.lagging(self.log.log_end, now_ms, changes.lag_ms_max)
         if lagging:
             logger.warning(
                 "%s: replicas %s have been behind the log end %d for too long, and leave the ISR %s",
                 self.name,
                 lagging,
                 self.log.log_end,
-                list(followers.committed),
+                list(isr.committed),
             )
-            changes.propose(self, tuple(each for each in followers.committed if each not in lagging))
+            changes.propose(self, tuple(each for each in isr.committed if each not in lagging))
 
-    def isr_decided(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: tuple[int, ...]) -> None:
-        """The controller has changed the ISR as it was asked to."""
-        followers = self.followers
-        if followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
-            return  # what the metadata log has said since is newer
-        followers.settle(isr)
+    def isr_decided(self, leader_epoch: LeaderEpoch, partition_epoch: int, members: tuple[int, ...]) -> None:
+        """The controller has accepted a proposed ISR."""
+        isr = self.isr
+        if isr is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+            return  # the metadata log has brought something newer
+        isr.decided(members)
         self.partition_epoch = partition_epoch
-        self._isr_changed(self.in_sync, len(isr))
+        self._isr_changed(self.isr_size, len(members))
         self.advance_high_watermark()
 
     def isr_refused(self) -> None:
-        """The controller has not changed the ISR, and it is what it was."""
-        if self.followers is not None:
-            self.followers.forget_wish()
+        """The controller has rejected a proposed ISR; the ISR is unchanged."""
+        if self.isr is not None:
+            self.isr.discard_pending()
             self.advance_high_watermark()
 
     def _isr_changed(self, before: int | None, after: int) -> None:
-        self.in_sync = after
+        self.isr_size = after
         if before is not None and before != after and self._changes is not None:
             self._changes.count(before, after)
         self._acks.isr_changed(before, after)
@@ -480,8 +481,8 @@ class Partition:
 
     def advance_high_watermark(self) -> None:
         """Move the high watermark of a leader to the first offset that a replica of the ISR lacks."""
-        if self.followers is not None:
-            self._commit(self.followers)
+        if self.isr is not None:
+            self._commit(self.isr)
             return
         self.high_watermark = max(self.high_watermark, self.log.log_end)
         appends = self.appends
@@ -496,7 +497,7 @@ class Partition:
                     fetch.grew(more)
         appends.ends_transaction = False
 
-    def _commit(self, followers: InSync) -> None:
+    def _commit(self, isr: Isr) -> None:
         appends = self.appends
         if (
             appends.staged_bytes and not appends.is_staged
@@ -504,13 +505,13 @@ class Partition:
             more, appends.staged_bytes = appends.staged_bytes, 0
             for follower_fetch in list(self._follower_fetches):
                 follower_fetch.wrote(more)
-        if self.in_sync < self.least_in_sync:
+        if self.isr_size < self.required_isr:
             return  # too few to commit anything: the next leader need not have it (KIP-966)
         changes = self._changes
         if changes is None:
-            end = followers.committed_end(self.log.log_end, 0, -1, lambda *_: False)
+            end = isr.committed_end(self.log.log_end, 0, -1, lambda *_: False)
         else:
-            end = followers.committed_end(
+            end = isr.committed_end(
                 self.log.log_end, changes.now_ms(), changes.lag_ms_max, changes.is_eligible
             )
         if end <= self.high_watermark:
@@ -581,9 +582,9 @@ class Partition:
     @property
     def low_watermark(self) -> Offset:
         """The lowest log start of all live replicas."""
-        if self.followers is None or self._changes is None:
+        if self.isr is None or self._changes is None:
             return self.log.log_start
-        return self.followers.low_watermark(self.log.log_start, self._changes.is_alive)
+        return self.isr.low_watermark(self.log.log_start, self._changes.is_alive)
 
     def when_low(self, offset: Offset, call: LowWatermarkReached) -> None:
         """Call when the low watermark reaches an offset, which may be now."""

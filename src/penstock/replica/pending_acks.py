@@ -67,7 +67,7 @@ class PendingAcks:
     def syncs_committed(self) -> bool:
         """Whether a batch with acks=all is synced here before it is acknowledged."""
         if self._durability is Durability.ALONE:
-            return self._partition.in_sync == 1
+            return self._partition.isr_size == 1
         return self._durability is Durability.ALWAYS
 
     def isr_changed(self, before: int | None, after: int) -> None:
@@ -176,6 +176,6 @@ class PendingAcks:
     def _too_few(self) -> KafkaError:
         partition = self._partition
         return KafkaError(
-            f"{partition.name} has {partition.in_sync} replicas in sync by now, {partition.least_in_sync} are needed",
+            f"{partition.name} has {partition.isr_size} replicas in sync by now, {partition.required_isr} are needed",
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         )

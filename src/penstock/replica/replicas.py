@@ -363,7 +363,7 @@ class Replicas:
                 self.fetchers.forget(partition)
             if partition.log.topic_id is None:
                 self._mend_id(name, topic)
-            partition.lead(placed, rules.min_in_sync(topic.name))
+            partition.lead(placed, rules.min_isr(topic.name))
         else:
             self._lead_no_more(partition)
             why = KafkaError(f"{name} is led elsewhere now", ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -517,7 +517,7 @@ class Replicas:
         partition = self.partitions.get(name)
         if partition is not None:
             partition.log.configure(rules.settings(name.topic))
-            partition.require(rules.min_in_sync(name.topic))
+            partition.require(rules.min_isr(name.topic))
             if partition.is_leader:
                 self.leader_throttle.mark(partition, rules.leading_is_throttled(name, self._node_id))
             elif self.fetchers is not None:

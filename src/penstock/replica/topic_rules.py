@@ -33,7 +33,7 @@ class TopicRules:
             self._settings[topic] = found
         return found
 
-    def min_in_sync(self, topic: str) -> int:
+    def min_isr(self, topic: str) -> int:
         found = self._min_in_sync.get(topic)
         if found is None:
             found = self._min_in_sync[topic] = min_insync_replicas(topic, self._image, self._broker)

@@ -283,9 +283,9 @@ def test_a_full_disk_is_told_and_gone_when_there_is_room_again() -> None:
 def test_too_few_replicas_are_told() -> None:
     desk = Desk()
     desk.produce(partition=0)
-    desk.partition().in_sync = 0
+    desk.partition().isr_size = 0
     assert desk.refusal(partition=0) is ErrorCode.NOT_ENOUGH_REPLICAS
     [outcome] = desk.produce_all(NewRecord(TOPIC, None, b"v", partition=0, idempotency_key="i"))
     assert isinstance(outcome, KafkaError)
-    desk.partition().in_sync = 1
+    desk.partition().isr_size = 1
     assert desk.produce(partition=0, idempotency_key="i") == (0, 1), "what was refused left no claim"

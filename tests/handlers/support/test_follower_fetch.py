@@ -145,8 +145,8 @@ def test_an_offset_that_is_not_in_the_log_is_told_and_teaches_nothing(offset: in
     leader = Leader()
     leader.produce(0, b"a")
     assert leader.fetch((0, offset))[0].error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert leader.partition.followers is not None
-    assert leader.partition.followers.followers[2].log_end == -1
+    assert leader.partition.isr is not None
+    assert leader.partition.isr.followers[2].log_end == -1
 
 
 def test_a_partition_that_is_led_elsewhere_is_told() -> None:

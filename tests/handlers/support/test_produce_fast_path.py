@@ -161,7 +161,7 @@ def test_too_few_replicas_in_sync_are_told(taken: list[bool]) -> None:
     for _ in range(3):
         pair.send(request(batch(), acks=-1))
     for node in pair.nodes:
-        node.node.context.replicas.find(TOPIC, 0).in_sync = 0
+        node.node.context.replicas.find(TOPIC, 0).isr_size = 0
     taken.clear()
     reply, _ = pair.send(request(batch(), acks=-1))
     assert (taken, reply.count(b"replicas in sync")) == ([False], 1)

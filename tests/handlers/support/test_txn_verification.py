@@ -201,10 +201,10 @@ class hold_markers:  # noqa: N801  (it reads as what it does)
 
     def __init__(self, node: StillNode) -> None:
         self._partition = node.node.context.replicas.find("orders", 0)
-        self._partition.in_sync = 0
+        self._partition.isr_size = 0
 
     def release(self) -> None:
-        self._partition.in_sync = 1
+        self._partition.isr_size = 1
 
 
 def test_an_answer_does_not_count_where_a_marker_came_meanwhile(node: StillNode) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.sim.test_planted_cluster import BUSY, complaint
 
-from penstock.replica import in_sync
+from penstock.replica import isr
 from penstock.replica.failing_disk import FailingDisk
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.faults.disk_troubles import DiskPlan, Trouble
@@ -72,5 +72,5 @@ def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.Mon
 @pytest.mark.long
 def test_a_leader_that_waits_for_who_has_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its high watermark waited for a replica that had been at the log end of late."""
-    monkeypatch.setattr(in_sync, "NEVER", 2**62)
+    monkeypatch.setattr(isr, "NEVER", 2**62)
     assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"

@@ -244,7 +244,7 @@ class TopicKeys:
                 partition.log.log_end,
             )
             return None
-        if partition.followers is not None and not has_key(partition.log, place.offset, digest):
+        if partition.isr is not None and not has_key(partition.log, place.offset, digest):
             return None  # another leader wrote something else there
         return told(partition, place.offset, now_ms)
 

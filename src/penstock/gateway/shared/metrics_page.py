@@ -67,7 +67,7 @@ class TopicSums:
         self.start += log.log_start
         self.end += log.log_end
         self.waiting += partition.waiting
-        if partition.followers is not None:
+        if partition.isr is not None:
             self.under_replicated += partition.is_under_replicated
             self.under_min_isr += partition.is_under_min_isr
         self.traffic.add(
@@ -311,7 +311,7 @@ _OF_PARTITIONS: Final[dict[str, tuple[Callable[[Partition], int], str]]] = {
         lambda each: each.high_watermark,
         "First offset of a partition that consumers do not see yet.",
     ),
-    "in_sync_replicas": (lambda each: each.in_sync, "Replicas of a partition that are in sync."),
+    "in_sync_replicas": (lambda each: each.isr_size, "Replicas of a partition that are in sync."),
 }
 
 

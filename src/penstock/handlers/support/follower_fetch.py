@@ -223,8 +223,8 @@ class FollowerFetch:
         return followed.is_held_back
 
     def _is_in_sync(self, partition: Partition) -> bool:
-        followers = partition.followers
-        return followers is not None and self.request.replica_id in followers.committed
+        isr = partition.isr
+        return isr is not None and self.request.replica_id in isr.committed
 
     def is_enough(self, read: Read) -> bool:
         total = 0

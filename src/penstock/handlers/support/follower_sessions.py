@@ -9,7 +9,7 @@ when something happens to them (it is their `DelayedFollowerFetch`), and looks o
     not in the ISR, or in error         looked at each time, until it is put right
 
 A partition is quiet once the follower is at its end, in the ISR, and knows the high watermark and the log start. That
-it is there needs no saying, fetch after fetch: `Seen` says when the follower last fetched anything.
+it is there needs no saying, fetch after fetch: `FetchTime` says when the follower last fetched anything.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from typing import Protocol
 from penstock.base.ids import Offset, TimestampMs
 from penstock.handlers.support.fetch_sessions import IncrementalSession, RequestedPartition
 from penstock.replica import Partition
-from penstock.replica.in_sync import Seen
+from penstock.replica.isr import FetchTime
 from penstock.wire import FetchPartition, FetchResult, TopicKey
 
 Key = tuple[TopicKey, int]
@@ -95,12 +95,12 @@ class FollowedPartition:
         partition = self.partition
         return (
             partition is not None
-            and partition.followers is not None
+            and partition.isr is not None
             and not self.is_said
             and self.asked.fetch_offset == partition.log.log_end
             and self.high_watermark == partition.high_watermark
             and self.log_start == partition.log.log_start
-            and self.session.replica_id in partition.followers.committed
+            and self.session.replica_id in partition.isr.committed
         )
 
     # -- a tail ----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class FollowerSession(IncrementalSession):
     ) -> None:
         super().__init__(session_id, uses_ids, now_ms)
         self.replica_id = replica_id
-        self.seen = Seen(seen_ms)
+        self.seen = FetchTime(seen_ms)
         self.waiting: Waker | None = None
         self.followed: dict[Key, FollowedPartition] = {}
         self.due: dict[Key, FollowedPartition] = {}

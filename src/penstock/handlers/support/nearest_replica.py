@@ -20,18 +20,18 @@ def selects_by_rack(context: Context) -> bool:
 def nearest(context: Context, partition: Partition, offset: Offset, rack: str) -> int:
     """The replica in sync that has this offset and stands in this rack; of several the one that is furthest. The
     leader is as good as any in its rack."""
-    followers = partition.followers
+    isr = partition.isr
     brokers = context.image.brokers
-    if followers is None or (here := brokers.get(context.node_id)) is None or here.rack == rack:
+    if isr is None or (here := brokers.get(context.node_id)) is None or here.rack == rack:
         return THE_LEADER
     best, best_rank = THE_LEADER, (-1, -1)
-    for broker_id, follower in followers.followers.items():
+    for broker_id, follower in isr.followers.items():
         broker = brokers.get(broker_id)
         if (
             broker is not None
             and broker.rack == rack
             and not broker.fenced
-            and broker_id in followers.committed
+            and broker_id in isr.committed
             and 0 <= follower.log_start <= offset <= follower.log_end
             and (rank := (follower.log_end, follower.caught_up_ms)) > best_rank
         ):

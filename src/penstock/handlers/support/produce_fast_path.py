@@ -156,7 +156,7 @@ class ProduceFastPath:
             and log.settings.flush_messages == NEVER_FLUSHED
             and self._image is self._context.image
             and partition.is_leader
-            and (self._acks == 1 or partition.in_sync >= partition.min_in_sync)
+            and (self._acks == 1 or partition.isr_size >= partition.min_isr)
             and crc32c(frame[self._crc_from : end]) == crc
         ):
             return None

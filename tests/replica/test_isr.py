@@ -9,7 +9,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
 from penstock.metadata import BrokerSettings
 from penstock.records import build_batch, end_txn_marker
-from penstock.replica.in_sync import JOINING_MS_MAX, Seen
+from penstock.replica.isr import JOINING_MS_MAX, FetchTime
 from penstock.replica.isr_changes import RETRY_MS
 from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
 from penstock.replica.replicas import Replicas
@@ -158,7 +158,7 @@ def test_a_follower_that_may_not_join_is_not_waited_for() -> None:
 
 def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
     """KIP-966: who is elected next need not have it."""
-    led = Led(isr=(1,), min_in_sync=2)
+    led = Led(isr=(1,), min_isr=2)
     waiting = led.written(1, acks=1)
     assert waiting.answers == [None]
     assert led.high_watermark == 0
@@ -171,14 +171,14 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
 
 def test_a_partition_with_fewer_replicas_than_are_asked_for_needs_all_of_them() -> None:
     """Partition.effectiveMinIsr"""
-    led = Led(replicas=(1, 2), min_in_sync=3)
+    led = Led(replicas=(1, 2), min_isr=3)
     led.written(1, acks=1)
     led.fetch(2)
     assert led.high_watermark == 1
 
 
 def test_fewer_replicas_may_do_from_now_on() -> None:
-    led = Led(isr=(1,), min_in_sync=2)
+    led = Led(isr=(1,), min_isr=2)
     led.written(1, acks=1)
     led.partition.require(1)
     assert led.high_watermark == 1
@@ -189,7 +189,7 @@ def test_a_partition_that_loses_its_other_replicas_commits_what_it_has() -> None
     waiting = led.written(2)
     led.replicas = (1,)
     led.lead(isr=(1,))
-    assert led.partition.followers is None
+    assert led.partition.isr is None
     assert led.high_watermark == 2
     led.world.advance(5)
     assert waiting.answers == [None]
@@ -211,7 +211,7 @@ def test_a_follower_that_has_all_that_is_committed_joins() -> None:
     assert (request.broker_id, request.broker_epoch) == (1, 101)
     assert request.changes[0].isr == ((1, 101), (2, 102), (3, 103))
     led.decide()
-    assert led.partition.in_sync == 3
+    assert led.partition.isr_size == 3
     assert (led.changes.expands, led.changes.shrinks) == (1, 0)
 
 
@@ -323,7 +323,7 @@ def test_a_follower_is_judged_by_when_it_was_at_the_end() -> None:
 def test_who_was_seen_lately_has_its_time_from_then() -> None:
     """A follower at the end need not ask for a partition again; what counts is when it asked for anything."""
     led = Led(replicas=(1, 2))
-    seen = Seen(led.changes.now_ms())
+    seen = FetchTime(led.changes.now_ms())
     led.partition.fetched_by(2, 102, 0, 0, seen.ms, seen)
     led.world.advance(10 * LAG_MS)
     seen.ms = led.changes.now_ms()
@@ -336,7 +336,7 @@ def test_who_was_seen_lately_has_its_time_from_then() -> None:
 
 def test_that_holds_where_a_segment_is_full_and_the_turn_is_not() -> None:
     led = Led(replicas=(1, 2), settings=LogSettings(segment_bytes=1000))
-    seen = Seen(led.changes.now_ms())
+    seen = FetchTime(led.changes.now_ms())
     led.partition.fetched_by(2, 102, 0, 0, seen.ms, seen)
     led.world.advance(10 * LAG_MS)
     seen.ms = led.changes.now_ms()
@@ -385,9 +385,9 @@ def test_a_refusal_that_leaves_all_as_it_was_is_the_end_of_a_wish(code: ErrorCod
     led = Led(isr=(1, 2))
     led.fetch(3)
     led.decide(code)
-    followers = led.partition.followers
-    assert followers is not None
-    assert (followers.wish, followers.maximal) == (None, {1, 2})
+    isr = led.partition.isr
+    assert isr is not None
+    assert (isr.pending, isr.maximal) == (None, {1, 2})
     led.fetch(3)
     assert led.wishes == [(1, 2, 3)]
 
@@ -438,7 +438,7 @@ def test_a_refusal_of_everything_is_asked_again_unless_it_is_settled_by_then() -
     led.lead(isr=(1, 2, 3))
     led.world.advance(RETRY_MS)
     assert led.wishes == []
-    assert led.partition.in_sync == 3
+    assert led.partition.isr_size == 3
 
 
 def test_an_answer_that_the_log_has_overtaken_is_not_looked_at() -> None:
@@ -448,7 +448,7 @@ def test_an_answer_that_the_log_has_overtaken_is_not_looked_at() -> None:
     led.lead(isr=(1,))
     led.partition_epoch -= 1
     led.decide()
-    assert led.partition.in_sync == 1
+    assert led.partition.isr_size == 1
 
 
 def test_a_record_that_an_answer_has_overtaken_is_not_looked_at() -> None:
@@ -456,9 +456,9 @@ def test_a_record_that_an_answer_has_overtaken_is_not_looked_at() -> None:
     led.fetch(3)
     led.decide()
     led.partition.lead(placed(3, replicas=(1, 2, 3), isr=(1, 2), partition_epoch=0), 1)
-    assert led.partition.in_sync == 3
+    assert led.partition.isr_size == 3
     led.lead()
-    assert led.partition.in_sync == 3
+    assert led.partition.isr_size == 3
 
 
 def test_wishes_of_one_turn_are_one_request() -> None:
@@ -486,14 +486,14 @@ def test_acks_all_is_settled_when_the_isr_has_it() -> None:
 
 
 def test_acks_all_with_too_few_in_sync_is_refused() -> None:
-    led = Led(isr=(1,), min_in_sync=2)
+    led = Led(isr=(1,), min_isr=2)
     with pytest.raises(KafkaError) as caught:
         led.produce()
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_who_has_too_little_behind_it_by_the_time_it_is_synced_is_told_so() -> None:
-    led = Led(min_in_sync=2, durability=Durability.ALWAYS)
+    led = Led(min_isr=2, durability=Durability.ALWAYS)
     waiting = led.written(1)
     led.fetch(2)
     led.fetch(3)
@@ -659,9 +659,9 @@ def test_followers_come_and_go_with_the_assignment() -> None:
     led = Led()
     led.replicas = (1, 3, 4)
     led.lead(isr=(1, 3))
-    followers = led.partition.followers
-    assert followers is not None
-    assert list(followers.followers) == [3, 4]
+    isr = led.partition.isr
+    assert isr is not None
+    assert list(isr.followers) == [3, 4]
 
 
 # -- low watermark -------------------------------------------------------------------------------------

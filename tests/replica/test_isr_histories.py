@@ -18,9 +18,9 @@ REFUSALS = st.sampled_from(
 class Leading(RuleBasedStateMachine):
     """A model beside it knows what each follower really has."""
 
-    @initialize(min_in_sync=st.integers(1, 3), isr=st.sampled_from([(1,), (1, 2), (1, 2, 3)]))
-    def begin(self, min_in_sync: int, isr: tuple[int, ...]) -> None:
-        self.led = Led(isr=isr, min_in_sync=min_in_sync, durability=Durability.NEVER)
+    @initialize(min_isr=st.integers(1, 3), isr=st.sampled_from([(1,), (1, 2), (1, 2, 3)]))
+    def begin(self, min_isr: int, isr: tuple[int, ...]) -> None:
+        self.led = Led(isr=isr, min_isr=min_isr, durability=Durability.NEVER)
         self.has = {2: 0, 3: 0}
         """Where each follower's log ends."""
         self.said = {2: -1, 3: -1}
@@ -30,7 +30,7 @@ class Leading(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), acks=st.sampled_from([1, ALL_IN_SYNC]))
     def produce(self, count: int, acks: int) -> None:
-        if acks != ALL_IN_SYNC or self.led.partition.in_sync >= self.led.min_in_sync:
+        if acks != ALL_IN_SYNC or self.led.partition.isr_size >= self.led.min_isr:
             waiting = self.led.written(count, acks=acks)
             if acks == ALL_IN_SYNC:
                 self.waiting.append(waiting)
@@ -88,7 +88,7 @@ class Leading(RuleBasedStateMachine):
             isr = set(self.led.isr) | {each for wish in self.led.desk.wishes for each in wish}
             for broker_id in isr - {1}:
                 assert self.said[broker_id] >= self.led.high_watermark
-            assert len(self.led.isr) >= min(self.led.min_in_sync, 3)
+            assert len(self.led.isr) >= min(self.led.min_isr, 3)
         self.high_watermark = self.led.high_watermark
 
     @invariant()
@@ -106,9 +106,9 @@ class Leading(RuleBasedStateMachine):
             return
         assert len(self.led.desk.wishes) <= 1
         assert all(1 in wish for wish in self.led.desk.wishes)
-        followers = self.led.partition.followers
-        assert followers is not None
-        assert followers.maximal >= set(followers.committed)
+        isr = self.led.partition.isr
+        assert isr is not None
+        assert isr.maximal >= set(isr.committed)
 
     def teardown(self) -> None:
         if not hasattr(self, "led"):
@@ -123,7 +123,7 @@ class Leading(RuleBasedStateMachine):
                 led.fetch(broker_id)
             led.decide()
             led.world.advance(60)
-        assert sorted(led.partition.followers.committed) == [1, 2, 3]  # type: ignore[union-attr]
+        assert sorted(led.partition.isr.committed) == [1, 2, 3]  # type: ignore[union-attr]
         assert led.high_watermark == led.partition.log.log_end
         led.world.advance(20_000)
         assert all(len(each.answers) == 1 for each in self.waiting)

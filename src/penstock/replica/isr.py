@@ -1,20 +1,20 @@
-"""A partition's followers as its leader knows them, and which of them are in sync.
+"""The ISR of a partition that this broker leads, and its followers.
 
     log start              high watermark                     log end
     leader    |----------------------|------------------------------|     105
-    follower  |----------------------|                                     95     in sync: holds the watermark back
-    follower  |-----------------|                                          90     not in sync: does not
+    follower  |----------------------|                                     95     in the ISR: holds the watermark back
+    follower  |-----------------|                                          90     not in the ISR: does not
 
-The ISR is the controller's to change. Between the leader's wish and the controller's word both count: a follower that
-is to join holds the high watermark back already, and one that is to leave still does. That is the maximal ISR; what
-all of it has is committed whichever way the wish goes (KIP-497).
+Only the controller changes the ISR. Between the leader's proposal and the controller's decision both count: a follower
+that is to join holds the high watermark back already, and one that is to leave still does. That is the maximal ISR;
+what all of it has is committed whatever the controller decides (KIP-497).
 
-A follower is in sync as long as it has been at the log end within `replica.lag.time.max.ms`. When that last was is
-known from its fetches: one that asks for the leader's log end is there now; one that asks for where the log ended at
-its fetch before was there then. A follower that has nothing to fetch need not say so partition by partition: it is
-at the end as long as nothing is written, and `left_behind` notes for how long it was seen there.
+A follower stays in sync as long as it has been at the log end within `replica.lag.time.max.ms`. Its fetches show when
+it was there: a fetch from the leader's log end is there now; a fetch from what was the log end at the fetch before was
+there then. In a fetch session idle partitions are in no request: a follower at the log end stays there as long as
+nothing is written, and `note_caught_up` notes until when.
 
-Times are milliseconds of a clock that never goes back.
+Times are milliseconds of a monotonic clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,25 +28,24 @@ UNKNOWN: Final = -1
 """The offset or broker epoch of a follower that has not fetched yet."""
 
 NEVER: Final = -(2**62)
-"""Longer ago than any lag that is allowed."""
+"""Longer ago than any allowed lag."""
 
 JOINING_MS_MAX: Final = 1000
-"""How long the high watermark waits for a replica that was at the log end and is not in the ISR. The leader asks the
-controller for it at once, and waits for it until the controller has decided. One whose disk fails before that fetches
-no more, and would hold every producer up for `replica.lag.time.max.ms`."""
+"""How long the high watermark waits for a follower that was at the log end and is not in the ISR. The leader proposes
+it at once, and then waits until the controller has decided. A follower whose disk fails before that stops fetching;
+without this limit it would hold up producers for `replica.lag.time.max.ms`."""
 
 IsEligible = Callable[[int, int], bool]
-"""Whether a broker, of an epoch, may be in an ISR."""
+"""Whether a broker with this id and broker epoch may be in an ISR."""
 
 
-class Seen:
-    """A follower's fetcher: many partitions share it."""
+class FetchTime:
+    """When a follower's fetcher last fetched anything. Shared by its partitions."""
 
     __slots__ = ("ms",)
 
     def __init__(self, ms: int) -> None:
         self.ms = ms
-        """When it last asked for anything."""
 
 
 class Follower:
@@ -56,23 +55,23 @@ class Follower:
         "caught_up_ms",
         "fetched_end",
         "fetched_ms",
+        "last_fetch",
         "log_end",
         "log_start",
-        "seen",
     )
 
     def __init__(self, broker_id: int, caught_up_ms: int) -> None:
         self.broker_id = broker_id
         self.broker_epoch = UNKNOWN
         self.log_end: Offset = UNKNOWN
-        """What it asked for last: everything below is in its log."""
+        """Its last fetch offset: it has everything below."""
         self.log_start: Offset = UNKNOWN
         self.caught_up_ms = caught_up_ms
-        """When it was last known to have all that the leader had."""
+        """When it was last known to be at the leader's log end."""
         self.fetched_end: Offset = UNKNOWN
-        """Where the leader's log ended at its last fetch."""
+        """The leader's log end at its last fetch."""
         self.fetched_ms = 0
-        self.seen: Seen | None = None
+        self.last_fetch: FetchTime | None = None
 
     def is_caught_up(self, log_end: Offset, now_ms: int, lag_ms_max: int) -> bool:
         return self.log_end == log_end or now_ms - self.caught_up_ms <= lag_ms_max
@@ -88,28 +87,28 @@ class Follower:
         self.log_end, self.log_start, self.broker_epoch = offset, log_start, broker_epoch
 
 
-class InSync:
-    """Of one partition, while it is led here and has other replicas."""
+class Isr:
+    """The ISR and the followers of one partition with several replicas, on its leader."""
 
-    __slots__ = ("committed", "followers", "is_handing_over", "maximal", "node_id", "wish")
+    __slots__ = ("committed", "followers", "is_handing_over", "maximal", "node_id", "pending")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.followers: dict[int, Follower] = {}
-        """By broker, all replicas but this one."""
+        """By broker: all replicas but this one."""
         self.committed: tuple[int, ...] = ()
         """The ISR, as far as the controller is known to have it."""
-        self.wish: IsrChange | None = None
-        """What the controller was asked for and has not decided, or has refused in a way that the metadata log will
-        explain. There is one at most."""
+        self.pending: IsrChange | None = None
+        """The proposal that the controller has not decided, or has rejected as stale: then it is cleared when newer
+        metadata arrives. There is at most one."""
         self.maximal: frozenset[int] = frozenset()
-        """All that may be in sync."""
+        """The brokers of `committed` and of `pending`."""
         self.is_handing_over = False
-        """Damage was found in what the leader has: another replica is to lead."""
+        """The leader's log is damaged: another replica is to lead."""
 
-    def place(self, placed: Placed, now_ms: int, *, is_new_epoch: bool) -> None:
-        """Take over what the metadata log says. In a new epoch nothing is known of followers but who is in sync, and
-        these have their time to show up."""
+    def apply(self, placed: Placed, now_ms: int, *, is_new_epoch: bool) -> None:
+        """Apply a partition record of the metadata log. In a new leader epoch nothing is known of the followers, and
+        members of the ISR get `replica.lag.time.max.ms` to fetch."""
         self.is_handing_over &= not is_new_epoch
         for broker_id in placed.replicas:
             if broker_id == self.node_id:
@@ -118,29 +117,29 @@ class InSync:
                 self.followers[broker_id] = Follower(broker_id, now_ms if broker_id in placed.isr else 0)
         for broker_id in [each for each in self.followers if each not in placed.replicas]:
             del self.followers[broker_id]
-        self.settle(placed.isr)
+        self.decided(placed.isr)
 
-    def settle(self, isr: tuple[int, ...]) -> None:
-        """The controller has decided. Who has left the ISR is waited for again when it has fetched again: one that
-        left by itself, because its disk fails, was at the log end of late."""
+    def decided(self, isr: tuple[int, ...]) -> None:
+        """The controller has decided. A follower that left the ISR counts as caught up only after it has fetched
+        again: one that left because its disk fails was at the log end a moment ago."""
         for broker_id in self.committed:
             if broker_id not in isr and (follower := self.followers.get(broker_id)) is not None:
-                follower.caught_up_ms, follower.seen = NEVER, None
-                # Its next fetch asks again for what it asked for before it failed: that proves nothing.
+                follower.caught_up_ms, follower.last_fetch = NEVER, None
+                # Its next fetch repeats the offset from before the failure, which proves nothing.
                 follower.fetched_end = UNKNOWN
-        self.committed, self.wish = isr, None
+        self.committed, self.pending = isr, None
         self.maximal = frozenset(isr)
 
-    def wish_for(self, change: IsrChange) -> None:
-        self.wish = change
+    def propose(self, change: IsrChange) -> None:
+        self.pending = change
         self.maximal = frozenset((*self.committed, *(each.broker_id for each in change.isr)))
 
-    def forget_wish(self) -> None:
-        """The controller has refused it, and nothing has changed."""
-        self.settle(self.committed)
+    def discard_pending(self) -> None:
+        """The controller has rejected the proposal, and nothing has changed."""
+        self.decided(self.committed)
 
     def members(self, isr: Iterable[int], broker_epoch: int) -> tuple[IsrMember, ...]:
-        """With the broker epochs in which they fetch; -1, which is any, for who has not fetched."""
+        """Each with the broker epoch in which it fetches; -1, which matches any, if it has not fetched."""
         return tuple(
             IsrMember(each, broker_epoch if each == self.node_id else self.followers[each].broker_epoch)
             for each in isr
@@ -148,17 +147,17 @@ class InSync:
         )
 
     @property
-    def others_in_sync(self) -> tuple[int, ...]:
-        """The ISR without this node."""
+    def others(self) -> tuple[int, ...]:
+        """The ISR without this broker."""
         return tuple(each for each in self.committed if each != self.node_id)
 
-    # -- what follows from it --------------------------------------------------------------------------
+    # -- consequences ----------------------------------------------------------------------------------
 
     def committed_end(self, log_end: Offset, now_ms: int, lag_ms_max: int, is_eligible: IsEligible) -> Offset:
-        """First offset that is not on every replica that is in sync or about to be.
+        """First offset that is not on every replica of the maximal ISR: the next high watermark.
 
-        A follower that was at the end of late is waited for, though it is not in the ISR: or a busy leader would be
-        ahead of it for ever.
+        A follower outside the ISR that was at the log end a moment ago counts too. Otherwise a busy leader would stay
+        ahead of it for ever, and it could never join.
         """
         end, joining_ms_max = log_end, min(lag_ms_max, JOINING_MS_MAX)
         for broker_id, follower in self.followers.items():
@@ -175,10 +174,10 @@ class InSync:
     def may_join(
         self, follower: Follower, high_watermark: Offset, epoch_start: Offset, is_eligible: IsEligible
     ) -> bool:
-        """Whether the controller is to be asked for this follower. It must have what is committed, and, since nobody
-        knows how much of what came before this leader was, all of that."""
+        """Whether to propose an ISR with this follower. It must have everything below the high watermark, and below
+        the start of the leader epoch: how much of that is committed is not known."""
         return (
-            self.wish is None
+            self.pending is None
             and follower.broker_id not in self.committed
             and follower.log_end >= high_watermark
             and follower.log_end >= epoch_start
@@ -186,8 +185,8 @@ class InSync:
         )
 
     def lagging(self, log_end: Offset, now_ms: int, lag_ms_max: int) -> list[int]:
-        """Who has to leave the ISR."""
-        if self.wish is not None:
+        """The followers that must leave the ISR."""
+        if self.pending is not None:
             return []
         return [
             broker_id
@@ -199,15 +198,15 @@ class InSync:
             )
         ]
 
-    def left_behind(self, log_end: Offset) -> None:
-        """Something is written at what was the log end: who was there was there when it last fetched anything."""
+    def note_caught_up(self, log_end: Offset) -> None:
+        """The log is about to grow: followers at its end were there until their fetcher last fetched."""
         for follower in self.followers.values():
-            if follower.log_end == log_end and (seen := follower.seen) is not None:
-                follower.caught_up_ms = max(follower.caught_up_ms, seen.ms)
-                follower.fetched_end, follower.fetched_ms = log_end, max(follower.fetched_ms, seen.ms)
+            if follower.log_end == log_end and (last := follower.last_fetch) is not None:
+                follower.caught_up_ms = max(follower.caught_up_ms, last.ms)
+                follower.fetched_end, follower.fetched_ms = log_end, max(follower.fetched_ms, last.ms)
 
     def low_watermark(self, log_start: Offset, is_alive: Callable[[int], bool]) -> Offset:
-        """Below it no replica that is alive has anything."""
+        """The lowest log start of all live replicas."""
         return min(
             (
                 each.log_start
