@@ -68,7 +68,7 @@ def test_a_marker_that_is_not_written_yet_has_decided_nothing(node: StillNode) -
     assert producer.send("orders", 0, b"never") is NONE
     partition = node.node.context.replicas.find("orders", 0)
     node.node.context.markers.append(
-        TopicPartition("orders", 0), producer.producer_id, producer.epoch, 0, False, lambda _: None
+        TopicPartition("orders", 0), producer.producer_id, producer.epoch, 0, False
     )
     assert partition.log.producers.first_undecided is None
     assert partition.last_stable == 0

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.promise import Promise
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.membership import Membership
 from penstock.coordinator.groups.classic.rebalance import Rebalances
@@ -175,10 +175,9 @@ def plant_marker(monkeypatch: pytest.MonkeyPatch, decide: Callable[[TopicPartiti
         epoch: int,
         coordinator_epoch: int,
         commit: bool,
-        done: Callable[[KafkaError | None], None],
         **how: int,
-    ) -> None:
-        append(writer, name, producer_id, epoch, coordinator_epoch, decide(name, commit), done, **how)
+    ) -> Promise[None]:
+        return append(writer, name, producer_id, epoch, coordinator_epoch, decide(name, commit), **how)
 
     monkeypatch.setattr(MarkerWriter, "append", append_other)
 

@@ -41,18 +41,14 @@ def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
             written.resolve(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return written
 
-        def done(error: KafkaError | None) -> None:
-            written.resolve(ErrorCode.NONE if error is None else error.code)
-
         context.markers.append(
             name,
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
             marker.transaction_result,
-            done,
             version=getattr(marker, "transaction_version", 0),
-        )
+        ).then(lambda _: written.resolve(ErrorCode.NONE), lambda error: written.resolve(error.code))
         return written
 
     asked = [

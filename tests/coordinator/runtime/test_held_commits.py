@@ -201,7 +201,7 @@ def test_who_is_held_while_what_was_written_is_lost_is_asked_to_come_again(
     shard.lost(KafkaError("the disk is gone", ErrorCode.KAFKA_STORAGE_ERROR))
     shard.decide_held()
     assert [each.code for each in told] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert "read anew" in caplog.text
+    assert "loading the partition again" in caplog.text
     scene.advance(10)
     assert scene.commit(offset=6) == 0
 
@@ -238,11 +238,11 @@ def test_a_gap_ends_on_time_where_few_come() -> None:
     assert written_at(Groups(), [1, 2, 6, 7, 11]) == [5, 10, 15]
 
 
-def test_the_end_of_a_gap_waits_for_the_next_where_one_comes_all_the_time() -> None:
-    """The timer of the second gap would be due at 11; the commit at 10 ends it, and the timer never wakes anybody."""
+def test_a_linger_window_is_extended_to_the_next_append_if_appends_are_frequent() -> None:
+    """The second window would end at 11; the commit at 10 ends it, and its timer does not run."""
     scene = Groups()
     assert written_at(scene, list(range(1, 26))) == [5, 10, 15, 20, 25]
-    assert shard_of(scene).log._gaps_on_time == 0, "nobody was waited for in vain"
+    assert shard_of(scene).log._windows_on_time == 0, "every extension of a window gained an append"
 
 
 def test_after_waiting_in_vain_gaps_end_on_time_for_a_while() -> None:

@@ -216,8 +216,8 @@ def test_an_answer_does_not_count_where_a_marker_came_meanwhile(node: StillNode)
     producer.produce("orders", 0, b"b")
     ended: list[object] = []
     node.node.context.markers.append(
-        TopicPartition("orders", 0), producer.producer_id, producer.epoch, 0, False, ended.append
-    )
+        TopicPartition("orders", 0), producer.producer_id, producer.epoch, 0, False
+    ).then(ended.append)
     assert producer.sent() is NONE
     assert ended == [None]
     assert producer.end(commit=True) is NONE
@@ -230,8 +230,8 @@ def test_a_producer_that_was_fenced_while_it_waited_is_refused(node: StillNode) 
     producer.produce("orders", 0, b"a")
     ended: list[object] = []
     node.node.context.markers.append(
-        TopicPartition("orders", 0), producer.producer_id, producer.epoch + 1, 0, False, ended.append
-    )
+        TopicPartition("orders", 0), producer.producer_id, producer.epoch + 1, 0, False
+    ).then(ended.append)
     assert producer.sent() is ErrorCode.INVALID_PRODUCER_EPOCH
     assert fetch_all(node, "orders", 0) == []
     assert stable(node) == 1

@@ -1,18 +1,18 @@
-"""One partition of an internal topic, as a coordinator uses it: read from beginning to end, then written to.
+"""One partition of an internal topic, as a coordinator uses it: read from beginning to end, then appended to.
 
-Reading is done in portions, so that clients of other partitions are served in between. What is written is answered
-in its order: a reply that rests on earlier writes waits for them (`after`). A write may take as long as it likes;
-those who asked for it do not wait that long (`timeouts`).
+Reading takes portions, so that other clients are served in between. Callbacks run in the order of the appends: a reply
+that rests on earlier writes waits for them (`after`). A write has no deadline, but a request waits for it only for a
+limited time (`timeouts`).
 
-Where writes come in quick succession, as the commits of many members do, a batch and a sync for each would cost more
-than all the rest. So there is a gap between them (`linger_ms`): what comes in it is gathered, and written as one batch
-at its end. What comes after a longer silence is written at once.
+If appends come in quick succession, such as the commits of many members, a batch and a sync for each would cost more
+than all the rest. So an append within `linger_ms` after the last write is gathered with others, and they are written
+as one batch when the linger window ends. An append after a longer pause is written at once.
 
-The end of a gap is told by a timer, which wakes a node that has nothing else to do. Where so many come that the next
-is a moment away anyway, that one ends the gap (`LATE_MS`), and the timer is there in case that it stays away:
+A timer ends the window, which wakes an idle node. If so many appends arrive that the next is due within a moment
+anyway, the next append ends the window instead, up to `LATE_MS` later; the timer remains in case none arrives:
 
-    write . . . . . | . write            . appended, and gathered
-                    | the gap's end
+    write . . . . . | . write            . append, gathered
+                    | end of the linger window
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,45 +27,45 @@ from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended, Origin, StorageError
 
 PORTION_BYTES: Final = 256 * 1024
-"""What is read and replayed before others get their turn: some ten milliseconds of it."""
+"""Read and replayed in one go, which takes some ten milliseconds; then other clients are served."""
 
 COMMIT_RETRY_MS: Final = 1000
-"""After how long what was read and could not be synced is tried again: the disk is in trouble."""
+"""Pause before a failed sync of what was read is retried."""
 
 GATHERED_BYTES_MAX: Final = 64 * 1024
-"""So much is not gathered any longer; far below what a batch may have."""
+"""Gathered records beyond this size are written at once; far below the limit of a batch."""
 
 LATE_MS: Final = 1
-"""How much longer a gap may become where its end waits for the next to come."""
+"""How much a linger window is extended to wait for the next append."""
 
-GAPS_AFTER_VAIN: Final = 16
-"""After nobody came in that time, so many gaps end on time: those who wait to be answered before they go on, and they
-may be all there are, lose a hundredth of their time by it."""
+WINDOWS_ON_TIME: Final = 16
+"""If extending a window gained nothing, the next 16 windows are not extended. Clients that wait for each reply, and
+there may be no others, lose a hundredth of their time by it."""
 
 KeyValue = tuple[bytes, bytes | None]
 
 
 class _Gathered:
-    """Records that will be one batch, and who waits for it."""
+    """Records that will be one batch, and their callbacks."""
 
     def __init__(self, base_offset: Offset) -> None:
         self.base_offset = base_offset
-        """What its first record will have, since nobody else writes here. If what was written before is lost, so is
-        this."""
+        """The offset that the first record will have, because only this log appends to the partition. If an earlier
+        write is lost, so is this batch."""
         self.records: list[tuple[bytes, bytes | None, TimestampMs]] = []
         self.size = 0
         self.calls: list[Done] = []
         self.asked = 0
-        """How often it was asked, after the first time, whether something is gathered now. Once for each that comes,
-        and once more for all that `fill` appends, which makes up for the first."""
+        """Calls of `begin_gathering` after the first: one for each append, and one for all that `fill` appends, which
+        makes up for the first."""
 
 
 class _Write:
-    """A `DelayedProduce`: a batch, and what waits for it."""
+    """A `DelayedProduce`: a batch, and its callbacks."""
 
     acks = ALL_IN_SYNC
     deadline_ms: TimestampMs = 2**63 - 1
-    """Never: the state in memory has moved with it, and follows what becomes of it."""
+    """Never: the coordinator's state depends on whether the batch is committed."""
 
     def __init__(self, shard: "CoordinatorLog", appended: Appended, calls: list[Done]) -> None:
         self.appended = appended
@@ -74,10 +74,10 @@ class _Write:
 
     def settle(self, error: KafkaError | None) -> None:
         self._shard.settled(self)
-        _tell(self.calls, error)
+        _call_all(self.calls, error)
 
 
-def _tell(calls: Iterable[Done], error: KafkaError | None) -> None:
+def _call_all(calls: Iterable[Done], error: KafkaError | None) -> None:
     for call in calls:
         call(error)
 
@@ -86,56 +86,56 @@ class CoordinatorLog:
     def __init__(self, world: World, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
-        """In which the coordinator took over; in another it is another coordinator's."""
+        """The leader epoch in which this coordinator took over."""
         self._world = world
         self.linger_ms = 0
-        """How long after one write the next may be."""
+        """The minimum time between two writes."""
         self.timeouts = WriteTimeouts(world)
-        """Of those who wait for what they appended, or for what they were decided on."""
+        """Limits how long requests wait."""
         self._last: _Write | None = None
-        """The write that was begun last and is not settled."""
+        """The last write, while it is not settled."""
         self._last_ms: TimestampMs = 0
-        """When a write was last begun."""
+        """When the last write began."""
         self._gathered: _Gathered | None = None
         self._timer: Timer | None = None
-        """Runs while something is gathered."""
+        """Ends the linger window; runs while something is gathered."""
         self._is_crowded = False
-        """In the gap before, one came every other millisecond, or more."""
+        """Whether the window before had an append every other millisecond, or more."""
         self._is_late = False
-        """This gap's timer leaves time for one more to come."""
-        self._gaps_on_time = 0
-        """So many gaps with a crowd are to end on time."""
+        """Whether this window is extended."""
+        self._windows_on_time = 0
+        """How many crowded windows are still not to be extended."""
         self.fill: Callable[[], None] = lambda: None
-        """Called before what is gathered is written, to append what its caller held back till then."""
+        """Called before the gathered records are written, to append what the shard held back."""
         self._is_closed = False
 
     def is_still(self, partition: Partition | None) -> bool:
-        """Whether this is the partition that is led here now, in the same epoch."""
+        """Whether this broker still leads the partition, in the same epoch."""
         return partition is self.partition and partition.leader_epoch == self.epoch
 
     def close(self) -> None:
-        """Write no more: what is gathered never will be written."""
+        """Stop writing. Gathered records are dropped, and their callbacks get an error."""
         self._is_closed = True
         gathered = self._take_gathered()
         if gathered is not None:
-            _tell(gathered.calls, self._led_elsewhere())
+            _call_all(gathered.calls, self._not_leader())
 
     # -- reading ---------------------------------------------------------------------------------------
 
     def read_all(
         self,
-        take: Callable[[Iterable[RecordBatch]], None],
+        replay: Callable[[Iterable[RecordBatch]], None],
         done: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Give out every batch there is now, in portions; what `take` raises ends it."""
-        self._read(self.partition.log.log_start, self.partition.log.log_end, take, done, failed)
+        """Pass every batch to `replay`, in portions. An error that it raises ends the reading."""
+        self._read(self.partition.log.log_start, self.partition.log.log_end, replay, done, failed)
 
     def _read(
         self,
         offset: Offset,
         end: Offset,
-        take: Callable[[Iterable[RecordBatch]], None],
+        replay: Callable[[Iterable[RecordBatch]], None],
         done: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -147,19 +147,19 @@ class CoordinatorLog:
                 batches = list(iter_batches(bytearray(data)))
                 for each in batches:
                     each.check_crc()
-                take(each for each in batches if each.last_offset >= offset)
+                replay(each for each in batches if each.last_offset >= offset)
                 next_offset = batches[-1].next_offset if batches else end
-        except Exception as error:  # whatever is wrong with the records ends this shard, and no other
+        except Exception as error:  # damaged records stop this shard, and no other
             failed(error)
             return
         if offset >= end:
             self._commit(end, done)
             return
-        self._world.call_soon(lambda: self._read(next_offset, end, take, done, failed))
+        self._world.call_soon(lambda: self._read(next_offset, end, replay, done, failed))
 
     def _commit(self, end: Offset, done: Callable[[], None]) -> None:
-        """See to it that what was read is committed. A node that was killed leaves records that are not on disk yet.
-        What rests on them, a marker in another log, may get there first, and be all that a power cut leaves."""
+        """Wait until what was read is committed. A node that was killed leaves records that are not synced; a marker
+        in another log that rests on them may be synced first, and be all that is left after a power cut."""
         if self._is_closed or not self.partition.is_leader:
             return
         log = self.partition.log
@@ -179,7 +179,7 @@ class CoordinatorLog:
 
     @property
     def next_offset(self) -> Offset:
-        """What the next record that is appended will have."""
+        """The offset of the next record to be appended."""
         gathered = self._gathered
         if gathered is None:
             return self.partition.log.staged_end
@@ -193,8 +193,8 @@ class CoordinatorLog:
         *,
         producer: tuple[int, int] | None = None,
     ) -> Offset:
-        """Append records, all of them or none; the first one's offset. `done` is told when they are committed, or that
-        they will not be; `overdue` before, where that takes too long. Raises where they are not even taken."""
+        """Append all of the records or none, and return the offset of the first. `done` is called when they are
+        committed or lost; `overdue` is called before, if that takes too long. Raises if they cannot be appended."""
         now_ms = self._world.now_ms()
         timed = [(key, value, now_ms) for key, value in records]
         if producer is not None:
@@ -209,7 +209,7 @@ class CoordinatorLog:
         return self.append_batch(build_batch(timed), done, overdue)
 
     def append_batch(self, batch: bytes, done: Done, overdue: Overdue) -> Offset:
-        """Append a batch as it is, behind all that was appended before."""
+        """Append an encoded batch, after everything appended before."""
         self._write_gathered()
         offset = self._write(batch, [])
         self.after(done, overdue)
@@ -218,7 +218,7 @@ class CoordinatorLog:
     def _write(self, batch: bytes, calls: list[Done]) -> Offset:
         partition = self.partition
         if self._is_closed or not partition.is_leader:
-            raise self._led_elsewhere()
+            raise self._not_leader()
         now_ms = self._last_ms = self._world.now_ms()
         appended = partition.stage(memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR)
         self._last = _Write(self, appended, calls)
@@ -226,35 +226,35 @@ class CoordinatorLog:
         return appended.base_offset
 
     def begin_gathering(self, now_ms: TimestampMs) -> bool:
-        """Whether what is appended now is gathered; then `fill` is called when it is about to be written."""
+        """Whether an append now is gathered. If so, `fill` is called before the gathered records are written."""
         if self._gathered is not None:
             self._gathered.asked += 1
             return True
-        if self._is_closed or not self.partition.is_leader or not self._is_too_soon(now_ms):
+        if self._is_closed or not self.partition.is_leader or not self._is_lingering(now_ms):
             return False
         self._gathered = _Gathered(self.partition.log.staged_end)
         wait_ms = self.linger_ms - (now_ms - self._last_ms)
-        self._is_late = self._is_crowded and not self._gaps_on_time
+        self._is_late = self._is_crowded and not self._windows_on_time
         if self._is_late:
             wait_ms += LATE_MS
         elif self._is_crowded:
-            self._gaps_on_time -= 1
-        self._timer = self._world.call_later(wait_ms, self._gap_ended)
+            self._windows_on_time -= 1
+        self._timer = self._world.call_later(wait_ms, self._window_ended)
         return True
 
-    def end_gap(self, now_ms: TimestampMs) -> None:
-        """Write what is gathered, if it is time: for who has just appended something, or is about to when filled."""
-        if not self._is_too_soon(now_ms):
+    def end_window(self, now_ms: TimestampMs) -> None:
+        """Write the gathered records if the linger window is over. Called after an append, or when `fill` has some."""
+        if not self._is_lingering(now_ms):
             self._write_gathered()
 
-    def _gap_ended(self) -> None:
-        """Nobody else has ended it."""
+    def _window_ended(self) -> None:
+        """No append has ended the window before the timer."""
         if self._is_late:
-            self._gaps_on_time = GAPS_AFTER_VAIN
+            self._windows_on_time = WINDOWS_ON_TIME
         self._write_gathered()
 
-    def _is_too_soon(self, now_ms: TimestampMs) -> bool:
-        """Whether the last write is so recent that the next must wait."""
+    def _is_lingering(self, now_ms: TimestampMs) -> bool:
+        """Whether the linger window of the last write is still open."""
         return 0 <= now_ms - self._last_ms < self.linger_ms
 
     def _gather(
@@ -282,20 +282,20 @@ class CoordinatorLog:
         self.fill()
         gathered = self._take_gathered()
         if gathered is None:
-            return  # there was so much to add that it is written already
+            return  # `fill` added so much that it is written already
         if not gathered.records:
             self._after(*gathered.calls)
             return
         try:
             self._is_crowded = 2 * gathered.asked > self.linger_ms
             if gathered.base_offset != self.partition.log.staged_end:
-                raise StorageError(f"{self.partition.name} lost what was appended before")
+                raise StorageError(f"{self.partition.name}: an earlier append was lost")
             self._write(build_batch(gathered.records), gathered.calls)
         except KafkaError as error:
-            _tell(gathered.calls, error)
+            _call_all(gathered.calls, error)
 
     def after(self, done: Done, overdue: Overdue) -> None:
-        """Call once everything that was appended so far is committed, which may be now."""
+        """Call `done` once everything appended so far is committed, which may be now."""
         if self._gathered is None and self._last is None:
             done(None)
         else:
@@ -304,12 +304,15 @@ class CoordinatorLog:
     def _after(self, *calls: Done) -> None:
         unsettled = self._gathered or self._last
         if unsettled is None:
-            _tell(calls, None)
+            _call_all(calls, None)
         else:
             unsettled.calls += calls
 
-    def _led_elsewhere(self) -> KafkaError:
-        return KafkaError(f"{self.partition.name} is led elsewhere", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def _not_leader(self) -> KafkaError:
+        return KafkaError(
+            f"This broker no longer leads {self.partition.name}; find the coordinator again.",
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
 
     def settled(self, write: _Write) -> None:
         if write is self._last:

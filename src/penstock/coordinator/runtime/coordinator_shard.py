@@ -1,4 +1,4 @@
-"""A coordinator on its partition of an internal topic: it is loaded, serves, wakes when something is due, and goes."""
+"""A coordinator on its partition of an internal topic: it loads, serves, wakes up for timers, and unloads."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorShard(ABC):
-    """A coordinator on its partition: loading, serving, or, where its records cannot be read, neither."""
+    """Loading, then loaded; or damaged, if the partition's records cannot be read."""
 
     def __init__(self, world: World, log: CoordinatorLog, reload: Callable[[], None]) -> None:
         self.log = log
@@ -27,77 +27,83 @@ class CoordinatorShard(ABC):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether requests can be answered."""
+        """Whether the shard serves requests."""
         return self._is_loaded
 
     @property
     def is_damaged(self) -> bool:
-        """Whether its records cannot be read, so that they never will be."""
+        """Whether the partition's records cannot be read. The shard then never serves requests."""
         return self._is_damaged
 
     @property
-    def trouble(self) -> ErrorCode | None:
-        """Why they cannot."""
+    def unavailable_error(self) -> ErrorCode | None:
+        """The error for requests while the shard is not loaded."""
         if self._is_damaged:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return None if self._is_loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    # -- what a kind of shard does ---------------------------------------------------------------------
+    # -- implemented by each kind of shard ------------------------------------------------------------------
 
     @abstractmethod
-    def take(self, batches: Iterable[RecordBatch]) -> None:
-        """Replay these."""
+    def replay(self, batches: Iterable[RecordBatch]) -> None:
+        """Apply batches of the partition, in order."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """All is replayed."""
+    def start(self) -> None:
+        """Begin to serve: the whole partition is replayed."""
 
     @abstractmethod
-    def forget(self) -> None:
-        """Answer who waits, and be no coordinator any more."""
+    def drop_state(self) -> None:
+        """Answer waiting requests with NOT_COORDINATOR, and drop the state."""
 
     @abstractmethod
     def next_deadline_ms(self) -> TimestampMs | None: ...
 
     @abstractmethod
     def tick(self) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
 
-    # -- coming and going ------------------------------------------------------------------------------
+    # -- loading and unloading ---------------------------------------------------------------------------
 
     def load(self) -> None:
-        self.log.read_all(self.take, self._loaded, self._damaged)
+        self.log.read_all(self.replay, self._loaded, self._damaged)
 
     def _loaded(self) -> None:
         self._is_loaded = True
-        self.begin()
+        self.start()
         self._tick()
 
     def _damaged(self, error: Exception) -> None:
-        """What the partition says cannot be read. What it keeps is not served; other partitions are."""
+        """The partition's records cannot be read. Other partitions are still served."""
         self._is_damaged = True
-        logger.error("%s cannot be read, and what it keeps is not served: %s", self.log.partition.name, error)
+        logger.error(
+            "%s cannot be read; its groups or transactions are not available: %s",
+            self.log.partition.name,
+            error,
+        )
 
     def unload(self) -> None:
-        """The partition is led elsewhere, or gone, or is read anew."""
+        """Stop: this broker no longer leads the partition, or loads it again."""
         self._is_loaded = False
         self.log.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.forget()
+        self.drop_state()
 
     def lost(self, error: KafkaError) -> None:
-        """A write failed, and what is in memory may not be what the log says: read it anew."""
+        """Load the partition again: a write failed, and the state may differ from the log."""
         if self._is_loaded:
             self._is_loaded = False
-            logger.warning("%s is read anew: %s", self.log.partition.name, error)
+            logger.warning(
+                "%s: a write failed; loading the partition again: %s", self.log.partition.name, error
+            )
             self._world.call_soon(self._reload)
 
     # -- time ------------------------------------------------------------------------------------------
 
     def set_timer(self) -> None:
-        """See to it that what is due next is done in time."""
+        """Schedule the next tick."""
         deadline_ms = self.next_deadline_ms() if self._is_loaded else None
         if deadline_ms is None:
             return
@@ -109,7 +115,7 @@ class CoordinatorShard(ABC):
         self._timer = self._world.call_later(max(0, deadline_ms - self._world.now_ms()), self._tick)
 
     def wake(self) -> None:
-        """Do now what is due, without waiting for the timer."""
+        """Tick now, without waiting for the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._tick()

@@ -1,6 +1,6 @@
-"""The coordinators of one internal topic: a shard for each of its partitions that is led here.
+"""The coordinators of one internal topic: a shard for each of its partitions that this broker leads.
 
-They come and go with the leadership of their partitions, which `follow` is told of whenever the image has moved.
+`follow` starts and stops shards as the image shows changes of leadership.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from penstock.replica import Replicas
 S = TypeVar("S", bound=CoordinatorShard)
 
 RELOAD_MS = 1000
-"""Between two times that a partition is read anew."""
+"""Minimum time between two loads of a partition."""
 
 
 class CoordinatorShards(Generic[S]):
@@ -31,9 +31,9 @@ class CoordinatorShards(Generic[S]):
         self._make = make
         self._shards: dict[int, S] = {}
         self._reloaded_ms: dict[int, int] = {}
-        """When each was last read anew, by a clock that never goes back."""
+        """When each partition was last loaded again, by a monotonic clock."""
         self._count = 0
-        """Partitions of the topic; 0 while there is none."""
+        """Partitions of the topic; 0 while it does not exist."""
 
     def __iter__(self) -> Iterator[S]:
         return iter(list(self._shards.values()))
@@ -43,7 +43,7 @@ class CoordinatorShards(Generic[S]):
         return self._count
 
     def follow(self, image: ClusterImage) -> None:
-        """Have a shard for each partition that is led here, and for no other."""
+        """Keep a shard for each partition that this broker leads, and for no other."""
         topic = image.topics.get(self.topic)
         self._count = 0 if topic is None else len(topic.partitions)
         for number in range(max(self._count, max(self._shards, default=-1) + 1)):
@@ -56,8 +56,8 @@ class CoordinatorShards(Generic[S]):
                 self._begin(number)
 
     def reload(self, number: int) -> None:
-        """Begin anew from what is in the log: what is in memory is not what it says. Not twice within `RELOAD_MS`:
-        where every write fails, as on a read-only disk, the node would do nothing else."""
+        """Drop the state of a shard and load it from the log, at most once in `RELOAD_MS`: if every write fails, as on
+        a read-only disk, the broker would do nothing else."""
         held, now_ms = self._shards.get(number), self._world.clock_ns() // 1_000_000
         if held is None:
             return
@@ -85,23 +85,26 @@ class CoordinatorShards(Generic[S]):
         shard.unload()
 
     def close(self) -> None:
-        """The node stops."""
+        """Unload all shards: the node stops."""
         for number, shard in list(self._shards.items()):
             self._drop(number, shard)
 
     def number_of(self, name: str) -> int:
-        """Which partition keeps a group or a transactional id."""
+        """The partition that holds a group or a transactional id."""
         if not self._count:
-            raise KafkaError(f"there is no topic {self.topic} yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise KafkaError(
+                f"topic {self.topic} does not exist yet; retry", ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
         return partition_for(name, self._count)
 
     def of(self, name: str) -> S:
-        """The shard of a group or a transactional id, if it is here."""
+        """The shard of a group or a transactional id; raises NOT_COORDINATOR if another broker has it."""
         number = self.number_of(name)
         shard = self._shards.get(number)
         if shard is None:
             raise KafkaError(
-                f"{self.topic}-{number}, which has {name}, is not led here", ErrorCode.NOT_COORDINATOR
+                f"This broker does not lead {self.topic}-{number}, which holds {name}; find the coordinator again.",
+                ErrorCode.NOT_COORDINATOR,
             )
         return shard
 

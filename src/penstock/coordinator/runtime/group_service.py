@@ -1,14 +1,10 @@
-"""Consumer groups on `__consumer_offsets`: each request goes to the coordinator of its group's partition.
+"""Routes requests to the group coordinators on `__consumer_offsets`, and writes their records.
 
-    handle --> coordinator decides --> records appended --> state moves --> (committed) --> the reply leaves
+    handle -> decide -> append -> apply -> (committed) -> reply
 
-A decision that needs no records is told when everything that it was decided on is committed. Where that takes longer
-than `offsets.commit.timeout.ms`, who waits is told to ask again; the write goes on, and the state stands. Where a
-write fails after the state has moved, the state in memory is thrown away and read anew.
-
-Most of what comes are commits, and those that come in the log's gap are not written before its end. So they are held
-till then, and decided one after the other, which takes half as long as to come back to each of them. The outcome is
-the same: whatever else is asked, or is due, is decided after what is held.
+Most requests are offset commits. Commits that arrive while the log lingers are written together when the linger ends,
+so they are held until then and decided in one go, which takes half the time. The outcome is the same: any other
+request or timer is decided after the held commits.
 """
 
 import logging
@@ -47,35 +43,36 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupListener(Protocol):
-    """Who speaks for members on this node, and wants to know what becomes of their groups."""
+    """Is notified of changes of groups: the HTTP gateway, which holds members on this node."""
 
     def loaded(self, coordinator: GroupCoordinator) -> None:
-        """A coordinator has read its partition, and is asked from now on."""
+        """A coordinator has loaded its partition and serves requests."""
 
     def moved(self, group_id: str) -> None:
-        """Something other than offsets was written of a group: members, epochs, targets, or that it is gone."""
+        """A group's members, epochs or targets changed, or the group was deleted. Not called for offsets."""
 
 
 HELD_PARTITIONS_MAX: Final = 500
-"""So many offsets are not held any longer: to decide them takes some milliseconds."""
+"""Held commits are decided when they have more partitions than this, which takes some milliseconds."""
 
 DECIDED_BYTES_MAX: Final = 16 * 1024
-"""So much of what is decided is appended at once: with all that one request may add, less than a batch may have."""
+"""Records of held commits are appended when they exceed this size: with one more request, still less than a batch may
+have."""
 
 _new = tuple.__new__
 
 
 class _HeldCommit(NamedTuple):
     request: OffsetCommit
-    came_ms: TimestampMs
-    later: Promise[Any]
+    received_ms: TimestampMs
+    promise: Promise[Any]
 
 
 _DecidedCommit: TypeAlias = tuple[Outcome[Any], Promise[Any], OffsetCommit]
 
 
 class GroupShard(CoordinatorShard):
-    """The coordinator of one partition, and its driver."""
+    """Runs the group coordinator of one partition."""
 
     def __init__(
         self,
@@ -88,52 +85,50 @@ class GroupShard(CoordinatorShard):
         super().__init__(world, log, reload)
         self.coordinator = coordinator
         self._listener = listener
-        self._gone: list[tuple[str, int]] = []
-        """Partitions that were deleted while this was loading."""
+        self._deleted: list[tuple[str, int]] = []
+        """Partitions that were deleted while the shard was loading."""
         self._held: list[_HeldCommit] = []
-        """Not empty only while the log gathers."""
+        """Empty unless the log lingers."""
         self._held_partitions = 0
         log.fill = self.decide_held
 
-    def take(self, batches: Iterable[RecordBatch]) -> None:
+    def replay(self, batches: Iterable[RecordBatch]) -> None:
         self.coordinator.load(batches)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.coordinator.loaded(self._world.now_ms())
-        if self._gone:
-            self.forget_partitions(tuple(self._gone))
+        if self._deleted:
+            self.forget_partitions(tuple(self._deleted))
         listener = self._listener()
         if listener is not None:
             listener.loaded(self.coordinator)
 
-    def forget(self) -> None:
+    def drop_state(self) -> None:
         self._refuse_held(ErrorCode.NOT_COORDINATOR)
         self.coordinator.unload()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Promise[Any]:
-        later: Promise[Any] = Promise()
+        promise: Promise[Any] = Promise()
         if not self._is_loaded:
-            later.resolve(refusal(request, self.trouble or ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return later
+            promise.resolve(refusal(request, self.unavailable_error or ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return promise
         now_ms = self._world.now_ms()
         if type(request) is OffsetCommit and self.log.begin_gathering(now_ms):
-            self._held.append(_new(_HeldCommit, (request, now_ms, later)))
+            self._held.append(_new(_HeldCommit, (request, now_ms, promise)))
             self._held_partitions += len(request.partitions)
             if self._held_partitions > HELD_PARTITIONS_MAX:
                 self.decide_held()
-            self.log.end_gap(now_ms)
-            return later
+            self.log.end_window(now_ms)
+            return promise
         self.decide_held()
-        self._carry_out(
-            self._as_coordinator(request, self.coordinator.handle(request, now_ms)), later, request
-        )
+        self._write(self._as_coordinator(request, self.coordinator.handle(request, now_ms)), promise, request)
         self.set_timer()
-        return later
+        return promise
 
     def _as_coordinator(self, request: Request, outcome: Outcome[Any]) -> Outcome[Any]:
-        """What was decided, unless it is a refusal that only the coordinator may give, and that may be another now."""
+        """Replace a final error by NOT_COORDINATOR if another broker may be the coordinator by now."""
         reply = outcome.reply
         if (
             outcome.records
@@ -144,7 +139,7 @@ class GroupShard(CoordinatorShard):
         return Outcome(refusal(request, ErrorCode.NOT_COORDINATOR))
 
     def decide_held(self) -> None:
-        """Decide the commits that came in the log's gap, each as of when it came."""
+        """Decide the commits that arrived while the log lingers, each as of its arrival."""
         if not self._held:
             return
         if not self._is_loaded:
@@ -155,20 +150,19 @@ class GroupShard(CoordinatorShard):
         records: list[KeyValue] = []
         size = 0
         offset = self.log.next_offset
-        for request, came_ms, later in held:
-            outcome = self.coordinator.handle(request, came_ms)
-            made = outcome.records
-            if not made:
-                decided.append((self._as_coordinator(request, outcome), later, request))
+        for request, received_ms, promise in held:
+            outcome = self.coordinator.handle(request, received_ms)
+            if not outcome.records:
+                decided.append((self._as_coordinator(request, outcome), promise, request))
                 continue
-            decided.append((outcome, later, request))
-            for each in made:
+            decided.append((outcome, promise, request))
+            for each in outcome.records:
                 record = each.encoded()
                 records.append(record)
                 size += len(record[0]) + len(record[1] or b"")
-            # The next is decided on what this one leaves.
+            # The next commit is decided on the state that this one leaves.
             self.coordinator.written(outcome, offset)
-            offset += len(made)
+            offset += len(outcome.records)
             if size > DECIDED_BYTES_MAX:
                 self._append_commits(decided, records)
                 decided, records, size = [], [], 0
@@ -178,20 +172,20 @@ class GroupShard(CoordinatorShard):
         self.set_timer()
 
     def _append_commits(self, decided: list[_DecidedCommit], records: list[KeyValue]) -> None:
-        """Have the records of several commits written as one, and all of them told."""
+        """Append the records of several commits together, and answer each commit when they are committed."""
 
         def settled(error: KafkaError | None) -> None:
             if error is None:
-                for outcome, later, _ in decided:
-                    later.resolve(outcome.reply)
+                for outcome, promise, _ in decided:
+                    promise.resolve(outcome.reply)
                 return
             refuse(error.code)
             if records:
                 self.lost(error)
 
         def refuse(code: ErrorCode) -> None:
-            for _, later, request in decided:
-                later.resolve(write_refusal(request, code))
+            for _, promise, request in decided:
+                promise.resolve(write_refusal(request, code))
             decided.clear()
 
         def overdue() -> None:
@@ -207,25 +201,25 @@ class GroupShard(CoordinatorShard):
 
     def _refuse_held(self, code: ErrorCode) -> None:
         held, self._held, self._held_partitions = self._held, [], 0
-        for request, _, later in held:
-            later.resolve(refusal(request, code))
+        for request, _, promise in held:
+            promise.resolve(refusal(request, code))
 
     def forget_partitions(self, partitions: tuple[tuple[str, int], ...]) -> None:
-        """They are deleted: what groups committed for them goes, once it is known."""
+        """Delete the offsets that groups committed for these deleted partitions, once the shard is loaded."""
         if self.is_loaded:
             self.handle(ForgetPartitions(partitions))
         elif not self.is_damaged:
-            self._gone += partitions
+            self._deleted += partitions
 
-    def _carry_out(self, outcome: Outcome[Any], later: Promise[Any] | None, request: Request | None) -> None:
-        """Write what was decided, and have it told once it is committed."""
+    def _write(self, outcome: Outcome[Any], promise: Promise[Any] | None, request: Request | None) -> None:
+        """Append the records of an outcome, and resolve the promise when they are committed."""
 
         def settled(error: KafkaError | None) -> None:
             if error is None:
                 if outcome.write is not None and outcome.write.settled is not None:
                     self.coordinator.settled(outcome, ErrorCode.NONE, self._world.now_ms())
                     self.set_timer()
-                _pass_on(outcome.reply, later)
+                _resolve(promise, outcome.reply)
                 return
             self.coordinator.settled(outcome, write_error(error.code), self._world.now_ms())
             refuse(error.code)
@@ -233,8 +227,8 @@ class GroupShard(CoordinatorShard):
                 self.lost(error)
 
         def refuse(code: ErrorCode) -> None:
-            if later is not None and request is not None and not later.is_settled:
-                later.resolve(write_refusal(request, code))
+            if promise is not None and request is not None and not promise.is_settled:
+                promise.resolve(write_refusal(request, code))
 
         def overdue() -> None:
             code = ErrorCode.REQUEST_TIMED_OUT
@@ -259,10 +253,10 @@ class GroupShard(CoordinatorShard):
             return
         self.coordinator.written(outcome, base_offset)
         if not isinstance(outcome.records[0], OffsetRecord):
-            self._tell_moved(outcome.records[0].key)
+            self._notify_listener(outcome.records[0].key)
 
-    def _tell_moved(self, key: Key) -> None:
-        """What is written at once is of one group, or takes away groups that nobody is in."""
+    def _notify_listener(self, key: Key) -> None:
+        """The records of one outcome belong to one group, or delete empty groups."""
         listener = self._listener()
         if listener is None or isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             return
@@ -270,38 +264,33 @@ class GroupShard(CoordinatorShard):
         if group_id is not None:
             listener.moved(group_id)
 
-    def append_marker(
-        self, marker: bytes, producer_id: int, commit: bool, done: Callable[[KafkaError | None], None]
-    ) -> None:
-        """Write the end of a transaction to this partition: offsets that were pending are committed, or dropped. Where
-        that takes long, `done` is told so, and not what becomes of it."""
-        is_told = False
-
-        def tell(error: KafkaError | None) -> None:
-            nonlocal is_told
-            if not is_told:
-                is_told = True
-                done(error)
-
-        def overdue() -> None:
-            name = self.log.partition.name
-            tell(KafkaError(f"{name} could not be replicated in time", ErrorCode.REQUEST_TIMED_OUT))
-
-        if self._is_damaged:
-            self.log.append_batch(marker, tell, overdue)
-            return
-        if not self._is_loaded:
-            raise KafkaError(
-                f"{self.log.partition.name} is being loaded", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            )
+    def append_marker(self, marker: bytes, producer_id: int, commit: bool) -> Promise[None]:
+        """Append the marker that ends a transaction: pending offsets are committed or dropped. Resolved when the
+        marker is committed; fails with REQUEST_TIMED_OUT if that takes too long, although the write goes on."""
+        name = self.log.partition.name
+        if not self._is_loaded and not self._is_damaged:
+            raise KafkaError(f"{name} is still loading; retry.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        committed: Promise[None] = Promise()
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
                 self.lost(error)
-            tell(error)
+            if committed.is_settled:
+                return
+            if error is None:
+                committed.resolve(None)
+            else:
+                committed.fail(error)
+
+        def overdue() -> None:
+            committed.fail(
+                KafkaError(f"{name}: the marker was not replicated in time.", ErrorCode.REQUEST_TIMED_OUT)
+            )
 
         self.log.append_batch(marker, settled, overdue)
-        self.coordinator.end_transaction(producer_id, commit)
+        if self._is_loaded:
+            self.coordinator.end_transaction(producer_id, commit)
+        return committed
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -311,20 +300,20 @@ class GroupShard(CoordinatorShard):
     def tick(self) -> None:
         self.decide_held()
         while (outcome := self.coordinator.tick(self._world.now_ms())) is not None:
-            self._carry_out(outcome, None, None)
+            self._write(outcome, None, None)
 
 
-def _pass_on(reply: Any, later: Promise[Any] | None) -> None:
-    if later is None or later.is_settled:
+def _resolve(promise: Promise[Any] | None, reply: Any) -> None:
+    if promise is None or promise.is_settled:
         return
     if isinstance(reply, Promise):
-        reply.then(later.resolve)
+        reply.then(promise.resolve)
     else:
-        later.resolve(reply)
+        promise.resolve(reply)
 
 
 class GroupCoordinatorService:
-    """All groups whose coordinator is on this node."""
+    """The groups whose coordinator is this broker."""
 
     def __init__(
         self, world: World, replicas: Replicas, settings: BrokerSettings, image: Callable[[], ClusterImage]
@@ -347,34 +336,34 @@ class GroupCoordinatorService:
         )
 
     def follow(self, image: ClusterImage, changed: ImageDelta) -> None:
-        """The image has moved: partitions may be led here or no longer, and topics may be gone."""
+        """Apply a new image: follow the leadership of partitions, and forget deleted topics."""
         self.shards.follow(image)
         topics = ImageTopics(image)
-        gone = tuple(
+        deleted = tuple(
             (topic.name, number) for topic in changed.topics_deleted for number in sorted(topic.partitions)
         )
         for shard in self.shards:
             shard.decide_held()
             shard.coordinator.topics_changed(topics)
-            if gone:
-                shard.forget_partitions(gone)
+            if deleted:
+                shard.forget_partitions(deleted)
 
     def handle(self, group_id: str, request: Request) -> Promise[Any]:
-        """Ask the coordinator of a group; refused in the reply's own way where it is not here."""
+        """Have the group's coordinator handle a request. Errors are fields of the reply."""
         try:
             shard = self.shards.of(group_id)
         except KafkaError as error:
-            later: Promise[Any] = Promise()
-            later.resolve(refusal(request, error.code))
-            return later
+            promise: Promise[Any] = Promise()
+            promise.resolve(refusal(request, error.code))
+            return promise
         return shard.handle(request)
 
     def list_groups(self, request: ListGroups) -> Promise[ListReply]:
-        """Of all coordinators here, but those whose partition cannot be read."""
-        return _gathered([each.handle(request) for each in self.shards if not each.is_damaged])
+        """List the groups of all shards whose partition could be read."""
+        return _merged([each.handle(request) for each in self.shards if not each.is_damaged])
 
     def expire_sessions(self, group_id: str, member_id: str | None = None) -> None:
-        """End the session of one member, or of all, as if they had not been heard of in time."""
+        """End the session of one member, or of all, as if their heartbeats had stopped."""
         shard = self.shards.of(group_id)
         shard.decide_held()
         shard.coordinator.expire_sessions(group_id, member_id, self._world.now_ms())
@@ -387,14 +376,14 @@ class GroupCoordinatorService:
         shard.wake()
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
-        """The member of a group that reads a partition now; for doors whose requests name a group."""
+        """The member of the group that owns the partition."""
         return self.shards.of(group_id).coordinator.owner_of(group_id, topic, partition)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self.shards.of(group_id).coordinator.committed(group_id, topic, partition)
 
 
-def _gathered(replies: Iterable[Promise[ListReply]]) -> Promise[ListReply]:
+def _merged(replies: Iterable[Promise[ListReply]]) -> Promise[ListReply]:
     waiting = list(replies)
     whole: Promise[ListReply] = Promise()
     groups: list[Any] = []
@@ -404,8 +393,8 @@ def _gathered(replies: Iterable[Promise[ListReply]]) -> Promise[ListReply]:
         groups.extend(reply.groups)
         codes.append(reply.code)
         if len(codes) == len(waiting):
-            wrong = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
-            whole.resolve(ListReply(wrong, tuple(groups)))
+            error = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+            whole.resolve(ListReply(error, tuple(groups)))
 
     if not waiting:
         whole.resolve(ListReply())

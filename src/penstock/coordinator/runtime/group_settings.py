@@ -1,4 +1,4 @@
-"""What coordinators of groups go by, as the broker and the cluster have it set."""
+"""The settings of group coordinators, from the broker's and the cluster's configuration."""
 
 from penstock.coordinator.groups import GroupSettings
 from penstock.metadata import BrokerSettings, ClusterImage

@@ -1,4 +1,4 @@
-"""The topics of the cluster's image, as coordinators of groups ask for them."""
+"""The topics of the metadata image, as group coordinators read them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ _NO_RACKS: frozenset[str] = frozenset()
 
 
 class _Topic(NamedTuple):
-    """A topic of the image, as a coordinator looks at it."""
+    """A topic of the image, with the racks of its replicas."""
 
     brokers_racks: Mapping[int, str]
-    """Of those that say where they are."""
+    """Racks by broker id, of brokers that have one."""
     topic: ImageTopic
 
     @property
@@ -31,7 +31,7 @@ class _Topic(NamedTuple):
     def racks(self, partition: int) -> frozenset[str]:
         known = self.brokers_racks
         if not known:
-            return _NO_RACKS  # asked for each partition whenever a member comes or goes
+            return _NO_RACKS  # called for every partition when a member joins or leaves
         return frozenset(known[each] for each in self.topic.partitions[partition].replicas if each in known)
 
 
@@ -54,8 +54,6 @@ class _ByName(Mapping[str, _Topic]):
 
 
 class ImageTopics:
-    """The topics of an image, as coordinators ask for them."""
-
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._brokers_racks = {number: each.rack for number, each in image.brokers.items() if each.rack}

@@ -1,8 +1,9 @@
-"""The ends of transactions, written to the partitions that took part, until every one of them has its marker.
+"""Writes the markers that end a transaction to each of its partitions.
 
-A partition that is led here gets its marker appended, those of another broker go there in one request. A partition
-that is no more has nothing to end. Anything else is tried again, for ever: readers wait for it. A marker on
-`__consumer_offsets` is told to the group coordinator there, whose pending offsets it decides.
+Partitions that this broker leads get their marker appended; for the others, each leader gets one WriteTxnMarkers
+request. A deleted partition needs no marker. Any other failure is retried without limit, because readers of committed
+records wait for the marker. A marker on `__consumer_offsets` goes through the group coordinator of that partition,
+which commits or drops the transaction's pending offsets.
 """
 
 import logging
@@ -24,22 +25,19 @@ from penstock.replica.broker_client import BrokerClient
 from penstock.storage import Appended, Origin
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request, through_kio
 
 logger = logging.getLogger(__name__)
 
 WRITE_MS_MAX: Final = 30_000
-"""How long a marker may take to be written, as long as in Kafka (`request.timeout.ms`); then it is written again. A
-partition takes a second one without harm."""
+"""How long a marker may take to be committed, as in Kafka (`request.timeout.ms`); then it is written again. A second
+marker does no harm."""
 
 RETRY_MS: Final = 100
-"""After how long a partition that could not be written is tried again."""
+"""Pause before a failed partition is retried."""
 
 _DEPOSED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""What a partition says when a newer coordinator has ended the transaction."""
-
-Done = Callable[[KafkaError | None], None]
+"""Errors of a partition where a newer coordinator has already ended the transaction."""
 
 
 class _MarkerWrite:
@@ -47,10 +45,16 @@ class _MarkerWrite:
 
     acks = ALL_IN_SYNC
 
-    def __init__(self, appended: Appended, deadline_ms: int, done: Done) -> None:
+    def __init__(self, appended: Appended, deadline_ms: int, committed: Promise[None]) -> None:
         self.appended = appended
         self.deadline_ms = deadline_ms
-        self.settle = done
+        self._committed = committed
+
+    def settle(self, error: KafkaError | None) -> None:
+        if error is None:
+            self._committed.resolve(None)
+        else:
+            self._committed.fail(error)
 
 
 class MarkerWriter:
@@ -73,11 +77,12 @@ class MarkerWriter:
     def write(
         self, markers: Markers, written: Callable[[TopicPartition], None], is_over: Callable[[], bool]
     ) -> None:
-        """Write them all; `written` is told of each. `is_over` says that nobody waits any more."""
+        """Write a marker to each partition, and call `written` for each one committed. Stops retrying when
+        `is_over`."""
         _Ending(self, markers, written, is_over).write(markers.partitions)
 
     def by_leader(self, names: Iterable[TopicPartition]) -> dict[int | None, list[TopicPartition]]:
-        """Where markers go: None for partitions that are no more."""
+        """The partitions by leader; None for deleted ones."""
         image = self._image()
         found: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for name in sorted(names):
@@ -88,13 +93,13 @@ class MarkerWriter:
     def is_here(self, leader: int) -> bool:
         return leader == self._node_id
 
-    def ask(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Promise[Any]:
-        """Have another broker write them."""
+    def send(self, leader: int, markers: Markers, names: list[TopicPartition]) -> Promise[Any]:
+        """Have another broker write the markers."""
         return self._broker_client.send(
             leader, _request(markers, names), timeout_ms=WRITE_MS_MAX, purpose="markers"
         )
 
-    def again(self, call: Callable[[], None]) -> None:
+    def retry(self, call: Callable[[], None]) -> None:
         self._world.call_later(RETRY_MS, call)
 
     def append(
@@ -104,34 +109,35 @@ class MarkerWriter:
         epoch: int,
         coordinator_epoch: int,
         commit: bool,
-        done: Done,
         *,
         version: int = 0,
-    ) -> None:
-        """Write one marker, of an end in a `transaction.version`; `done` is told when it is committed, or why not."""
+    ) -> Promise[None]:
+        """Append one marker, of a transaction that ends under this `transaction.version`. Resolved when it is
+        committed."""
         now_ms = self._world.now_ms()
+        committed: Promise[None] = Promise()
         try:
             partition = self._replicas.find(name.topic, name.partition)
             if coordinator_epoch == ACCEPT_LOSS_EPOCH:
                 _accept_loss(partition, producer_id, commit)
-                done(None)
-                return
+                committed.resolve(None)
+                return committed
             if version >= EPOCH_BUMP_VERSION:
                 _check_epoch(partition, producer_id, epoch)
             marker = end_txn_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
             shard = self._groups.shards.at(name.partition) if name.topic == OFFSETS_TOPIC else None
             if shard is not None:
-                shard.append_marker(marker, producer_id, commit, done)
-                return
+                return shard.append_marker(marker, producer_id, commit)
             appended = partition.stage(memoryview(bytearray(marker)), ALL_IN_SYNC, now_ms, Origin.COORDINATOR)
         except KafkaError as error:
-            done(error)
-            return
-        partition.wait(_MarkerWrite(appended, now_ms + WRITE_MS_MAX, done))
+            committed.fail(error)
+            return committed
+        partition.wait(_MarkerWrite(appended, now_ms + WRITE_MS_MAX, committed))
+        return committed
 
 
 def _accept_loss(partition: Partition, producer_id: int, commit: bool) -> None:
-    """Let readers of committed records pass the oldest transaction of a producer that is in doubt."""
+    """Let readers of committed records pass the oldest in-doubt transaction of a producer."""
     if partition.may_be_deposed:
         raise KafkaError(
             f"This broker may no longer lead {partition.name}; refresh metadata and retry.",
@@ -140,14 +146,14 @@ def _accept_loss(partition: Partition, producer_id: int, commit: bool) -> None:
     in_doubt = partition.log.producers.doubt_of(producer_id)
     if in_doubt is None or commit:
         raise KafkaError(
-            f"{partition.name}: producer {producer_id} has no transaction in doubt that could be "
-            f"{'committed' if commit else 'aborted'}; one in doubt can only be aborted",
+            f"{partition.name}: producer {producer_id} has no transaction in doubt to "
+            f"{'commit' if commit else 'abort'}; a transaction in doubt can only be aborted.",
             ErrorCode.INVALID_TXN_STATE,
         )
     partition.accept_loss(in_doubt.first_offset)
     logger.warning(
-        "%s: the loss of the end of producer %d's transaction at offset %d is accepted; its records stay aborted, and "
-        "readers of committed records go on to offset %d",
+        "%s: accepted the loss of the end of producer %d's transaction at offset %d; its records stay aborted, and "
+        "readers of committed records continue to offset %d",
         partition.name,
         producer_id,
         in_doubt.first_offset,
@@ -156,7 +162,7 @@ def _accept_loss(partition: Partition, producer_id: int, commit: bool) -> None:
 
 
 class _Ending:
-    """One transaction's end, on its way to all of its partitions."""
+    """One transaction's markers, until every partition has its own."""
 
     def __init__(
         self,
@@ -181,7 +187,7 @@ class _Ending:
                 for name in some:
                     self._append(name)
             else:
-                self._ask(leader, some)
+                self._send(leader, some)
 
     def _append(self, name: TopicPartition) -> None:
         markers = self._markers
@@ -191,24 +197,24 @@ class _Ending:
             markers.producer.epoch,
             markers.coordinator_epoch,
             markers.commit,
-            lambda error: self._settle({name: ErrorCode.NONE if error is None else error.code}),
             version=markers.version,
-        )
+        ).then(lambda _: self._settle({name: ErrorCode.NONE}), lambda error: self._settle({name: error.code}))
 
-    def _ask(self, leader: int, names: list[TopicPartition]) -> None:
-        def answered(reply: Any) -> None:
-            # Whoever is not answered for is asked for again, as all are where nobody answers.
-            codes = dict.fromkeys(names, ErrorCode.NETWORK_EXCEPTION)
-            if not isinstance(reply, PeerFailed):
-                codes |= {
-                    TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
-                    for marker in reply.markers
-                    for topic in marker.topics
-                    for each in topic.partitions
-                }
-            self._settle({name: codes[name] for name in names})
+    def _send(self, leader: int, names: list[TopicPartition]) -> None:
+        def on_reply(reply: Any) -> None:
+            codes = {
+                TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+                for marker in reply.markers
+                for topic in marker.topics
+                for each in topic.partitions
+            }
+            # A partition that the reply leaves out is retried.
+            self._settle({name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in names})
 
-        self._writer.ask(leader, self._markers, names).then(answered)
+        def on_error(_: KafkaError) -> None:
+            self._settle(dict.fromkeys(names, ErrorCode.NETWORK_EXCEPTION))
+
+        self._writer.send(leader, self._markers, names).then(on_reply, on_error)
 
     def _settle(self, codes: dict[TopicPartition, ErrorCode]) -> None:
         left = []
@@ -216,11 +222,15 @@ class _Ending:
             if code is ErrorCode.NONE:
                 self._written(name)
             elif code in _DEPOSED:
-                logger.warning("%s: another coordinator has ended %s", name, self._markers.transactional_id)
+                logger.warning(
+                    "%s: a newer coordinator already ended the transaction of transactional id %s",
+                    name,
+                    self._markers.transactional_id,
+                )
             else:
                 left.append(name)
         if left:
-            self._writer.again(lambda: self.write(left))
+            self._writer.retry(lambda: self.write(left))
 
 
 def _request(markers: Markers, names: list[TopicPartition]) -> Request[Any]:
@@ -246,12 +256,12 @@ def _request(markers: Markers, names: list[TopicPartition]) -> Request[Any]:
 
 
 def _check_epoch(partition: Partition, producer_id: int, epoch: int) -> None:
-    """Refuse a marker that comes too late (KIP-1228): one whose epoch is that of the open transaction's records is of
-    an earlier one. Where none is open, it is written once more, and harms nobody."""
+    """Reject a late marker (KIP-1228): a marker with the epoch of the open transaction's records ends an earlier one.
+    If no transaction is open, the marker is written again, which does no harm."""
     entry = partition.log.producers.by_id.get(producer_id)
     if entry is not None and entry.epoch == epoch and entry.txn_first_offset is not None:
         raise KafkaError(
-            f"{partition.name}: a marker for producer {producer_id} has epoch {epoch}, "
-            f"and so has the open transaction, which has another end",
+            f"{partition.name}: the marker of producer {producer_id} has epoch {epoch}, the epoch of the open "
+            f"transaction; expected a later epoch.",
             ErrorCode.INVALID_PRODUCER_EPOCH,
         )

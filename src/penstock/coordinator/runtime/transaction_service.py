@@ -1,12 +1,11 @@
-"""Transactions on `__transaction_state`: each request goes to the coordinator of its id's partition.
+"""Routes requests to the transaction coordinators on `__transaction_state`, and writes their records.
 
-    handle --> coordinator decides --> records appended --> (committed) --> state moves --> the reply leaves
-                                                                               |
-                                                                               +--> markers, until all are written
+    handle -> decide -> append -> (committed) -> apply -> reply
+                                                   |
+                                                   +-> markers, until every partition has its own
 
-Where a write takes long, who asked for it is told to come again, and until it is committed its id is busy. Where a
-write fails and it is not known what became of it, the state in memory is thrown away and read anew: markers of
-transactions that were decided are handed out again from there.
+While a write is not committed, its transactional id answers CONCURRENT_TRANSACTIONS. If a write fails and its fate is
+unknown, the shard drops its state and loads it again; that also resumes the markers of prepared transactions.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,12 +48,13 @@ from penstock.replica.deposed_leader import may_be_outdated
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 
-class IdSource(Protocol):
-    def take(self) -> Promise[ProducerId | KafkaError]: ...
+class ProducerIdSource(Protocol):
+    def take(self) -> Promise[Any]:
+        """A producer id that no producer has had."""
 
 
 def refusal(request: Request, code: ErrorCode) -> Any:
-    """The reply to a request that was not done, whatever it was."""
+    """The reply that carries an error, in the shape that the request's API has."""
     match request:
         case InitProducerId() | EndTxn():
             return ProducerReply(code)
@@ -68,14 +68,14 @@ def refusal(request: Request, code: ErrorCode) -> Any:
 
 
 class TransactionShard(CoordinatorShard):
-    """The coordinator of one partition, and its driver."""
+    """Runs the transaction coordinator of one partition."""
 
     def __init__(
         self,
         world: World,
         log: CoordinatorLog,
         coordinator: TransactionCoordinator,
-        producer_ids: IdSource,
+        producer_ids: ProducerIdSource,
         markers: MarkerWriter,
         reload: Callable[[], None],
     ) -> None:
@@ -84,48 +84,51 @@ class TransactionShard(CoordinatorShard):
         self._producer_ids = producer_ids
         self._markers = markers
 
-    def take(self, batches: Iterable[RecordBatch]) -> None:
+    def replay(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
             if not batch.is_control:
                 for record in batch.records():
                     value = None if record.value is None else bytes(record.value)
                     self.coordinator.replay(bytes(record.key or b""), value)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.coordinator.start(self.log.epoch, self._world.now_ms())
         self._follow_up()
 
-    def forget(self) -> None:
+    def drop_state(self) -> None:
         self.coordinator.unload()
 
     # -- requests --------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Promise[Any]:
-        later: Promise[Any] = Promise()
-        trouble = self.trouble
-        if trouble is not None:
-            later.resolve(refusal(request, trouble))
+        promise: Promise[Any] = Promise()
+        error = self.unavailable_error
+        if error is not None:
+            promise.resolve(refusal(request, error))
         else:
-            self._decide(request, later, None)
-        return later
+            self._decide(request, promise, None)
+        return promise
 
-    def _decide(self, request: Request, later: Promise[Any], producer_id: ProducerId | None) -> None:
+    def _decide(self, request: Request, promise: Promise[Any], producer_id: ProducerId | None) -> None:
         if not self.is_loaded:
-            later.resolve(refusal(request, ErrorCode.NOT_COORDINATOR))
+            promise.resolve(refusal(request, ErrorCode.NOT_COORDINATOR))
             return
         now_ms = self._world.now_ms()
         outcome = self.coordinator.handle(request, now_ms, producer_id)
         if isinstance(outcome, NeedsProducerId):
-            self._producer_ids.take().then(lambda taken: self._decide_with(request, later, taken))
+            self._producer_ids.take().then(
+                lambda taken: self._decide(request, promise, taken),
+                lambda _: promise.resolve(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+            )
             return
         if not outcome.records:
-            later.resolve(self._as_coordinator(request, outcome.reply))
+            promise.resolve(self._as_coordinator(request, outcome.reply))
             self._follow_up()
             return
 
         def answer(reply: Any) -> None:
-            if not later.is_settled:
-                later.resolve(reply)
+            if not promise.is_settled:
+                promise.resolve(reply)
 
         def settled(error: KafkaError | None) -> None:
             if error is not None:
@@ -144,12 +147,12 @@ class TransactionShard(CoordinatorShard):
             self.log.append(outcome.records, settled, overdue)
         except KafkaError as error:
             self.coordinator.failed(outcome, now_ms)
-            later.resolve(refusal(request, for_failed_write(error.code)))
+            promise.resolve(refusal(request, for_failed_write(error.code)))
             self._follow_up()
 
     def _as_coordinator(self, request: Request, reply: Any) -> Any:
-        """A reply from memory, unless it is one that only the coordinator may give, and that may be another now. So is
-        that a transaction has ended: it may be the one before."""
+        """Replace a final reply by NOT_COORDINATOR if another broker may be the coordinator by now. The success of an
+        EndTxn is final, too: it may be that of the transaction before."""
         codes = (
             reply.codes.values()
             if isinstance(reply, VerifyReply)
@@ -161,22 +164,16 @@ class TransactionShard(CoordinatorShard):
             return refusal(request, ErrorCode.NOT_COORDINATOR)
         return reply
 
-    def _decide_with(self, request: Request, later: Promise[Any], taken: ProducerId | KafkaError) -> None:
-        if isinstance(taken, KafkaError):
-            later.resolve(refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        else:
-            self._decide(request, later, taken)
-
-    # -- what follows ----------------------------------------------------------------------------------
+    # -- markers and time ----------------------------------------------------------------------------------
 
     def _follow_up(self) -> None:
-        """Write the markers of what was decided, and look at the clock."""
+        """Write the markers of prepared transactions, and set the timer."""
         if self.is_loaded:
             for markers in self.coordinator.take_markers():
-                self._write(markers)
+                self._write_markers(markers)
             self.set_timer()
 
-    def _write(self, markers: Markers) -> None:
+    def _write_markers(self, markers: Markers) -> None:
         def written(name: TopicPartition) -> None:
             if self.is_loaded:
                 self.handle(MarkersWritten(markers.transactional_id, markers.end, frozenset({name})))
@@ -192,7 +189,7 @@ class TransactionShard(CoordinatorShard):
 
 
 class TransactionCoordinatorService:
-    """All transactional ids whose coordinator is on this node."""
+    """The transactional ids whose coordinator is this broker."""
 
     def __init__(
         self,
@@ -200,7 +197,7 @@ class TransactionCoordinatorService:
         replicas: Replicas,
         settings: BrokerSettings,
         image: Callable[[], ClusterImage],
-        producer_ids: IdSource,
+        producer_ids: ProducerIdSource,
         markers: MarkerWriter,
     ) -> None:
         self._world = world
@@ -221,28 +218,28 @@ class TransactionCoordinatorService:
         )
 
     def follow(self, image: ClusterImage) -> None:
-        """The image has moved: partitions may be led here or no longer, and settings may be others."""
+        """Apply a new image: follow the leadership of partitions, and the settings."""
         self.shards.follow(image)
         settings = transaction_settings(image, self._settings)
         for shard in self.shards:
             shard.coordinator.settings = settings
 
     def handle(self, transactional_id: str, request: Request) -> Promise[Any]:
-        """Ask the coordinator of an id; refused in the reply's own way where it is not here."""
+        """Have the coordinator of a transactional id handle a request. Errors are fields of the reply."""
         try:
             shard = self.shards.of(transactional_id)
         except KafkaError as error:
-            later: Promise[Any] = Promise()
-            later.resolve(refusal(request, error.code))
-            return later
+            promise: Promise[Any] = Promise()
+            promise.resolve(refusal(request, error.code))
+            return promise
         return shard.handle(request)
 
     def is_loading(self) -> bool:
-        """Whether some coordinator here does not know its transactions yet."""
-        return any(each.trouble is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for each in self.shards)
+        """Whether some coordinator on this broker is still loading."""
+        return any(each.unavailable_error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for each in self.shards)
 
     def list_transactions(self, request: ListTransactions) -> ListReply:
-        """Of all coordinators here."""
+        """List the transactions of all coordinators on this broker."""
         replies = [each.handle(request).value for each in self.shards if each.is_loaded]
         return ListReply(
             tuple(listed for reply in replies for listed in reply.transactions),

@@ -1,12 +1,11 @@
-"""How long those who asked for a write are kept waiting.
+"""How long a request waits for its write.
 
-A write takes as long as it takes. It is over when it is committed, or when it is known that it never will be; until
-then what is in memory stands, and whatever is decided on it waits as well. Whoever asked is not kept that long: after
-a while it is told that the coordinator is not available, which leaves open what becomes of what it asked for, and it
-asks again. Kafka does the same, for groups after `offsets.commit.timeout.ms`.
+A write ends when it is committed, or when it certainly never will be; until then the state that it changed stays, and
+later decisions wait for it too. The request does not wait that long: after a timeout it is answered with a retriable
+error, which leaves the fate of the write open. Kafka does the same, for groups after `offsets.commit.timeout.ms`.
 
-    asked ------ limit ------> overdue() ---- ... ----> done(None), done(error)      a slow write: both are called
-    asked --> done(None)                                                            any other: overdue never is
+    append ------ limit ------> overdue() ---- ... ----> done(None) or done(error)      a slow write
+    append --> done(None)                                                               any other write
 """
 
 from collections.abc import Callable
@@ -16,15 +15,15 @@ from penstock.base.errors import KafkaError
 from penstock.base.world import Timer, World
 
 WAIT_MS_MAX: Final = 5000
-"""Kafka's default of `offsets.commit.timeout.ms`. For changes of a transaction Kafka waits as long as the transaction
-may last, which is longer than its client waits."""
+"""Kafka's default of `offsets.commit.timeout.ms`. For transactions Kafka waits for the transaction timeout, which is
+longer than clients wait."""
 
 Done = Callable[[KafkaError | None], None]
 Overdue = Callable[[], None]
 
 
 class _Waiting:
-    """A `Done` that somebody waits for, and what to do where that takes too long."""
+    """A `done` callback with a deadline."""
 
     __slots__ = ("_done", "_timeouts", "deadline_ms", "overdue")
 
@@ -42,41 +41,42 @@ class _Waiting:
 class WriteTimeouts:
     def __init__(self, world: World, limit_ms: int = WAIT_MS_MAX) -> None:
         self.limit_ms = limit_ms
-        """Set before anybody waits: all wait equally long."""
+        """Set before the first write; the same for all."""
         self._world = world
         self._waiting: dict[_Waiting, None] = {}
-        """Who is neither done nor overdue; who came first is first."""
+        """Neither done nor overdue, in order of arrival."""
         self._timer: Timer | None = None
-        """For the first that waited when it was set, who may be done by now: a timer for each would be more work than
-        all the rest, and hardly anybody ever waits so long."""
+        """Runs for the oldest entry at the time it was set. A timer for each write would cost more than the write, and
+        few ever expire."""
 
     def limited(self, done: Done, overdue: Overdue) -> Done:
-        """`done`, to be called instead of it; if that takes too long, `overdue` is called before."""
+        """Return the callback to use in place of `done`. If it is not called within the limit, `overdue` is called
+        first."""
         waiting = _Waiting(self, done, overdue, self._now_ms() + self.limit_ms)
         self._waiting[waiting] = None
         if self._timer is None:
-            self._timer = self._world.call_later(self.limit_ms, self._look)
+            self._timer = self._world.call_later(self.limit_ms, self._expire)
         return waiting
 
     def forget(self, waiting: _Waiting) -> None:
         self._waiting.pop(waiting, None)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         now_ms = self._now_ms()
         overdue = []
         for waiting in self._waiting:
             if waiting.deadline_ms > now_ms:
-                self._timer = self._world.call_later(waiting.deadline_ms - now_ms, self._look)
+                self._timer = self._world.call_later(waiting.deadline_ms - now_ms, self._expire)
                 break
             overdue.append(waiting)
         else:
             self._timer = None
         for waiting in overdue:
-            # What was done for those before it may have settled it.
+            # The callbacks of earlier entries may have settled this one.
             if waiting in self._waiting:
                 del self._waiting[waiting]
                 waiting.overdue()
 
     def _now_ms(self) -> int:
-        """By the clock that never goes back; whole, so that no timer is for less than a moment."""
+        """The monotonic clock, in whole milliseconds, so that no timer is shorter than one."""
         return self._world.clock_ns() // 1_000_000

@@ -127,11 +127,13 @@ class Seats:
         context = self._context
         yield from ensure_offsets_topic(context)
         shard = context.groups.shards.of(group_id)
-        if shard.trouble is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if shard.unavailable_error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             yield from self._wait_for_load(lambda: context.groups.shards.of(group_id).is_loaded)
             shard = context.groups.shards.of(group_id)
-        if shard.trouble is not None:
-            raise KafkaError(f"the coordinator of group {group_id!r} cannot be asked now", shard.trouble)
+        if shard.unavailable_error is not None:
+            raise KafkaError(
+                f"the coordinator of group {group_id!r} cannot be asked now", shard.unavailable_error
+            )
         return shard.coordinator
 
     def find(self, group_id: str) -> GroupCoordinator | None:
