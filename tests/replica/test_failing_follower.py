@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition
 from penstock.metadata.records import PartitionChangeRecord
-from penstock.replica.failing_disk import FORGIVEN_MS, REST_MS_MAX, REST_MS_MIN, TRIAL_MS
+from penstock.replica.failing_disk import BACKOFF_MS_MAX, BACKOFF_MS_MIN, FORGIVEN_MS, TRIAL_MS
 from penstock.replica.pending_acks import OVERDUE_CHECK_MS, TOO_FEW_MS
 from penstock.storage.trial import ROOM_BYTES_MIN, TRIAL_BYTES, TRIAL_FILE, trial_write
 from penstock.vfs import FaultyDisk, MemoryDisk
@@ -105,7 +105,7 @@ def test_a_follower_that_cannot_write_does_not_fetch_before_a_trial_write_works(
     broker.write()
     broker.isr(OTHER, THIRD)
     fetches = broker.fetches
-    broker.world.advance(REST_MS_MIN + 3 * TRIAL_MS)
+    broker.world.advance(BACKOFF_MS_MIN + 3 * TRIAL_MS)
     assert trial_rule.hits >= 2
     assert broker.fetches == fetches
     log_rule.cancel()
@@ -132,16 +132,16 @@ def test_a_follower_that_fails_again_after_a_trial_rests_longer_each_time() -> N
         rests.append(rested_ms)
         broker.world.advance(SOON_MS)
         assert broker.held().has_failing_disk
-    assert rests[0] < 3 * REST_MS_MIN
+    assert rests[0] < 3 * BACKOFF_MS_MIN
     assert all(later > sooner for sooner, later in pairwise(rests[1:6]))
-    assert rests[-1] <= REST_MS_MAX + 2 * TRIAL_MS
+    assert rests[-1] <= BACKOFF_MS_MAX + 2 * TRIAL_MS
     broker.faults.clear()
-    broker.world.advance(REST_MS_MAX + 2 * TRIAL_MS)
+    broker.world.advance(BACKOFF_MS_MAX + 2 * TRIAL_MS)
     assert broker.copied
     broker.world.advance(FORGIVEN_MS + 1)
     broker.faults.fail("write", path=LOG, error=errno.EIO, times=1)
     broker.write()
-    broker.world.advance(REST_MS_MIN + 2 * TRIAL_MS)
+    broker.world.advance(BACKOFF_MS_MIN + 2 * TRIAL_MS)
     assert not broker.held().has_failing_disk, "that was long ago"
 
 

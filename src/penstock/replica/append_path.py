@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
+from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import UNWRITABLE
 from penstock.records.batch import CONTROL_MASK, FLAGS_AT
@@ -159,24 +160,21 @@ class AppendPath:
             self._write_later(self.write)
         return appended
 
-    def stage_own(
-        self, batch: bytearray, now_ms: TimestampMs, staged: Callable[[Appended | KafkaError], None]
-    ) -> None:
-        """Stage a batch that this broker built for a client, and call `staged` with the result: at once, unless this
-        batch or one before it is validated or recompressed off the loop. The order is kept."""
+    def stage_own(self, batch: bytearray, now_ms: TimestampMs) -> Promise[Appended]:
+        """Stage a batch that this broker built for a client: at once, unless this batch or one before it is validated
+        or recompressed off the loop. The order is kept."""
 
         def stage(inspected: Inspected | None) -> Appended:
             return self.stage(memoryview(batch), ALL_IN_SYNC, now_ms, inspected=inspected)
 
         if self._inspections is not None:
-            self._inspections.stage_in_order(self._partition, stage, staged)
-            return
-        outcome: Appended | KafkaError
+            return self._inspections.stage_in_order(self._partition, stage)
+        appended: Promise[Appended] = Promise()
         try:
-            outcome = stage(None)
+            appended.resolve(stage(None))
         except KafkaError as error:
-            outcome = error
-        staged(outcome)
+            appended.fail(error)
+        return appended
 
     def stage_plain(
         self,

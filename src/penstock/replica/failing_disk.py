@@ -1,18 +1,17 @@
-"""Replicas here whose disk refuses to write, to sync or to read, or whose records are damaged: out of the ISR at
-once, and back after a trial write.
+"""Takes replicas with a failing disk, or with damaged records, out of the ISR, and back after a trial write.
 
-    append or sync fails --> AlterPartition without this replica --> the leader waits for it no more
-                         --> rest --> trial write --> works --> sync --> fetch again --> caught up, in the ISR
-                               ^          | fails
-                               +----------+
+    append or sync fails --> AlterPartition without this replica --> the leader no longer waits for it
+                         --> backoff --> trial write --> succeeds --> sync --> fetch again --> caught up, in the ISR
+                                ^             | fails
+                                +-------------+
 
-A replica knows within milliseconds that it cannot write. Its leader would only find out that it stands still, after
-`replica.lag.time.max.ms` (30 s), and `acks=all` would wait until then. So the replica itself asks the controller for
-an ISR without it. A leader asks for another leader as well (`Partition.disk_failed`), and follows as a failing one.
+A replica knows within milliseconds that it cannot write. Its leader would notice only after `replica.lag.time.max.ms`
+(30 s), and `acks=all` would wait until then. So the replica itself asks the controller for an ISR without it. A leader
+hands over as well (`Partition.disk_failed`), and then follows as a failing replica.
 
-A failing replica does not fetch: one that has all there is to copy would be in sync without having written anything.
-One trial write at a time is made for the whole node. When it works, the replicas whose rest is over fetch again. A
-replica that fails again rests twice as long, so that a disk which refuses one file alone rarely disturbs producers.
+A failing replica does not fetch: with nothing new to fetch it would be in sync without a single write. The node makes
+one trial write at a time. When it succeeds, the replicas whose backoff is over fetch again. A replica that fails again
+backs off twice as long, so that a disk which fails for one file only rarely disturbs producers.
 """
 
 import logging
@@ -33,19 +32,19 @@ from penstock.storage.trial import trial_write
 
 logger = logging.getLogger(__name__)
 
-REST_MS_MIN: Final = 1000
-REST_MS_MAX: Final = 60_000
-"""How long a replica rests at least: the first time, and after many failures."""
+BACKOFF_MS_MIN: Final = 1000
+BACKOFF_MS_MAX: Final = 60_000
+"""Backoff of a replica after its first failure, and after many."""
 
 TRIAL_MS: Final = 1000
-"""Between two trials."""
+"""Between two trial writes."""
 
 FORGIVEN_MS: Final = 300_000
-"""After so long without a failure the next one counts as the first."""
+"""After this long without a failure the next one counts as the first."""
 
 
 class Replica(Protocol):
-    """A `Partition`, as far as its disk is concerned."""
+    """What is used of a `Partition`."""
 
     topic: str
     number: int
@@ -57,28 +56,28 @@ class Replica(Protocol):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether records were found that are not what was written. It fetches no more until they are cut off, which
-        is when it is out of the ISR."""
+        """Whether the log has a batch that is not what was written. It is not fetched until the log is truncated
+        there, which happens once it is out of the ISR."""
 
     @property
     def written_to(self) -> Offset:
-        """How many bytes the file has to which records are written."""
+        """Size of the active segment in bytes."""
 
 
 class _Failing:
-    __slots__ = ("failures", "is_resting", "is_told", "is_writable", "rested_ms", "state")
+    __slots__ = ("failures", "is_logged", "is_suspended", "is_writable", "state", "until_ms")
 
     def __init__(self) -> None:
         self.failures = 0
-        """One after the other."""
-        self.is_resting = False
-        self.is_told = False
-        """Whether the log says that it leaves the ISR."""
-        self.rested_ms = 0
-        """When its rest is over, by a clock that never goes back."""
+        """In a row."""
+        self.is_suspended = False
+        self.is_logged = False
+        """Whether it is logged that the replica leaves the ISR."""
+        self.until_ms = 0
+        """When its backoff ends or ended, by a monotonic clock."""
         self.state = UNWRITABLE
         self.is_writable = False
-        """Nothing but damaged records keeps it out: it is fetched as soon as they are cut off."""
+        """Only damaged records keep it out: it is fetched as soon as they are truncated."""
 
 
 class FailingDisk:
@@ -93,9 +92,9 @@ class FailingDisk:
         image: Callable[[], ClusterImage],
     ) -> None:
         self.suspend: Callable[[TopicPartition], None] = lambda _: None
-        """Has a replica fetch no more."""
+        """Stops replicating a partition."""
         self.resume: Callable[[TopicPartition], None] = lambda _: None
-        """Has it fetch again."""
+        """Replicates a partition again."""
         self._world = world
         self._lane = lane
         self._directory = directory
@@ -104,10 +103,10 @@ class FailingDisk:
         self._broker_epoch = broker_epoch
         self._image = image
         self._replicas: dict[Replica, _Failing] = {}
-        self._is_asking = False
-        """The controller is asked, or about to be."""
+        self._is_sending = False
+        """A request is in flight, or about to be sent."""
         self._trial: Timer | None = None
-        self._is_trying = False
+        self._is_in_trial = False
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -121,87 +120,91 @@ class FailingDisk:
 
     @property
     def count(self) -> int:
-        """Replicas that wait for the disk."""
-        return sum(each.is_resting for each in self._replicas.values())
+        """Replicas that are not fetched because of their disk."""
+        return sum(each.is_suspended for each in self._replicas.values())
 
     def is_failing(self, replica: Replica) -> bool:
         failing = self._replicas.get(replica)
-        return failing is not None and failing.is_resting
+        return failing is not None and failing.is_suspended
 
     def forget(self, replica: Replica) -> None:
         self._replicas.pop(replica, None)
 
     def failed(self, replica: Replica, state: int) -> None:
-        """The disk has refused to write a replica's log (UNWRITABLE), or to sync or read it (DAMAGED)."""
+        """The disk failed to write a replica's log (UNWRITABLE), or to sync or read it (DAMAGED)."""
         if self._is_stopped:
             return
         failing = self._replicas.setdefault(replica, _Failing())
         now_ms = self._now_ms()
         failing.is_writable = False
-        if not failing.is_resting:
-            if now_ms - failing.rested_ms > FORGIVEN_MS:
+        if not failing.is_suspended:
+            if now_ms - failing.until_ms > FORGIVEN_MS:
                 failing.failures, failing.state = 0, UNWRITABLE
             failing.failures += 1
-            failing.is_resting = True
-            failing.is_told = False
-            rest_ms = min(REST_MS_MAX, REST_MS_MIN * 2 ** min(failing.failures - 1, 16))
-            failing.rested_ms = now_ms + rest_ms
+            failing.is_suspended = True
+            failing.is_logged = False
+            backoff_ms = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** min(failing.failures - 1, 16))
+            failing.until_ms = now_ms + backoff_ms
         if state == DAMAGED:
             failing.state = DAMAGED
         self.suspend(replica.name)
-        self._ask_soon()
-        self._try_later()
+        self._send_soon()
+        self._schedule_trial()
 
     def damaged(self, replica: Replica) -> None:
-        """A follower has records that are not what was written. Called again when another leads."""
+        """A follower has a batch that is not what was written. Called again with each new leader."""
         before = self._replicas.get(replica)
-        is_writable = before is None or not before.is_resting or before.is_writable
+        is_writable = before is None or not before.is_suspended or before.is_writable
         self.failed(replica, DAMAGED)
         if replica in self._replicas:
             self._replicas[replica].is_writable = is_writable
 
     def mended(self, replica: Replica) -> None:
-        """The damaged records are cut off: they can be copied again."""
+        """The damaged records are truncated: they can be replicated again."""
         failing = self._replicas.get(replica)
-        if failing is not None and failing.is_resting and failing.is_writable:
+        if failing is not None and failing.is_suspended and failing.is_writable:
             self._release([replica])
 
     # -- leaving the ISR -------------------------------------------------------------------------------
 
     def placed(self, replica: Replica) -> None:
-        """The metadata log says anew who leads a replica and who is in sync. A leader that took a replica into the ISR
-        just before its disk failed is told again."""
+        """A new partition record was applied. A leader may have taken a replica into the ISR just before its disk
+        failed, so the controller is asked again."""
         if self.is_failing(replica):
-            self._ask_soon()
+            self._send_soon()
 
-    def _ask_soon(self) -> None:
-        if not self._is_asking:
-            self._is_asking = True
-            self._world.call_soon(self._ask)
+    def _send_soon(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+            self._world.call_soon(self._send)
 
-    def _ask(self) -> None:
-        """Ask for ISRs without the replicas that fail, until the metadata log says so."""
-        self._is_asking = False
+    def _send(self) -> None:
+        """Ask for ISRs without the failing replicas, until the metadata log has them."""
+        self._is_sending = False
         changes = [] if self._is_stopped else self._changes()
         if not changes:
             return
-        self._is_asking = True
+        self._is_sending = True
         request = AlterPartition(self._node_id, self._broker_epoch(), tuple(changes[:CHANGES_MAX]))
 
-        def answered(answer: object) -> None:
-            if isinstance(answer, KafkaError):
-                logger.warning("the controller could not take replicas with a failing disk out: %s", answer)
-            self._world.call_later(RETRY_MS, self._ask)
+        def retry(_: object) -> None:
+            self._world.call_later(RETRY_MS, self._send)
 
-        self._controller.submit(request).then(answered)
+        def failed(error: KafkaError) -> None:
+            logger.warning(
+                "the controller could not take replicas with a failing disk out of the ISR: %s", error
+            )
+            retry(error)
+
+        self._controller.submit(request).then(retry, failed)
 
     def _changes(self) -> list[IsrChange]:
         image = self._image()
         changes = []
-        untold = []
+        unlogged = []
         for replica, failing in self._replicas.items():
             placed = image.partition(replica.topic, replica.number)
-            if failing.is_resting and placed is not None and self._may_leave(placed, failing.state):
+            if failing.is_suspended and placed is not None and self._may_leave(placed, failing.state):
                 others = tuple(IsrMember(each) for each in placed.isr if each != self._node_id)
                 change = IsrChange(
                     replica.topic_id,
@@ -212,57 +215,57 @@ class FailingDisk:
                     failing.state,
                 )
                 changes.append(change)
-                if not failing.is_told:
-                    failing.is_told = True
-                    untold.append(str(replica.name))
-        if untold:
+                if not failing.is_logged:
+                    failing.is_logged = True
+                    unlogged.append(str(replica.name))
+        if unlogged:
             logger.error(
                 "the disk fails, or records are damaged: %d replicas leave the ISR until they are mended and a trial "
-                "write works: %s%s",
-                len(untold),
-                ", ".join(untold[:NAMED_MAX]),
-                ", ..." if len(untold) > NAMED_MAX else "",
+                "write succeeds: %s%s",
+                len(unlogged),
+                ", ".join(unlogged[:NAMED_MAX]),
+                ", ..." if len(unlogged) > NAMED_MAX else "",
             )
         return changes
 
     def _may_leave(self, placed: Placed, state: int) -> bool:
-        """Whether another leads while this replica is counted on: who lacks records must not be eligible either."""
+        """Whether another broker leads and this replica is in the ISR; or in the ELR, if it may lack records."""
         counted = (*placed.isr, *placed.elr) if state == DAMAGED else placed.isr
         return placed.leader not in (-1, self._node_id) and self._node_id in counted
 
     # -- coming back -----------------------------------------------------------------------------------
 
-    def _try_later(self) -> None:
-        if self._trial is None and not self._is_trying and not self._is_stopped:
-            self._trial = self._world.call_later(TRIAL_MS, self._try)
+    def _schedule_trial(self) -> None:
+        if self._trial is None and not self._is_in_trial and not self._is_stopped:
+            self._trial = self._world.call_later(TRIAL_MS, self._make_trial)
 
-    def _try(self) -> None:
+    def _make_trial(self) -> None:
         self._trial = None
         now_ms = self._now_ms()
-        rested = [
+        due = [
             replica
             for replica, each in self._replicas.items()
-            if each.is_resting and each.rested_ms <= now_ms and not replica.is_damaged
+            if each.is_suspended and each.until_ms <= now_ms and not replica.is_damaged
         ]
-        if not rested:
+        if not due:
             if self.count:
-                self._try_later()
+                self._schedule_trial()
             return
-        self._is_trying = True
+        self._is_in_trial = True
         vfs, logs = self._directory.vfs, self._directory.layout.logs
-        position = max(each.written_to for each in rested)
+        position = max(each.written_to for each in due)
 
         def tried(_: None, error: Exception | None) -> None:
-            self._is_trying = False
+            self._is_in_trial = False
             if self._is_stopped:
                 return
             if error is None:
-                logger.info("the disk takes writes again: %d replicas are fetched again", len(rested))
-                self._release(rested)
+                logger.info("the disk accepts writes again: %d replicas are fetched again", len(due))
+                self._release(due)
             else:
                 logger.info("the disk still fails, %d replicas wait for it: %s", self.count, error)
             if self.count:
-                self._try_later()
+                self._schedule_trial()
 
         self._lane.run(lambda: trial_write(vfs, logs, position), tried)
 
@@ -270,7 +273,7 @@ class FailingDisk:
         now_ms = self._now_ms()
         for replica in replicas:
             failing = self._replicas.get(replica)
-            if failing is not None and failing.is_resting:
-                failing.is_resting = False
-                failing.rested_ms = now_ms
+            if failing is not None and failing.is_suspended:
+                failing.is_suspended = False
+                failing.until_ms = now_ms
                 self.resume(replica.name)

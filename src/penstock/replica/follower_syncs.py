@@ -1,7 +1,7 @@
-"""When a follower's log is synced: before the leader may count on it, or after so many records or so much time.
+"""Syncs the logs of followers.
 
 durability.fsync=always     before the next fetch, which tells the leader that everything before is here
-flush.messages, flush.ms    when so much is unsynced, or for so long; nobody waits for it
+flush.messages, flush.ms    after this many records or this much time; nothing waits for it
 """
 
 import logging
@@ -26,7 +26,7 @@ class FollowerSyncs:
         self._lane = lane
         self._durability = durability
         self._timers: dict[Partition, Timer] = {}
-        """Of logs that `flush.ms` speaks of, and that have something unsynced."""
+        """Of unsynced logs with `flush.ms`."""
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -47,8 +47,8 @@ class FollowerSyncs:
         *,
         is_trial: bool = False,
     ) -> None:
-        """Logs have grown. `then` is called when the leader may be told so, with those of which it may not, because
-        they could not be synced. A trial syncs in any case."""
+        """Logs have grown. Call `then` once their log ends may be sent to the leader, with the partitions that could
+        not be synced: theirs may not. A trial syncs whatever `durability.fsync` is."""
         waiting = 1
         failed: list[Partition] = []
 
@@ -65,20 +65,20 @@ class FollowerSyncs:
                 waiting += 1
                 self._sync(partition, partial(one_less, partition))
             else:
-                self._sync_some_time(partition)
+                self._sync_if_due(partition)
         one_less(None, True)
 
-    def _sync_some_time(self, partition: Partition) -> None:
+    def _sync_if_due(self, partition: Partition) -> None:
         log = partition.log
         if log.log_end - log.flushed >= log.settings.flush_messages:
-            self._sync(partition, _nobody_waits)
+            self._sync(partition, _ignore)
         elif log.settings.flush_ms != _FOREVER and partition not in self._timers:
-            due = partial(self._is_due, partition)
+            due = partial(self._flush_is_due, partition)
             self._timers[partition] = self._world.call_later(log.settings.flush_ms, due)
 
-    def _is_due(self, partition: Partition) -> None:
+    def _flush_is_due(self, partition: Partition) -> None:
         del self._timers[partition]
-        self._sync(partition, _nobody_waits)
+        self._sync(partition, _ignore)
 
     def _sync(self, partition: Partition, then: Callable[[bool], None]) -> None:
         try:
@@ -112,5 +112,5 @@ class FollowerSyncs:
         then(is_synced)
 
 
-def _nobody_waits(_: bool) -> None:
+def _ignore(_: bool) -> None:
     pass

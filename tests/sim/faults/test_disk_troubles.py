@@ -65,7 +65,7 @@ def failing(trouble: Trouble, seed: int) -> Scenario:
 def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before replicas left the ISR by themselves."""
     Simulation(failing(Trouble.WRITES_FAIL, 0)).run()
-    monkeypatch.setattr(FailingDisk, "_ask", lambda _: None)
+    monkeypatch.setattr(FailingDisk, "_send", lambda _: None)
     assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"
 
 

@@ -120,12 +120,9 @@ def append(context: Context, partition: Partition, batch: bytearray) -> Promise[
     now_ms = context.world.now_ms()
     write = Write(now_ms + WAIT_MS_MAX)
 
-    def staged(outcome: Appended | KafkaError) -> None:
-        if isinstance(outcome, KafkaError):
-            write.resolve(outcome)
-        else:
-            write.appended = outcome
-            partition.wait(write)
+    def staged(appended: Appended) -> None:
+        write.appended = appended
+        partition.wait(write)
 
-    partition.stage_own(batch, now_ms, staged)
+    partition.stage_own(batch, now_ms).then(staged, write.fail)
     return write

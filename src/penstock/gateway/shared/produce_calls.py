@@ -139,24 +139,27 @@ class Batch:
         self._number = partition.number
         if not partition.is_leader:  # any more: others may have had their turn since it was chosen
             error = KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._staged(partition, error)
+            self._refused(partition, error)
             return
         now_ms = self.deadline_ms - WAIT_MS_MAX
-        partition.stage_own(bytearray(self._builder.build()), now_ms, partial(self._staged, partition))
+        partition.stage_own(bytearray(self._builder.build()), now_ms).then(
+            partial(self._staged, partition), partial(self._refused, partition)
+        )
 
-    def _staged(self, partition: Partition, outcome: Appended | KafkaError) -> None:
-        if isinstance(outcome, InvalidBatch):
-            self._write_parts(partition, outcome)
-        elif isinstance(outcome, KafkaError):
-            for member in self._members:
-                self._tell_one(member, outcome)
+    def _staged(self, partition: Partition, appended: Appended) -> None:
+        self.appended = appended
+        now_ms = self.deadline_ms - WAIT_MS_MAX
+        for offset, member in enumerate(self._members, appended.base_offset):
+            if member.claim is not None:
+                member.claim.staged(partition, offset, now_ms)
+        partition.wait(self)
+
+    def _refused(self, partition: Partition, error: KafkaError) -> None:
+        if isinstance(error, InvalidBatch):
+            self._write_parts(partition, error)
         else:
-            self.appended = outcome
-            now_ms = self.deadline_ms - WAIT_MS_MAX
-            for offset, member in enumerate(self._members, outcome.base_offset):
-                if member.claim is not None:
-                    member.claim.staged(partition, offset, now_ms)
-            partition.wait(self)
+            for member in self._members:
+                self._tell_one(member, error)
 
     def _write_parts(self, partition: Partition, error: InvalidBatch) -> None:
         """Write what is sound of a batch that was refused, in its order. Each part is smaller than the whole."""

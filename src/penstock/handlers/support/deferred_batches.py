@@ -46,15 +46,10 @@ class DeferredBatch:
         self._claim = claim
 
     def inspect(self, inspection: Inspection) -> None:
-        try:
-            self._context.replicas.inspections.inspect(inspection, self._judged)
-        except KafkaError as error:
-            self.finish(error)
+        self._context.replicas.inspections.inspect(inspection).then(self._inspected, self.finish)
 
-    def _judged(self, found: Inspected | KafkaError) -> None:
-        if isinstance(found, KafkaError):
-            self.finish(found)
-        elif self._claim is None:
+    def _inspected(self, found: Inspected) -> None:
+        if self._claim is None:
             self.stage({}, found)
         else:
             asked = verify_partitions(self._context, self._claim, [self._partition])
