@@ -133,4 +133,6 @@ def test_silence_and_balance_are_told_of(caplog: pytest.LogCaptureFixture) -> No
         scene.world.advance(1000)
         scene.beat(1)
         scene.beat(2)
-    assert "2 partitions are led by their preferred replicas again" in lines(caplog, logging.INFO)
+    assert "moved the leadership of 2 partitions back to their preferred replicas" in lines(
+        caplog, logging.INFO
+    )

@@ -10,7 +10,12 @@ from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.controlplane.broker_lifecycle import LEAVE_MS_MAX, LONELY_MS_MAX, RETRY_MS, BrokerLifecycle
+from penstock.controlplane.broker_lifecycle import (
+    LEAVE_MS_MAX,
+    NO_CONTROLLER_MS_MAX,
+    RETRY_MS,
+    BrokerLifecycle,
+)
 from penstock.metadata import EMPTY, Broker
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
 
@@ -137,7 +142,7 @@ def test_a_registration_is_tried_again_after_what_will_pass(code: ErrorCode) -> 
 )
 def test_a_registration_that_can_never_be_ends_the_broker(code: ErrorCode) -> None:
     scene = Scene(refusal(code))
-    assert scene.failures == [f"the controller refuses this broker: refused with {code.name}"]
+    assert scene.failures == [f"the controller rejected this broker's registration: refused with {code.name}"]
     scene.world.advance(100_000)
     assert len(scene.failures) == len(scene.controller.asked) == 1
 
@@ -149,7 +154,7 @@ def test_a_broker_that_no_controller_takes_gives_up_after_its_time() -> None:
     scene.world.advance(2)
     [why] = scene.failures
     assert why == (
-        "no controller has taken this broker in 60000 ms (initial.broker.registration.timeout.ms): "
+        "this broker could not register within 60000 ms (initial.broker.registration.timeout.ms): "
         "refused with NOT_CONTROLLER"
     )
     asked = len(scene.controller.asked)
@@ -172,7 +177,7 @@ def test_a_broker_that_the_controller_does_not_know_registers_again(
     assert scene.controller.kinds()[2:] == [BrokerHeartbeat, RegisterBroker, BrokerHeartbeat]
     assert scene.lifecycle.epoch == 12
     assert scene.unfenced == 1
-    assert "registering anew" in caplog.text
+    assert "registering again" in caplog.text
 
 
 def test_a_lost_heartbeat_is_followed_by_another_soon() -> None:
@@ -195,7 +200,7 @@ def test_a_broker_that_was_fenced_comes_back(caplog: pytest.LogCaptureFixture) -
     scene = Scene(7, UNFENCED, FENCED, FENCED, UNFENCED)
     scene.world.advance(INTERVAL_MS + 2 * RETRY_MS)
     assert caplog.text.count("has fenced this broker") == 1
-    assert caplog.text.count("counts on this broker again") == 1
+    assert caplog.text.count("has unfenced this broker again") == 1
     assert scene.unfenced == 1
 
 
@@ -250,7 +255,7 @@ def test_a_broker_goes_without_leave_after_a_while() -> None:
 def test_the_last_of_a_cluster_that_stops_does_not_wait_for_a_controller() -> None:
     scene = Scene(7, UNFENCED, UNFENCED, *[refusal(ErrorCode.NOT_CONTROLLER)] * 1000)
     scene.leave()
-    scene.world.advance(LONELY_MS_MAX - RETRY_MS)
+    scene.world.advance(NO_CONTROLLER_MS_MAX - RETRY_MS)
     assert not scene.gone, "one may be elected yet"
     scene.world.advance(2 * RETRY_MS)
     assert scene.gone == 1

@@ -24,7 +24,7 @@ def test_a_majority_that_refuses_ends_the_start_and_is_named_once() -> None:
     node.refused(C)
     [reason] = failures
     assert reason.startswith(
-        "the directory is of cluster ours, but the controllers at 127.0.0.1:1, 127.0.0.1:2 are "
+        "the data directory belongs to cluster ours, but the controllers at 127.0.0.1:1, 127.0.0.1:2 belong "
     )
 
 
@@ -48,7 +48,7 @@ def test_one_that_follows_or_leads_is_not_misled_any_more() -> None:
     node.refused(B)
     node.refused(C)
     leader, others = cluster_id_check()
-    leader.asks(BeginQuorumEpoch(1, HINT, ReplicaKey(3)))
+    leader.sent(BeginQuorumEpoch(1, HINT, ReplicaKey(3)))
     leader.refused(A)
     leader.refused(B)
     assert failures == others == []

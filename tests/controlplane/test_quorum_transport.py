@@ -137,7 +137,7 @@ def test_a_node_of_another_cluster_is_kept_out(caplog: pytest.LogCaptureFixture)
         quorums.world.advance(20_000)
     assert strange.quorum.leader_id == -1
     assert (leader.quorum.epoch, leader.quorum.is_leader) == (epoch, True)
-    complaints = [each for each in caplog.messages if "it is of another cluster" in each]
+    complaints = [each for each in caplog.messages if "it belongs to another cluster" in each]
     assert len(complaints) == 2, "once for each that it asked"
 
 

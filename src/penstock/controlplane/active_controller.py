@@ -1,13 +1,13 @@
-"""The controller while this node leads the quorum: asked here, decided at once, answered when it is committed.
+"""The controller while this node leads the quorum: it decides at once and replies when the decision is committed.
 
     submit --> controller.handle --> records --> quorum.propose --> (high watermark passes) --> reply
                                         |
                                         +--> controller.replay: the next decision builds on it
 
-A decision without records is answered in its place as well: what it saw must be committed before it is told. Whoever
-asks through this node finds what it asked for here: answers wait until the node has acted on what was committed. That
-may take seconds where thousands of partitions are made, which no broker's session has: heartbeats do not wait for it.
-A controller that loses its leadership is thrown away with everything that waited for it.
+A reply without records waits as well: the state it was read from must be committed first. Replies wait until this node
+has applied the committed records, so that a client that asks this node next sees its change. Applying may take seconds
+when thousands of partitions are created, which is longer than a broker session: heartbeats wait for the commit only.
+When the node loses leadership, the controller is discarded and every pending request fails with NOT_CONTROLLER.
 """
 
 import logging
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 Propose = Callable[[Sequence[AnyRecord], LeaderEpoch], Offset]
 
 
-class _Waiting(NamedTuple):
+class _PendingReply(NamedTuple):
     offset: Offset
-    """The last record that the answer rests on."""
+    """The last record that the reply depends on."""
     reply: Any
-    later: Promise[Any]
+    promise: Promise[Any]
 
 
 class ActiveController:
@@ -56,23 +56,23 @@ class ActiveController:
         self._controller: Controller | None = None
         self._epoch: LeaderEpoch = 0
         self._last_offset: Offset = -1
-        """Of what was proposed last, by this controller or before it."""
+        """The last proposed record, by this controller or a previous one."""
         self._committed: Offset = 0
-        """All below is committed."""
-        self._acted_on: Offset = 0
-        """All below is committed, and this node has acted on it; at most `_committed`."""
-        self._waiting: deque[_Waiting] = deque()
-        self._heartbeats: deque[_Waiting] = deque()
+        """High watermark of the metadata log."""
+        self._applied: Offset = 0
+        """This node has applied all records below. Invariant: at most `_committed`."""
+        self._pending: deque[_PendingReply] = deque()
+        self._heartbeats: deque[_PendingReply] = deque()
         self._timer: Timer | None = None
         self._due_ms: TimestampMs = 0
-        """When it is to fire."""
+        """When the timer fires."""
 
     @property
     def is_active(self) -> bool:
         return self._controller is not None
 
     def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
-        """Begin, with everything that was committed before."""
+        """Start deciding, from the image of everything committed before the epoch."""
         self._epoch = epoch
         self._controller = Controller(
             image,
@@ -86,43 +86,43 @@ class ActiveController:
         self._set_timer()
 
     def resign(self) -> None:
-        """Another leads, or nobody: what waits may or may not come true, and nobody here will know."""
+        """Stop deciding. Pending decisions may or may not be committed; their requests fail with NOT_CONTROLLER."""
         self._controller = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting = [*self._heartbeats, *self._waiting]
-        self._heartbeats, self._waiting = deque(), deque()
-        for each in waiting:
-            each.later.resolve(_not_controller())
+        pending = [*self._heartbeats, *self._pending]
+        self._heartbeats, self._pending = deque(), deque()
+        for each in pending:
+            each.promise.fail(_not_controller())
 
     def submit(self, request: Any) -> Promise[Any]:
-        later: Promise[Any] = Promise()
+        promise: Promise[Any] = Promise()
         controller = self._controller
         if controller is None:
-            later.resolve(_not_controller())
-            return later
+            promise.fail(_not_controller())
+            return promise
         try:
             outcome = controller.handle(request, self._world.now_ms())
             if outcome.records:
                 self._write(controller, outcome.records)
         except NotLeader:
-            later.resolve(_not_controller())
+            promise.fail(_not_controller())
         except KafkaError as error:
-            later.resolve(error)
+            promise.fail(error)
         else:
-            line = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._waiting
-            line.append(_Waiting(self._last_offset, outcome.reply, later))
+            queue = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._pending
+            queue.append(_PendingReply(self._last_offset, outcome.reply, promise))
             self._release()
-        return later
+        return promise
 
     def cut(self, broker_id: int, broker_epoch: int) -> None:
-        """The connection on which a broker was heard is no more."""
+        """The connection of a broker's last heartbeat is closed."""
         if self._controller is not None:
             self._controller.cut(broker_id, broker_epoch)
 
     def write(self, records: Sequence[AnyRecord]) -> None:
-        """Put records into the log that no request asked for."""
+        """Append records that belong to no request."""
         assert self._controller is not None
         self._write(self._controller, records)
 
@@ -132,26 +132,26 @@ class ActiveController:
         controller.replay(records, self._last_offset, self._epoch)
 
     def committed(self, high_watermark: Offset) -> None:
-        """All below is committed."""
+        """All records below are committed."""
         self._committed = high_watermark
         self._release()
 
     def advanced(self, high_watermark: Offset) -> None:
-        """All below is committed, and this node's image has it."""
-        self._acted_on = high_watermark
-        self._committed = max(self._committed, high_watermark)  # which may have gone on meanwhile
+        """This node has applied all records below."""
+        self._applied = high_watermark
+        self._committed = max(self._committed, high_watermark)
         self._release()
 
     def _release(self) -> None:
-        for line, reached in ((self._heartbeats, self._committed), (self._waiting, self._acted_on)):
-            while line and line[0].offset < reached:
-                done = line.popleft()
-                done.later.resolve(done.reply)
+        for queue, end in ((self._heartbeats, self._committed), (self._pending, self._applied)):
+            while queue and queue[0].offset < end:
+                ready = queue.popleft()
+                ready.promise.resolve(ready.reply)
 
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """Look again some time within a session, or when the first broker has been silent for one."""
+        """Tick four times per session timeout, and when the next broker session expires."""
         controller = self._controller
         if controller is None:
             return
@@ -167,8 +167,8 @@ class ActiveController:
         controller = self._controller
         if controller is None:
             return
-        # While this node stood still it heard nobody, itself not either: that time counts against no broker. What they
-        # said meanwhile is heard before the next look.
+        # While this process was paused it received no heartbeats, so that time does not count against any broker.
+        # Heartbeats that arrived meanwhile are handled before the next tick.
         now_ms = min(self._world.now_ms(), self._due_ms + self._session_timeout_ms // 4)
         try:
             outcome = controller.tick(now_ms)
@@ -178,9 +178,11 @@ class ActiveController:
         except NotLeader:
             return
         if outcome.reply:
-            logger.info("%d partitions are led by their preferred replicas again", outcome.reply)
+            logger.info(
+                "moved the leadership of %d partitions back to their preferred replicas", outcome.reply
+            )
         self._set_timer()
 
 
 def _not_controller() -> KafkaError:
-    return KafkaError("the controller is elsewhere, or being elected", ErrorCode.NOT_CONTROLLER)
+    return KafkaError("this node is not the active controller", ErrorCode.NOT_CONTROLLER)

@@ -1,28 +1,29 @@
-"""A broker's place in its cluster: registered, alive, and, before it stops, relieved of what it leads.
+"""A broker's life in its cluster: registration, heartbeats, controlled shutdown.
 
-    register --> fenced --> (has read its own registration) --> unfenced --> ... --> leaving --> gone
-       ^         heartbeats all the while                           |
-       +----------- the controller does not know this epoch --------+
+    register --> fenced --> (its image has its registration) --> unfenced --> ... --> controlled shutdown --> stopped
+       ^         heartbeats throughout                              |
+       +------------------ STALE_BROKER_EPOCH ----------------------+
 
-The controller is asked through a port, whether it is in this process or elsewhere. A heartbeat goes out at every
-interval, and sooner after a failure or while something is waited for: whether the last one was answered or not, since
-the controller hears it at once, and answers when its quorum lets it.
+Requests go through a `ControllerPort`, wherever the controller is. A heartbeat is sent at every interval, whether or
+not the previous one was answered, and sooner after a failure or while a reply is expected to change.
 
-A broker that is not heard for a session is deposed, and the last to hear of it. So by its own clock it knows for how
-long at least nobody can have been given what it leads: from when it sent a heartbeat that was answered.
+The controller fences a broker whose session expires, and the broker is the last to learn that. So it keeps a lease by
+its own clock, counted from when an answered heartbeat was sent. During the lease no other replica can have become
+leader of its partitions.
 
-    sent        answered            in touch                    lease over     fenced by the controller
+    sent        answered                                      lease ends     fenced by the controller
     |-----------|----------------------------------------------|--------------|
-    |<--------------------- a lease -------------------------->|
-    |<----------------------------- a session ------------------------------->|
+    |<----------------------- lease -------------------------->|
+    |<------------------------------- session ------------------------------->|
 
-Out of touch it goes on serving, but has no last word (`penstock.replica.deposed_leader`).
+After the lease the broker keeps serving, with retriable errors in place of final ones
+(`penstock.replica.deposed_leader`).
 """
 
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
@@ -34,13 +35,13 @@ from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatRepl
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50
-"""How soon the controller is asked again after a refusal."""
+"""Delay before a rejected request is sent again."""
 
 LEAVE_MS_MAX: Final = 5000
-"""How long a stop waits for the controller's leave; then the broker goes without."""
+"""Time limit of a controlled shutdown; then the broker stops without it."""
 
-LONELY_MS_MAX: Final = 2000
-"""How long it waits while no controller is there: when a whole cluster stops, the last ones would wait in vain."""
+NO_CONTROLLER_MS_MAX: Final = 2000
+"""Time limit of a controlled shutdown without a controller: when a whole cluster stops, the last brokers have none."""
 
 REGISTRATION_TIMEOUT_MS: Final = 60_000
 """Kafka's `initial.broker.registration.timeout.ms`."""
@@ -48,7 +49,7 @@ REGISTRATION_TIMEOUT_MS: Final = 60_000
 SESSION_TIMEOUT_MS: Final = 9000
 """Kafka's `broker.session.timeout.ms`."""
 
-_PASSING: Final = frozenset(
+_RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -57,7 +58,7 @@ _PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     )
 )
-"""What may be different in a moment; a registration that is refused with anything else will be refused again."""
+"""Errors after which a registration is sent again; any other error is final."""
 
 
 class BrokerLifecycle:
@@ -83,56 +84,56 @@ class BrokerLifecycle:
         self._failed = failed
         self._registration_timeout_ms = registration_timeout_ms
         self._session_timeout_ms = session_timeout_ms
-        # Half a session, since a controller that is itself deposed may answer for some time; but no heartbeat alone
-        # may end it by being late.
+        # Half a session, because a deposed controller may reply for some time. At least two intervals, so that one
+        # late heartbeat does not end the lease.
         self._lease_ns = max(session_timeout_ms // 2, 2 * heartbeat_interval_ms) * 1_000_000
         self._has_lost_majority = has_lost_majority
-        self._when_registered = registered
+        self._on_registered = registered
         self._registration: RegisterBroker | None = None
         self._timer: Timer | None = None
-        """Until the next question to the controller."""
-        self._limit: Timer | None = None
-        """On the first registration, and later on a stop: how long it may take."""
-        self._refusal: KafkaError | None = None
-        """The controller's last word on the registration."""
-        self._beats = 0
-        self._answered = 0
-        """The last heartbeat that was answered: answers to earlier ones are old news."""
+        """Sends the next request."""
+        self._deadline: Timer | None = None
+        """Of the first registration, or of the controlled shutdown."""
+        self._registration_error: KafkaError | None = None
+        """Of the last attempt to register."""
+        self._heartbeats_sent = 0
+        self._last_answered = 0
+        """Number of the last answered heartbeat; replies to earlier ones are ignored."""
         self._answered_ns = 0
-        """When the controller was last heard; while this broker leaves, not before it began to."""
-        self._back_ns = 0
-        """When the controller was heard again after a silence. Who stood still itself, beside a controller that was
-        deposed meanwhile, is answered at once: the next heartbeat shows whether it is heeded."""
-        self._vouched_ns: int | None = None
-        """When the last heartbeat was sent that was answered, and was no part of a silence."""
-        self._is_missed = False
-        """The controller has not answered for a session, and that was said."""
+        """When the controller last replied; reset when the controlled shutdown begins."""
+        self._silence_ended_ns = 0
+        """When the controller replied after longer than a lease. After a pause of this process, a controller that was
+        deposed meanwhile may reply at once, so only heartbeats sent after this moment start a lease."""
+        self._lease_began_ns: int | None = None
+        """When the last answered heartbeat was sent; None before the first."""
+        self._is_silence_logged = False
+        """The controller has not replied for a session, and this was logged."""
         self._is_fenced = True
         self._is_over = False
-        self._when_unfenced: Callable[[], None] | None = None
-        self._when_gone: Callable[[], None] | None = None
+        self._on_unfenced: Callable[[], None] | None = None
+        self._on_stopped: Callable[[], None] | None = None
         self.epoch = -1
-        """The broker epoch: of this registration, and of no other."""
+        """The broker epoch of the current registration; -1 without one."""
 
     @property
     def is_in_touch(self) -> bool:
-        """Whether nobody else can have been given what this broker leads, but by a decision of which it will hear."""
-        vouched_ns = self._vouched_ns
+        """Whether the lease holds: no other replica can have become leader of a partition that this broker leads."""
+        lease_began_ns = self._lease_began_ns
         return (
-            vouched_ns is not None
+            lease_began_ns is not None
             and not self._is_fenced
-            and self._world.clock_ns() - vouched_ns < self._lease_ns
+            and self._world.clock_ns() - lease_began_ns < self._lease_ns
         )
 
     def join(self, registration: RegisterBroker, unfenced: Callable[[], None]) -> None:
-        """Register; `unfenced` is called once the cluster counts on this broker."""
+        """Register; `unfenced` is called when the controller has unfenced this broker."""
         self._registration = registration
-        self._when_unfenced = unfenced
-        self._limit = self._world.call_later(self._registration_timeout_ms, self._not_registered)
+        self._on_unfenced = unfenced
+        self._deadline = self._world.call_later(self._registration_timeout_ms, self._registration_timed_out)
         self._register()
 
     def join_cluster(self, cluster_id: str) -> None:
-        """The cluster's id is known; it was not when this broker joined."""
+        """Use this cluster id in the next registration: it was unknown when the broker joined."""
         if self._registration is not None:
             self._registration = self._registration._replace(cluster_id=cluster_id)
 
@@ -141,122 +142,135 @@ class BrokerLifecycle:
     def _register(self) -> None:
         assert self._registration is not None
         self._cancel_timer()
-        self._controller.submit(self._registration).then(self._registered)
+        self._controller.submit(self._registration).then(self._registered, self._registration_failed)
 
-    def _registered(self, answer: Any) -> None:
+    def _registered(self, epoch: int) -> None:
+        if not self._is_over:
+            self._cancel_deadline()
+            self.epoch = epoch
+            self._on_registered(epoch)
+            self._answered_ns = self._world.clock_ns()
+            self._send_heartbeat()
+
+    def _registration_failed(self, error: KafkaError) -> None:
         if self._is_over:
             return
-        if not isinstance(answer, KafkaError):
-            self._cancel_limit()
-            self.epoch = answer
-            self._when_registered(answer)
-            self._answered_ns = self._world.clock_ns()
-            self._beat()
-        elif answer.code in _PASSING:
-            if answer.code is not getattr(self._refusal, "code", ErrorCode.NOT_CONTROLLER):
-                logger.info("not registered yet: %s", answer)
-            self._refusal = answer
+        if error.code in _RETRIABLE:
+            if error.code is not getattr(self._registration_error, "code", ErrorCode.NOT_CONTROLLER):
+                logger.info("cannot register yet, trying again: %s", error)
+            self._registration_error = error
             self._later(RETRY_MS, self._register)
         else:
             self.stop()
-            self._failed(f"the controller refuses this broker: {answer}")
+            self._failed(f"the controller rejected this broker's registration: {error}")
 
-    def _not_registered(self) -> None:
+    def _registration_timed_out(self) -> None:
         assert self._registration is not None
         self.stop()
-        why: KafkaError | str = self._refusal or "it has not answered"
-        if getattr(self._refusal, "code", None) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            why = f"another broker with node.id {self._registration.broker_id} is registered and alive"
+        why: KafkaError | str = self._registration_error or "no reply"
+        if getattr(self._registration_error, "code", None) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            why = f"another running broker is registered with node.id {self._registration.broker_id}"
         self._failed(
-            f"no controller has taken this broker in {self._registration_timeout_ms} ms "
+            f"this broker could not register within {self._registration_timeout_ms} ms "
             f"(initial.broker.registration.timeout.ms): {why}"
         )
 
-    # -- alive -----------------------------------------------------------------------------------------
+    # -- heartbeats -----------------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         assert self._registration is not None
         heartbeat = BrokerHeartbeat(
             self._registration.broker_id,
             self.epoch,
             self._metadata_offset(),
-            want_shutdown=self._when_gone is not None,
+            want_shutdown=self._on_stopped is not None,
         )
-        self._later(self._interval_ms, self._beat)
-        self._beats += 1
+        self._later(self._interval_ms, self._send_heartbeat)
+        self._heartbeats_sent += 1
         sent_ns = self._world.clock_ns()
-        self._controller.submit(heartbeat).then(partial(self._heard, self._beats, self.epoch, sent_ns))
+        number, epoch = self._heartbeats_sent, self.epoch
+        self._controller.submit(heartbeat).then(
+            partial(self._heartbeat_answered, number, epoch, sent_ns),
+            partial(self._heartbeat_failed, number, epoch),
+        )
 
     def follow(self, image: ClusterImage, changed: Iterable[int]) -> None:
-        """The image has these brokers otherwise than before. One that leaves waits until the controller knows that all
-        others have read of it: it is told at once, rather than with the next heartbeat."""
-        if self.epoch < 0 or self._is_fenced or self._when_gone is not None:
+        """Send a heartbeat at once if one of the changed brokers is in controlled shutdown: it stops when the
+        controller knows that all other brokers have this image."""
+        if self.epoch < 0 or self._is_fenced or self._on_stopped is not None:
             return
         brokers = (image.brokers.get(each) for each in changed)
         if any(each is not None and each.in_controlled_shutdown and not each.fenced for each in brokers):
-            self._later(0, self._beat)
+            self._later(0, self._send_heartbeat)
 
-    def _heard(self, beat: int, epoch: int, sent_ns: int, answer: Any) -> None:
-        if self._is_over or beat < self._answered or epoch != self.epoch:
+    def _is_stale(self, number: int, epoch: int) -> bool:
+        """Whether a newer heartbeat was answered, or the broker has registered again or stopped."""
+        return self._is_over or number < self._last_answered or epoch != self.epoch
+
+    def _heartbeat_answered(self, number: int, epoch: int, sent_ns: int, reply: HeartbeatReply) -> None:
+        if not self._is_stale(number, epoch):
+            self._last_answered = number
+            self._extend_lease(sent_ns)
+            self._follow_reply(reply)
+
+    def _heartbeat_failed(self, number: int, epoch: int, error: KafkaError) -> None:
+        if self._is_stale(number, epoch):
             return
-        self._answered = beat
-        if isinstance(answer, HeartbeatReply):
-            self._note_answer(sent_ns)
-            self._act_on(answer)
-        elif answer.code is ErrorCode.STALE_BROKER_EPOCH:
-            self._be_forgotten(answer)
-        elif self._when_gone is not None and (
-            self._has_lost_majority() or self._silent_ms() >= LONELY_MS_MAX
+        self._last_answered = number
+        if error.code is ErrorCode.STALE_BROKER_EPOCH:
+            self._register_again(error)
+        elif self._on_stopped is not None and (
+            self._has_lost_majority() or self._silent_ms() >= NO_CONTROLLER_MS_MAX
         ):
-            logger.info("no controller is there to let this broker go: %s", answer)
-            self._gone()
+            logger.info("stopping without a controlled shutdown, no controller answers: %s", error)
+            self._stopped()
         else:
-            self._miss(answer)
-            self._later(RETRY_MS, self._beat)
+            self._log_silence(error)
+            self._later(RETRY_MS, self._send_heartbeat)
 
-    def _note_answer(self, sent_ns: int) -> None:
+    def _extend_lease(self, sent_ns: int) -> None:
         now_ns = self._world.clock_ns()
         if now_ns - self._answered_ns >= self._lease_ns:
-            self._back_ns = now_ns
-        if sent_ns > self._back_ns:
-            self._vouched_ns = sent_ns
+            self._silence_ended_ns = now_ns
+        if sent_ns > self._silence_ended_ns:
+            self._lease_began_ns = sent_ns
         self._answered_ns = now_ns
-        self._is_missed = False
+        self._is_silence_logged = False
 
-    def _act_on(self, reply: HeartbeatReply) -> None:
-        if self._when_gone is not None:
+    def _follow_reply(self, reply: HeartbeatReply) -> None:
+        if self._on_stopped is not None:
             if reply.should_shut_down:
-                self._gone()
+                self._stopped()
             else:
-                self._later(RETRY_MS, self._beat)
+                self._later(RETRY_MS, self._send_heartbeat)
             return
         if reply.is_fenced:
             if not self._is_fenced:
-                logger.warning("the controller has fenced this broker; it asks to be taken back")
+                logger.warning("the controller has fenced this broker; asking to be unfenced")
             self._is_fenced = True
-            self._later(RETRY_MS, self._beat)
+            self._later(RETRY_MS, self._send_heartbeat)
             return
-        if self._when_unfenced is not None:
-            call, self._when_unfenced = self._when_unfenced, None
+        if self._on_unfenced is not None:
+            call, self._on_unfenced = self._on_unfenced, None
             call()
         elif self._is_fenced:
-            logger.info("the controller counts on this broker again")
+            logger.info("the controller has unfenced this broker again")
         self._is_fenced = False
 
-    def _be_forgotten(self, answer: KafkaError) -> None:
-        if self._when_gone is not None:
-            self._gone()  # nothing is led here any more, for all the cluster knows
+    def _register_again(self, error: KafkaError) -> None:
+        if self._on_stopped is not None:
+            self._stopped()  # the controller has no registration of this broker, so it leads nothing
             return
-        logger.warning("%s; registering anew", answer)
+        logger.warning("%s; registering again", error)
         self.epoch = -1
         self._is_fenced = True
         self._register()
 
-    def _miss(self, answer: KafkaError) -> None:
+    def _log_silence(self, error: KafkaError) -> None:
         silent_ms = self._silent_ms()
-        if silent_ms >= self._session_timeout_ms and not self._is_missed:
-            self._is_missed = True
-            logger.warning("the controller has not answered for %.0f ms: %s", silent_ms, answer)
+        if silent_ms >= self._session_timeout_ms and not self._is_silence_logged:
+            self._is_silence_logged = True
+            logger.warning("the controller has not answered for %.0f ms: %s", silent_ms, error)
 
     def _silent_ms(self) -> float:
         return (self._world.clock_ns() - self._answered_ns) / 1e6
@@ -271,38 +285,36 @@ class BrokerLifecycle:
             self._timer.cancel()
             self._timer = None
 
-    def _cancel_limit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
-    # -- leaving ---------------------------------------------------------------------------------------
+    # -- controlled shutdown ---------------------------------------------------------------------------------------
 
-    def leave(self, gone: Callable[[], None]) -> None:
-        """Hand over what is led here; `gone` is called when the controller lets go, or after a while."""
-        self._when_gone = gone
-        self._cancel_limit()
+    def leave(self, stopped: Callable[[], None]) -> None:
+        """Ask the controller to move leadership away; `stopped` is called when that is done, or at the time limit."""
+        self._on_stopped = stopped
+        self._cancel_deadline()
         if self.epoch < 0:
-            self._gone()
+            self._stopped()
             return
-        self._limit = self._world.call_later(LEAVE_MS_MAX, self._give_up)
+        self._deadline = self._world.call_later(LEAVE_MS_MAX, self._shutdown_timed_out)
         self._answered_ns = self._world.clock_ns()
-        self._beat()
+        self._send_heartbeat()
 
-    def _give_up(self) -> None:
-        logger.warning(
-            "the controller has not let this broker go in %s ms; it goes nevertheless", LEAVE_MS_MAX
-        )
-        self._gone()
+    def _shutdown_timed_out(self) -> None:
+        logger.warning("controlled shutdown has not finished in %s ms; stopping without it", LEAVE_MS_MAX)
+        self._stopped()
 
-    def _gone(self) -> None:
+    def _stopped(self) -> None:
         self.stop()
-        if self._when_gone is not None:
-            call, self._when_gone = self._when_gone, None
+        if self._on_stopped is not None:
+            call, self._on_stopped = self._on_stopped, None
             call()
 
     def stop(self) -> None:
-        """Ask nothing any more, and act on no answer."""
+        """Send no more requests, and ignore replies."""
         self._is_over = True
         self._cancel_timer()
-        self._cancel_limit()
+        self._cancel_deadline()

@@ -1,8 +1,8 @@
-"""Whether this node's directory is of the cluster that its settings lead to.
+"""Detects at the start that the data directory belongs to another cluster than the configured controllers.
 
-A controller of another cluster refuses whatever it is asked with INCONSISTENT_CLUSTER_ID. One that does may itself be
-the one that is wrong, so a majority of those that the settings name must, before this node has found its place among
-them: then its start is over. From then on, whoever refuses it is wrong.
+A controller of another cluster rejects every request with INCONSISTENT_CLUSTER_ID. That controller may itself be the
+misconfigured one, so the start fails only if a majority of the configured controllers reject this node before it
+follows or becomes a leader. Later rejections are ignored.
 """
 
 from collections.abc import Callable
@@ -13,20 +13,21 @@ from penstock.raft.messages import BeginQuorumEpoch, FetchReply, Reply, Request
 from penstock.wire.peers import Address
 
 SHOWN_MAX: Final = 3
+"""Addresses in the error message."""
 
 
 class ClusterIdCheck:
-    def __init__(self, named: int, cluster_id: str, failed: Callable[[str], None]) -> None:
-        """`named` controllers are in the settings; `failed` is told, once, why this node cannot go on."""
-        self._named = named
+    def __init__(self, controllers: int, cluster_id: str, failed: Callable[[str], None]) -> None:
+        """`controllers` is the number of configured ones. `failed` is called at most once, with the reason."""
+        self._controllers = controllers
         self.cluster_id = cluster_id
         self._failed = failed
-        self._refusing: set[Address] = set()
+        self._rejecting: set[Address] = set()
         self._is_settled = False
-        """It follows a leader, or is one; or has failed."""
+        """This node has followed or become a leader, or the check has failed."""
 
-    def asks(self, request: Request) -> None:
-        """One that tells others that it leads has been elected by a majority."""
+    def sent(self, request: Request) -> None:
+        """A node that sends BeginQuorumEpoch was elected by a majority."""
         if isinstance(request, BeginQuorumEpoch):
             self._is_settled = True
 
@@ -35,13 +36,13 @@ class ClusterIdCheck:
             self._is_settled = True
 
     def refused(self, at: Address) -> None:
-        """The controller there is of another cluster."""
-        self._refusing.add(at)
-        if self._is_settled or 2 * len(self._refusing) <= self._named:
+        """The controller at this address belongs to another cluster."""
+        self._rejecting.add(at)
+        if self._is_settled or 2 * len(self._rejecting) <= self._controllers:
             return
         self._is_settled = True
-        shown = ", ".join(f"{each.host}:{each.port}" for each in sorted(self._refusing)[:SHOWN_MAX])
+        shown = ", ".join(f"{each.host}:{each.port}" for each in sorted(self._rejecting)[:SHOWN_MAX])
         self._failed(
-            f"the directory is of cluster {self.cluster_id}, but the controllers at {shown} are of another one: "
-            "either --data or the controllers in the settings are wrong"
+            f"the data directory belongs to cluster {self.cluster_id}, but the controllers at {shown} belong to "
+            "another cluster: correct --data, or controller.quorum.voters or controller.quorum.bootstrap.servers"
         )

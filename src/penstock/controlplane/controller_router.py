@@ -1,17 +1,17 @@
-"""The way to the active controller, wherever it is: in this process, on another node, or being elected just now.
+"""Sends requests to the active controller, whether it is in this process, on another node, or still being elected.
 
     submit --> the controller here, while it is active
-           \\-> the quorum's leader, over the wire --> the reply --> (this node's image shows it) --> answer
-           \\-> nobody leads, or it does not answer: again in a moment, until `request.timeout.ms` has passed
+           \\-> the quorum's leader, over the wire --> reply --> (this node's image shows the change) --> promise
+           \\-> no leader, or no reply: again every RETRY_MS, until `request.timeout.ms` has passed
 
-A question is asked again when whoever was asked is not the controller (any more), when no answer came, and when
-another leads than was asked. It may have been heard and decided all the same. Kafka's brokers ask again too: there as
-here a topic that was created by the first question gets TOPIC_ALREADY_EXISTS from the second, and one that was deleted
-UNKNOWN_TOPIC_OR_PARTITION. Nothing is done twice: registrations are known by their incarnation, ISRs and features by
-what they were before, and producer ids that were given out unheard are never used.
+A request is sent again after NOT_CONTROLLER, after a lost connection, and when the leader has changed. The first
+attempt may have been executed all the same. As with Kafka's brokers, the second attempt then returns
+TOPIC_ALREADY_EXISTS for a topic that the first one created, and UNKNOWN_TOPIC_OR_PARTITION for one that it deleted.
+Nothing is executed twice: registrations are identified by their incarnation, changes of ISRs and features by the
+expected old value, and producer ids that were lost with a reply are never used.
 
-Heartbeats are not asked again: the next one comes soon enough, and says more. One that is not answered within their
-interval is taken for lost, so that none waits behind another.
+Heartbeats are sent once: the next one follows soon and carries newer state. A heartbeat without a reply within one
+interval counts as lost, so that heartbeats do not queue up.
 """
 
 from collections.abc import Callable, MutableSet
@@ -30,14 +30,14 @@ from penstock.metadata.controller.requests import AlterPartition, BrokerHeartbea
 from penstock.wire.peers import Address, PeerFailed, Peers
 
 RETRY_MS: Final = 50
-"""How soon it is looked again who leads. An election takes a few times as long."""
+"""Interval of retries. An election takes a few times as long."""
 
 _PURPOSES: Final[dict[type, str]] = {
     RegisterBroker: "heartbeat",
     BrokerHeartbeat: "heartbeat",
     AlterPartition: "alter-partition",
 }
-"""What must not wait behind a slow answer to somebody else has a connection of its own; Kafka's division."""
+"""Heartbeats and ISR changes have their own connections, as in Kafka: they never wait behind a slow reply."""
 
 
 class ControllerRouter:
@@ -55,8 +55,8 @@ class ControllerRouter:
         timeout_ms: Callable[[], int],
         heartbeat_interval_ms: int,
     ) -> None:
-        """`local` is None on a node that is no controller, `peers` on one that has no others. `leader_address` says
-        where the quorum's leader listens, None where that is not known or is here; `image` and `watchers` are those of
+        """`local` is None on a node that is no controller, `peers` on a node without peers. `leader_address` returns
+        where the quorum's leader listens: None if it is unknown or this node. `image` and `watchers` return those of
         the node's context."""
         self._world = world
         self._local = local
@@ -66,207 +66,209 @@ class ControllerRouter:
         self._watchers = watchers
         self._timeout_ms = timeout_ms
         self._heartbeat_wait_ms = heartbeat_interval_ms
-        self._open: dict[_Question, None] = {}
-        """Without an answer so far, in the order in which they were asked."""
+        self._pending: dict[_PendingRequest, None] = {}
+        """Requests without a reply, in the order of submission."""
         self._timer: Timer | None = None
-        """Runs while there are any."""
+        """Runs while requests are pending."""
         self._is_closed = False
 
     def submit(self, request: Any) -> Promise[Any]:
-        later: Promise[Any] = Promise()
+        promise: Promise[Any] = Promise()
         if self._is_closed:
-            later.resolve(_nobody())
-            return later
+            promise.fail(_no_controller())
+            return promise
         is_heartbeat = isinstance(request, BrokerHeartbeat)
         wait_ms = self._heartbeat_wait_ms if is_heartbeat else self._timeout_ms()
-        question = _Question(self._world, request, later, wait_ms, is_tried_once=is_heartbeat)
-        self._ask(question)
-        if not later.is_settled:
-            question.keep(self._overdue)
-            self._open[question] = None
-            self._look_later()
-        return later
+        pending = _PendingRequest(self._world, request, promise, wait_ms, is_sent_once=is_heartbeat)
+        self._send(pending)
+        if not promise.is_settled:
+            pending.start_timer(self._timed_out)
+            self._pending[pending] = None
+            self._retry_later()
+        return promise
 
     def look_again(self) -> None:
-        """The leader may be another: whoever waits for one does not wait for the next look."""
-        for question in list(self._open):
-            if not question.is_decided and (not question.is_asked or self._is_elsewhere(question)):
-                self._ask(question)
+        """The leader may have changed: send requests that wait for a leader, or that were sent to another one."""
+        for pending in list(self._pending):
+            if not pending.is_decided and (not pending.is_sent or self._has_moved(pending)):
+                self._send(pending)
 
     def close(self) -> None:
-        """The node stops: nothing is asked any more, and whoever waits is told."""
+        """The node stops: fail all pending requests."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for question in list(self._open):
-            self._settle(question, _nobody())
+        for pending in list(self._pending):
+            self._fail(pending, _no_controller())
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------
 
-    def _ask(self, question: "_Question") -> None:
+    def _send(self, pending: "_PendingRequest") -> None:
         if self._local is not None and self._local.is_active:
-            turn = question.ask(None)
-            self._local.submit(question.request).then(partial(self._answered_here, question, turn))
+            attempt = pending.start_attempt(None)
+            reply = self._local.submit(pending.request)
+            reply.then(partial(self._replied_here, pending, attempt), partial(self._failed, pending, attempt))
             return
         address = self._leader_address()
         if address is None or self._peers is None:
-            question.is_asked = False
-            if question.is_tried_once:
-                self._settle(question, _nobody())
+            self._attempt_failed(pending, _no_controller())
             return
-        wait_ms = question.left_ms()
+        wait_ms = pending.left_ms()
+        request = to_wire(pending.request, wait_ms)
+        if request is None:
+            self._fail(pending, _no_controller())
+            return
         try:
-            said = to_wire(question.request, wait_ms)
-            if said is None:
-                raise _nobody()
-            check_encodable(said)
+            check_encodable(request)
         except KafkaError as error:
-            self._settle(question, error)
+            self._fail(pending, error)
             return
-        purpose = _PURPOSES.get(type(question.request), "controller")
-        turn = question.ask(address)
-        answer = self._peers.ask(address, said, timeout_ms=wait_ms, purpose=purpose)
-        answer.then(partial(self._answered_there, question, turn))
+        purpose = _PURPOSES.get(type(pending.request), "controller")
+        attempt = pending.start_attempt(address)
+        response = self._peers.ask(address, request, timeout_ms=wait_ms, purpose=purpose)
+        response.then(partial(self._replied_there, pending, attempt), partial(self._failed, pending, attempt))
 
-    def _is_elsewhere(self, question: "_Question") -> bool:
-        """Whether another leads than was asked."""
+    def _has_moved(self, pending: "_PendingRequest") -> bool:
+        """Whether the active controller is another node than the one that the request was sent to."""
         if self._local is not None and self._local.is_active:
-            return question.asked_at is not None
+            return pending.sent_to is not None
         address = self._leader_address()
-        return address is not None and address != question.asked_at
+        return address is not None and address != pending.sent_to
 
-    def _answered_here(self, question: "_Question", turn: int, answer: Any) -> None:
-        if question.waits_for(turn):
-            if _is_deposed(answer):
-                self._try_again(question, answer)
-            else:
-                self._settle(question, answer)
+    def _replied_here(self, pending: "_PendingRequest", attempt: int, reply: Any) -> None:
+        if pending.is_current(attempt):
+            self._resolve(pending, reply)
 
-    def _answered_there(self, question: "_Question", turn: int, answer: Any) -> None:
-        if not question.waits_for(turn):
+    def _replied_there(self, pending: "_PendingRequest", attempt: int, reply: Any) -> None:
+        if pending.is_current(attempt):
+            self._await_image(pending, reply)
+
+    def _failed(self, pending: "_PendingRequest", attempt: int, error: KafkaError) -> None:
+        if not pending.is_current(attempt):
             return
-        if isinstance(answer, PeerFailed) or _is_deposed(answer):
-            self._try_again(question, answer)
-        elif isinstance(answer, KafkaError):
-            self._settle(question, answer)
+        if isinstance(error, PeerFailed) or error.code is ErrorCode.NOT_CONTROLLER:
+            self._attempt_failed(pending, error)
         else:
-            self._await_sight(question, answer)
+            self._fail(pending, error)
 
-    def _try_again(self, question: "_Question", why: KafkaError) -> None:
-        question.is_asked = False
-        if question.is_tried_once:
-            self._settle(question, why)
+    def _attempt_failed(self, pending: "_PendingRequest", error: KafkaError) -> None:
+        """Send the request again later, unless it is sent only once."""
+        pending.is_sent = False
+        if pending.is_sent_once:
+            self._fail(pending, error)
 
-    # -- seeing ----------------------------------------------------------------------------------------
+    # -- waiting for the image -------------------------------------------------------------------------
 
-    def _await_sight(self, question: "_Question", reply: Any) -> None:
-        if image_shows(question.request, reply, self._image()):
-            self._settle(question, reply)
+    def _await_image(self, pending: "_PendingRequest", reply: Any) -> None:
+        if image_shows(pending.request, reply, self._image()):
+            self._resolve(pending, reply)
             return
-        question.decided(reply)
+        pending.decided(reply)
 
-        def look() -> None:
-            if question.later.is_settled:
-                self._watchers().discard(look)
-            elif image_shows(question.request, reply, self._image()):
-                self._watchers().discard(look)
-                self._settle(question, reply)
+        def image_changed() -> None:
+            if pending.promise.is_settled:
+                self._watchers().discard(image_changed)
+            elif image_shows(pending.request, reply, self._image()):
+                self._watchers().discard(image_changed)
+                self._resolve(pending, reply)
 
-        self._watchers().add(look)
+        self._watchers().add(image_changed)
 
-    # -- the end of a question -------------------------------------------------------------------------
+    # -- settling --------------------------------------------------------------------------------------
 
-    def _settle(self, question: "_Question", answer: Any) -> None:
-        self._open.pop(question, None)
-        question.settle(answer)
+    def _resolve(self, pending: "_PendingRequest", reply: Any) -> None:
+        self._pending.pop(pending, None)
+        pending.cancel_timer()
+        if not pending.promise.is_settled:
+            pending.promise.resolve(reply)
 
-    def _overdue(self, question: "_Question") -> None:
-        if question.is_decided:
-            # It is done and committed; this node is behind, and will see it.
-            self._settle(question, question.reply)
-        elif question.is_asked:
-            why = f"the controller has not answered in {question.wait_ms} ms"
-            self._settle(question, KafkaError(why, ErrorCode.REQUEST_TIMED_OUT))
+    def _fail(self, pending: "_PendingRequest", error: KafkaError) -> None:
+        self._pending.pop(pending, None)
+        pending.cancel_timer()
+        if not pending.promise.is_settled:
+            pending.promise.fail(error)
+
+    def _timed_out(self, pending: "_PendingRequest") -> None:
+        if pending.is_decided:
+            # The change is committed; this node's image lags behind and will show it.
+            self._resolve(pending, pending.reply)
+        elif pending.is_sent:
+            why = f"the controller has not answered in {pending.wait_ms} ms"
+            self._fail(pending, KafkaError(why, ErrorCode.REQUEST_TIMED_OUT))
         else:
-            self._settle(question, _nobody())
+            self._fail(pending, _no_controller())
 
-    def _look_later(self) -> None:
+    def _retry_later(self) -> None:
         if self._timer is None:
-            self._timer = self._world.call_later(RETRY_MS, self._look)
+            self._timer = self._world.call_later(RETRY_MS, self._retry)
 
-    def _look(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
         self.look_again()
-        if self._open:
-            self._look_later()
+        if self._pending:
+            self._retry_later()
 
 
-class _Question:
-    """One request on its way: it may be asked several times, and is answered once."""
+class _PendingRequest:
+    """A request without a reply. It may be sent several times; only the latest attempt counts."""
 
     __slots__ = (
+        "_attempt",
         "_began_ns",
         "_timer",
-        "_turn",
         "_world",
-        "asked_at",
-        "is_asked",
         "is_decided",
-        "is_tried_once",
-        "later",
+        "is_sent",
+        "is_sent_once",
+        "promise",
         "reply",
         "request",
+        "sent_to",
         "wait_ms",
     )
 
     def __init__(
-        self, world: World, request: Any, later: Promise[Any], wait_ms: int, *, is_tried_once: bool
+        self, world: World, request: Any, promise: Promise[Any], wait_ms: int, *, is_sent_once: bool
     ) -> None:
         self.request = request
-        self.later = later
+        self.promise = promise
         self.wait_ms = wait_ms
-        self.is_tried_once = is_tried_once
-        self.is_asked = False
-        """Somebody has been asked, and nothing is heard yet."""
-        self.asked_at: Address | None = None
-        """Who; None for the controller in this process."""
+        self.is_sent_once = is_sent_once
+        self.is_sent = False
+        """An attempt is under way."""
+        self.sent_to: Address | None = None
+        """Target of the latest attempt; None for the controller in this process."""
         self.is_decided = False
-        """The controller has replied, and this node does not see what it did yet."""
+        """The controller has replied, and this node's image does not show the change yet."""
         self.reply: Any = None
         self._world = world
         self._began_ns = world.clock_ns()
         self._timer: Timer | None = None
-        self._turn = 0
+        self._attempt = 0
 
-    def keep(self, overdue: "Callable[[_Question], None]") -> None:
-        self._timer = self._world.call_later(self.wait_ms, lambda: overdue(self))
+    def start_timer(self, timed_out: "Callable[[_PendingRequest], None]") -> None:
+        self._timer = self._world.call_later(self.wait_ms, lambda: timed_out(self))
+
+    def cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def left_ms(self) -> float:
         return max(1.0, self.wait_ms - (self._world.clock_ns() - self._began_ns) / 1e6)
 
-    def ask(self, at: Address | None) -> int:
-        """Note that somebody is asked; answers to earlier askings do not count any more."""
-        self.is_asked, self.asked_at = True, at
-        self._turn += 1
-        return self._turn
+    def start_attempt(self, to: Address | None) -> int:
+        """Count an attempt; replies to earlier attempts are ignored from now on."""
+        self.is_sent, self.sent_to = True, to
+        self._attempt += 1
+        return self._attempt
 
-    def waits_for(self, turn: int) -> bool:
-        return turn == self._turn and not self.later.is_settled
+    def is_current(self, attempt: int) -> bool:
+        return attempt == self._attempt and not self.promise.is_settled
 
     def decided(self, reply: Any) -> None:
         self.is_decided, self.reply = True, reply
 
-    def settle(self, answer: Any) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self.later.is_settled:
-            self.later.resolve(answer)
 
-
-def _is_deposed(answer: Any) -> bool:
-    return isinstance(answer, KafkaError) and answer.code is ErrorCode.NOT_CONTROLLER
-
-
-def _nobody() -> KafkaError:
-    return KafkaError("no controller is known to be there", ErrorCode.NOT_CONTROLLER)
+def _no_controller() -> KafkaError:
+    return KafkaError("no active controller is known", ErrorCode.NOT_CONTROLLER)

@@ -1,7 +1,7 @@
-"""Takes the Raft core's requests to its peers, and their answers back to whoever asked.
+"""Sends the Raft core's requests to its peers, and returns their replies to the core.
 
-A fetch may wait at the leader for news, so fetches have a connection of their own: votes and their like go over
-another one, and are answered at once. Whatever happens, the asker is told, once: a reply, or that none will come.
+A Fetch may wait at the leader for records, so fetches have a connection of their own: votes and other requests use
+another one and are answered at once. For every request the core gets exactly one message: a reply or `RequestFailed`.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.controlplane.cluster_id_check import ClusterIdCheck
 from penstock.controlplane.quorum_wire import Answer, Refused, to_wire
 from penstock.raft.config import RaftConfig
@@ -25,13 +25,13 @@ ELECTIONS: Final = "raft"
 
 
 _REASONS: Final = {
-    ErrorCode.INCONSISTENT_CLUSTER_ID: "it is of another cluster",
-    ErrorCode.BROKER_NOT_AVAILABLE: "its directory is new, and it does not know yet which cluster it is of",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "it belongs to another cluster",
+    ErrorCode.BROKER_NOT_AVAILABLE: "its data directory is new, and it does not know its cluster id yet",
 }
 
 
 def reached_at(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | None:
-    """Where a peer is reached: through the listener of that name, or else through its first."""
+    """The peer's endpoint of that listener name, or else its first endpoint."""
     return next((each for each in endpoints if each.listener == listener), next(iter(endpoints), None))
 
 
@@ -53,57 +53,58 @@ class PeerTransport:
         self._config = config
         self._listener = listener
         self._cluster_id_check = cluster_id_check
-        self._complaints: dict[int, ErrorCode] = {}
-        """By peer, what it refused us with when it last did: said once, however often it is asked again."""
+        self._logged_errors: dict[int, ErrorCode] = {}
+        """By peer, the error of its last rejected request. The same error is logged once."""
 
-    def __call__(self, outbound: Outbound, tell: Callable[[Message], None]) -> None:
+    def __call__(self, outbound: Outbound, deliver: Callable[[Message], None]) -> None:
         peer, request = outbound
         endpoint = reached_at(peer.endpoints, self._listener)
         if endpoint is None:
-            tell(RequestFailed(request.request_id))
+            deliver(RequestFailed(request.request_id))
             return
         if self._cluster_id_check is not None:
-            self._cluster_id_check.asks(request)
+            self._cluster_id_check.sent(request)
         is_fetch = isinstance(request, Fetch | FetchSnapshot)
         timeout_ms = self._config.request_timeout_ms
         if isinstance(request, Fetch):
             timeout_ms += request.wait_ms_max
-        answer = self._peers.ask(
+        response = self._peers.ask(
             Address(endpoint.host, endpoint.port),
             to_wire(request, self.cluster_id, endpoint.listener),
             timeout_ms=timeout_ms,
             purpose=FETCHES if is_fetch else ELECTIONS,
         )
-        answer.then(partial(self._answered, outbound, tell))
+        response.then(
+            partial(self._replied, outbound, deliver), partial(self._failed, request.request_id, deliver)
+        )
 
-    def _answered(
-        self, outbound: Outbound, tell: Callable[[Message], None], answer: Answer | PeerFailed
-    ) -> None:
-        request_id = outbound.request.request_id
-        if isinstance(answer, PeerFailed):
-            tell(RequestFailed(request_id, refused=answer.refused))
-        elif isinstance(answer, Refused):
-            self._complain(outbound, answer.error)
-            tell(RequestFailed(request_id))
+    def _failed(self, request_id: int, deliver: Callable[[Message], None], error: KafkaError) -> None:
+        """No response came."""
+        deliver(RequestFailed(request_id, refused=isinstance(error, PeerFailed) and error.refused))
+
+    def _replied(self, outbound: Outbound, deliver: Callable[[Message], None], reply: Answer) -> None:
+        if isinstance(reply, Refused):
+            self._log_error(outbound, reply.error)
+            deliver(RequestFailed(outbound.request.request_id))
             endpoint = reached_at(outbound.to.endpoints, self._listener)
-            is_other = answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
+            is_other = reply.error is ErrorCode.INCONSISTENT_CLUSTER_ID
             if self._cluster_id_check is not None and is_other and endpoint is not None:
                 self._cluster_id_check.refused(Address(endpoint.host, endpoint.port))
         else:
-            self._complaints.pop(outbound.to.id, None)
+            self._logged_errors.pop(outbound.to.id, None)
             if self._cluster_id_check is not None:
-                self._cluster_id_check.accepted(answer)
-            tell(answer)
+                self._cluster_id_check.accepted(reply)
+            deliver(reply)
 
-    def _complain(self, outbound: Outbound, error: ErrorCode) -> None:
+    def _log_error(self, outbound: Outbound, error: ErrorCode) -> None:
         peer, request = outbound
-        if self._complaints.get(peer.id) is error:
+        if self._logged_errors.get(peer.id) is error:
             return
-        self._complaints[peer.id] = error
+        self._logged_errors[peer.id] = error
         where = reached_at(peer.endpoints, self._listener)
         logger.warning(
-            "the controller at %s refuses %s: %s",
-            f"{where.host}:{where.port}" if where is not None else "nowhere",
+            "the controller at %s rejected %s: %s",
+            f"{where.host}:{where.port}" if where is not None else "an unknown address",
             type(request).__name__,
             _REASONS.get(error, error.name),
         )
