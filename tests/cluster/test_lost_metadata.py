@@ -132,7 +132,7 @@ def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_
         before = [log_bytes(logs_of(tmp_path, number) / "orders-0") for number in NODES]
         with pytest.raises(
             BrokerFailed,
-            match=r"the end of the metadata log is lost, and no controller was found that has it",
+            match=r"the end of the metadata log is lost, and no controller that has it was found",
         ):
             cluster.start()
         assert [log_bytes(logs_of(tmp_path, number) / "orders-0") for number in NODES] == before

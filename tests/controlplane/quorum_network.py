@@ -130,7 +130,7 @@ class FramePeers:
         def arrive() -> None:
             dispatcher = network.dispatchers.get(to)
             if dispatcher is None:
-                settle(PeerFailed(f"nobody listens at {to}", refused=True))
+                settle(PeerFailed(f"{to} refused the connection", refused=True))
             elif not {to, self._own} & network.cut:
                 network.open.setdefault(to, []).append(settle)
                 dispatched(dispatcher, request).then(

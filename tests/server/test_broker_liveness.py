@@ -12,7 +12,7 @@ from penstock.handlers.support.context import Session
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata.controller.requests import BrokerHeartbeat, FenceBroker, RegisterBroker
 from penstock.metadata.versions import SUPPORTED
-from penstock.server.broker_liveness import KNOCK_MS_MAX, KNOCK_MS_MIN, BrokerLiveness
+from penstock.server.broker_liveness import PROBE_MS_MAX, PROBE_MS_MIN, BrokerLiveness
 from penstock.wire import Api, request_frame
 from penstock.wire.messages import request_module, write_request
 
@@ -110,7 +110,7 @@ def test_a_broker_whose_connection_breaks_and_whose_port_refuses_is_dead_now(
     scene.world.advance(1)
     assert scene.is_fenced(2)
     assert scene.world.dialled == [("host-2", 9002)]
-    assert "broker 2 is gone, nobody listens at host-2:9002 any more" in caplog.text
+    assert "broker 2 is dead, host-2:9002 refuses connections" in caplog.text
     scene.world.advance(10_000)
     assert len(scene.world.dialled) == 1
 
@@ -122,7 +122,7 @@ def test_a_port_that_outlives_the_connections_for_a_moment_is_tried_again(scene:
     scene.world.advance(1)
     assert not scene.is_fenced(2)
     scene.world.refusing = {"host-2"}
-    scene.world.advance(KNOCK_MS_MIN + 2)
+    scene.world.advance(PROBE_MS_MIN + 2)
     assert scene.is_fenced(2)
 
 
@@ -144,7 +144,7 @@ def test_one_that_does_not_answer_has_the_time_of_its_session(scene: Scene) -> N
     scene.world.advance(8000)
     assert not scene.is_fenced(2)
     assert 8 <= len(scene.world.dialled) <= 20, "knocks become rare"
-    assert KNOCK_MS_MAX == 1000
+    assert PROBE_MS_MAX == 1000
 
 
 def test_the_end_of_an_old_connection_says_nothing(scene: Scene) -> None:

@@ -172,12 +172,12 @@ def test_who_is_told_whom_to_ask_learns_the_quorum_from_there(network: Network) 
     assert set(alone.image().controllers) == {1, 2}
 
 
-def test_a_node_is_alone_where_nobody_else_has_a_say(network: Network) -> None:
-    assert Member(network, 1, "broker,controller").control.is_alone
-    assert not Member(network, 2, "controller", controller_quorum_voters=THREE).control.is_alone
+def test_a_node_is_only_voter_where_nobody_else_has_a_say(network: Network) -> None:
+    assert Member(network, 1, "broker,controller").control.is_only_voter
+    assert not Member(network, 2, "controller", controller_quorum_voters=THREE).control.is_only_voter
     asking = {"controller_quorum_bootstrap_servers": "n1:9093"}
-    assert not Member(network, 4, "controller", **asking).control.is_alone
-    assert not Member(network, 5, "broker", **asking).control.is_alone
+    assert not Member(network, 4, "controller", **asking).control.is_only_voter
+    assert not Member(network, 5, "broker", **asking).control.is_only_voter
 
 
 @pytest.mark.parametrize(

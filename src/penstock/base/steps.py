@@ -1,12 +1,12 @@
-"""Work that waits in between, written from top to bottom.
+"""Multi-step work that waits between steps, written as a generator from top to bottom.
 
     def create_and_write(...) -> Steps[Offset]:
         topic = yield from ensure_topic(context, "orders")
-        appended = yield append(context, partition, batch)      # a Promise: go on when it is resolved
+        appended = yield append(context, partition, batch)      # a Promise: continues with its value
         return appended.base_offset
 
-A `Promise` that fails raises its error where it is waited for. No task and no future is made, and
-steps that never wait are over before `RunningSteps` returns.
+A promise that fails raises its error at the `yield`. No task or future is created: steps that never wait are finished
+when the constructor of `RunningSteps` returns.
 """
 
 from collections.abc import Callable, Generator
@@ -22,7 +22,7 @@ Steps: TypeAlias = Generator[Promise[Any], Any, T]
 
 
 class RunningSteps(Generic[T]):
-    """Steps on their way. One of `done` and `failed` is called, once, unless they are cancelled."""
+    """Runs steps to their end. Calls `done` or `failed` exactly once, unless the steps are cancelled."""
 
     __slots__ = ("_done", "_failed", "_steps")
 
@@ -32,39 +32,46 @@ class RunningSteps(Generic[T]):
         self._steps: Steps[T] | None = steps
         self._done = done
         self._failed = failed
-        self._go_on(None)
+        self._resume(None)
 
     @property
     def is_over(self) -> bool:
         return self._steps is None
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: its `finally` clauses run, and nothing else."""
+        """Stop at the current step: run its `finally` clauses, and call neither `done` nor `failed`."""
         steps, self._steps = self._steps, None
         if steps is not None:
             steps.close()
 
-    def _go_on(self, value: Any) -> None:
+    def _resume(self, value: Any) -> None:
+        self._run(value, None)
+
+    def _throw(self, error: KafkaError) -> None:
+        self._run(None, error)
+
+    def _run(self, value: Any, error: KafkaError | None) -> None:
         steps = self._steps
         while steps is not None and steps is self._steps:
             try:
-                later = steps.throw(value) if isinstance(value, KafkaError) else steps.send(value)
-            except StopIteration as over:
+                promise = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as end:
                 self._steps = None
-                self._done(over.value)
+                self._done(end.value)
                 return
-            except Exception as error:
+            except Exception as failure:
                 self._steps = None
-                self._failed(error)
+                self._failed(failure)
                 return
-            if not later.is_settled:
-                later.then(self._go_on)
+            if not promise.is_settled:
+                promise.then(self._resume, self._throw)
                 return
-            value = later.value
+            error = promise.error
+            value = None if error is not None else promise.value
 
 
 def sleep(world: World, delay_ms: float) -> Promise[None]:
-    """Answered when so much time has passed."""
-    later: Promise[None] = Promise()
-    world.call_later(delay_ms, lambda: later.resolve(None))
-    return later
+    """A promise that resolves after the delay."""
+    promise: Promise[None] = Promise()
+    world.call_later(delay_ms, lambda: promise.resolve(None))
+    return promise

@@ -1,27 +1,25 @@
-"""What a node needs of the world around it: time, chance, timers, threads and child processes.
+"""What a node needs of its environment: time, randomness, timers, threads, child processes and connections.
 
-The real ones live in `server`, on an event loop; the simulator's have virtual time and no threads. Everything that
-is called back is called on the node's own loop, one at a time.
+`server` implements it on an event loop; the simulator has virtual time and no threads. All callbacks run on the node's
+loop, one at a time.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import TimestampMs
 
 if TYPE_CHECKING:
-    from asyncio import BufferedProtocol
     from random import Random
 
 T = TypeVar("T")
 
 EXPORTS, BATCHES, LARGE_BATCHES = "exports", "batches", "large-batches"
-"""The lanes of helper processes: files made of records; batches that are judged beside the loop, and those of them
-that take long."""
+"""The lanes of helper processes: exports of records to files, validation of batches, validation of large batches."""
 
 
 class Timer(Protocol):
-    """Something that will be called, unless it is cancelled first."""
+    """A call that is due later, unless it is cancelled."""
 
     def cancel(self) -> None: ...
 
@@ -38,43 +36,60 @@ class ProcessUsage(NamedTuple):
 
 
 class Syncable(Protocol):
-    """A file, as far as a sync is concerned."""
+    """A file that can be synced."""
 
     def sync(self) -> None:
-        """Make contents and size durable, and wait for it."""
+        """Make contents and size durable; returns when they are."""
+
+
+class StreamProtocol(Protocol):
+    """Callbacks of a dialled connection. `asyncio.BufferedProtocol` has these methods."""
+
+    def connection_made(self, transport: Any) -> None: ...
+
+    def get_buffer(self, sizehint: int) -> Any: ...
+
+    def buffer_updated(self, nbytes: int) -> None: ...
+
+    def eof_received(self) -> bool | None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
 
 
 class World(Protocol):
     rng: "Random"
 
     def now_ms(self) -> TimestampMs:
-        """Milliseconds since 1970, by the wall clock."""
+        """Wall clock: milliseconds since 1970."""
 
     def clock_ns(self) -> int:
-        """Nanoseconds from a moment that means nothing, and never 0: for how long something took. Never goes back.
-        Called from any thread."""
+        """Monotonic clock for durations: nanoseconds from an arbitrary start, never 0. Callable from any thread."""
 
     def process(self) -> "ProcessUsage | None":
-        """What the node's process takes of the machine; None where it has none of its own."""
+        """Resources that the node's process uses; None if the node does not have a process of its own."""
 
     def boot_id(self) -> str | None:
-        """Another one each time that the machine is started, and on every machine; None where it is not told. While it
-        is the same, what any process has written to files is there, synced or not."""
+        """An id that is new each time the machine boots; None if the system has none. While it stays the same, files
+        contain all that any process has written, synced or not."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Call when everything that is happening now has happened."""
+        """Call after the current callback and all that are already scheduled."""
 
     def call_later(self, delay_ms: float, call: Callable[[], None]) -> Timer: ...
 
     def beside(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Run work on another thread, then `done` with its result, or with what it raised, on the loop."""
+        """Run work on a thread, then call `done` on the loop with its result or exception."""
 
     def sync_file(self, file: Syncable, done: Callable[[OSError | None], None]) -> bool:
-        """Have a file synced beside the loop, without a thread, then call `done` with what went wrong. False where
-        that cannot be, and `done` is never called: then the sync is work to be done `beside`."""
+        """Have the kernel sync a file without a thread, then call `done` with the error, if any. Returns False, and
+        never calls `done`, if that is not possible: then sync the file with `beside`."""
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """The same in a process of its own, for work that would keep the interpreter busy; it must pickle."""
+        """As `beside`, in a new process, for work that would hold the interpreter lock for long. `work` is pickled."""
 
     def in_helper(
         self,
@@ -82,11 +97,9 @@ class World(Protocol):
         done: Callable[[T | None, Exception | None], None],
         lane: str = EXPORTS,
     ) -> None:
-        """The same in a process that stays for a while, with what it imported: for short work that is large to load.
-        Each lane has a process of its own, where one piece comes after the other."""
+        """As `in_child`, in a process that is kept for a while with its imports: for short work that needs large
+        modules. Each lane has one process, which runs its work in order."""
 
-    def dial(
-        self, host: str, port: int, protocol: "BufferedProtocol", failed: Callable[[bool], None]
-    ) -> None:
-        """Open a connection to another node. The protocol is told when it is there, as asyncio does it; `failed` when
-        it will not be, and whether that is because nobody listens."""
+    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
+        """Open a connection to another node. Calls `protocol.connection_made`, or `failed` with whether the connection
+        was refused."""

@@ -1,17 +1,17 @@
-"""The active controller's watch over brokers: one that is dead is fenced now, not when its session ends.
+"""The active controller's liveness probes: a broker whose process died is fenced at once, not when its session ends.
 
-    heartbeats' connection breaks --> knock at the broker's port --> refused: dead, fence it
+    heartbeat connection breaks --> connect to the broker's port --> refused: the process is dead, fence it
                                             ^         |
                                             |         v
-                                            +-- opened, or no answer: knock again, until a heartbeat comes
+                                            +-- accepted, or no reply: probe again, until a heartbeat arrives
 
-A process that dies takes its connections along, and then its port: the system says so to whoever knocks. A broker that
-is merely slow, or cut off, opens the door or does not answer, and has the time of its session. To be fenced by mistake
-costs little: the next heartbeat brings it back. The first knock may come between the end of the connections and the
-end of the port, so it is not the last. Where the process is back before anybody has knocked in vain, its registration
-tells the same (`metadata.controller.brokers`).
+When a process dies, the system closes its connections and then its port, and refuses new connections. A broker that is
+slow or partitioned accepts the connection or does not reply; its session timeout applies. Fencing by mistake costs
+little: the next heartbeat unfences the broker. The first probe may hit the moment between the closing of connections
+and of the port, so probes are repeated. If the process restarts before any probe is refused, its new registration has
+the same effect (`metadata.controller.brokers`).
 
-A new controller has no connections to lose: it knocks at every broker from which it has not heard.
+A new active controller has no heartbeat connections yet: it probes every broker that has not sent it a heartbeat.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from penstock.wire.peers import Address
 
 logger = logging.getLogger(__name__)
 
-KNOCK_MS_MIN: Final = 20
-"""How soon after the first the second knock comes; a process takes about that long to be gone."""
+PROBE_MS_MIN: Final = 20
+"""Delay between the first and the second probe; a dying process takes about that long."""
 
-KNOCK_MS_MAX: Final = 1000
-"""Between two knocks each wait is twice the one before, up to this."""
+PROBE_MS_MAX: Final = 1000
+"""The delay doubles after each probe, up to this."""
 
 
 class BrokerLiveness:
@@ -49,54 +49,54 @@ class BrokerLiveness:
         node_id: int,
         listener: str,
     ) -> None:
-        """`listener` is the one that brokers use among themselves."""
+        """`listener` is the name of the inter-broker listener."""
         self._world = world
         self._controller = controller
         self._image = image
         self._node_id = node_id
         self._listener = listener
         self._sessions: dict[int, Session] = {}
-        """By broker, the connection of its last heartbeat."""
-        self._knocks: dict[int, _Knocks] = {}
-        """By broker, for those that may be dead."""
+        """By broker id, the session of its last heartbeat."""
+        self._probes: dict[int, _Probes] = {}
+        """By broker id, for brokers that may be dead."""
 
     def begin(self) -> None:
-        """The controller here is active, and has heard from nobody; its own broker needs no watch."""
+        """The controller became active: probe all brokers but the one in this process."""
         for broker in self._image().brokers.values():
             if broker.id != self._node_id and broker.id not in self._sessions:
-                self._knock(broker.id, broker.epoch)
+                self._probe(broker.id, broker.epoch)
 
     def end(self) -> None:
-        """Another controller watches."""
+        """The controller is no longer active."""
         self._sessions.clear()
-        for knocks in list(self._knocks.values()):
-            knocks.end()
-        self._knocks.clear()
+        for probes in list(self._probes.values()):
+            probes.end()
+        self._probes.clear()
 
     def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
         self._sessions[broker_id] = session
         session.gone = partial(self._broken, session, broker_id, broker_epoch)
-        knocks = self._knocks.pop(broker_id, None)
-        if knocks is not None:
-            knocks.end()
+        probes = self._probes.pop(broker_id, None)
+        if probes is not None:
+            probes.end()
 
     def _broken(self, session: Session, broker_id: int, broker_epoch: int) -> None:
         if self._sessions.get(broker_id) is session:
             del self._sessions[broker_id]
             self._controller.cut(broker_id, broker_epoch)
-            self._knock(broker_id, broker_epoch)
+            self._probe(broker_id, broker_epoch)
 
-    def _knock(self, broker_id: int, broker_epoch: int) -> None:
-        former = self._knocks.pop(broker_id, None)
+    def _probe(self, broker_id: int, broker_epoch: int) -> None:
+        former = self._probes.pop(broker_id, None)
         if former is not None:
             former.end()
-        suspect = partial(self._suspect, broker_id, broker_epoch)
-        knocks = _Knocks(self._world, suspect, partial(self._dead, broker_id, broker_epoch))
-        self._knocks[broker_id] = knocks
-        knocks.knock()
+        target = partial(self._target, broker_id, broker_epoch)
+        probes = _Probes(self._world, target, partial(self._dead, broker_id, broker_epoch))
+        self._probes[broker_id] = probes
+        probes.probe()
 
-    def _suspect(self, broker_id: int, broker_epoch: int) -> Address | None:
-        """Where to knock; None where nothing is left to be found out."""
+    def _target(self, broker_id: int, broker_epoch: int) -> Address | None:
+        """The address to probe; None if the broker's state no longer matters."""
         broker: Broker | None = self._image().brokers.get(broker_id)
         if (
             not self._controller.is_active
@@ -105,32 +105,37 @@ class BrokerLiveness:
             or broker.epoch != broker_epoch
             or not broker.endpoints
         ):
-            self._knocks.pop(broker_id, None)
+            self._probes.pop(broker_id, None)
             return None
         found = [each for each in broker.endpoints if each.name == self._listener] or broker.endpoints
         return Address(found[0].host, found[0].port)
 
     def _dead(self, broker_id: int, broker_epoch: int, address: Address) -> None:
-        self._knocks.pop(broker_id, None)
-        logger.warning("broker %d is gone, nobody listens at %s any more: it is fenced", broker_id, address)
-        self._controller.submit(FenceBroker(broker_id, broker_epoch)).then(partial(_fenced, broker_id))
+        self._probes.pop(broker_id, None)
+        logger.warning("broker %d is dead, %s refuses connections: fencing it", broker_id, address)
+        self._controller.submit(FenceBroker(broker_id, broker_epoch)).then(
+            _fenced, partial(_not_fenced, broker_id)
+        )
 
 
-def _fenced(broker_id: int, answer: object) -> None:
-    if isinstance(answer, KafkaError):
-        logger.info("broker %d was not fenced: %s", broker_id, answer)
+def _fenced(_: object) -> None:
+    """The metadata log reports the change."""
 
 
-class _Knocks:
-    """At one broker's door, until somebody knows enough."""
+def _not_fenced(broker_id: int, error: KafkaError) -> None:
+    logger.info("broker %d was not fenced: %s", broker_id, error)
+
+
+class _Probes:
+    """Repeated probes of one broker."""
 
     def __init__(
-        self, world: World, suspect: Callable[[], Address | None], dead: Callable[[Address], None]
+        self, world: World, target: Callable[[], Address | None], dead: Callable[[Address], None]
     ) -> None:
         self._world = world
-        self._suspect = suspect
+        self._target = target
         self._dead = dead
-        self._wait_ms = KNOCK_MS_MIN
+        self._wait_ms = PROBE_MS_MIN
         self._timer: Timer | None = None
         self._is_over = False
 
@@ -139,16 +144,16 @@ class _Knocks:
         if self._timer is not None:
             self._timer.cancel()
 
-    def knock(self) -> None:
-        address = None if self._is_over else self._suspect()
+    def probe(self) -> None:
+        address = None if self._is_over else self._target()
         if address is not None:
-            door = _Door(self._again)
-            self._world.dial(address.host, address.port, door, partial(self._not_opened, address))
+            connection = _ProbeConnection(self._again)
+            self._world.dial(address.host, address.port, connection, partial(self._not_connected, address))
 
-    def _not_opened(self, address: Address, refused: bool) -> None:
+    def _not_connected(self, address: Address, refused: bool) -> None:
         if self._is_over:
             return
-        if refused and self._suspect() is not None:
+        if refused and self._target() is not None:
             self._is_over = True
             self._dead(address)
         else:
@@ -156,12 +161,12 @@ class _Knocks:
 
     def _again(self) -> None:
         if not self._is_over:
-            self._timer = self._world.call_later(self._wait_ms, self.knock)
-            self._wait_ms = min(2 * self._wait_ms, KNOCK_MS_MAX)
+            self._timer = self._world.call_later(self._wait_ms, self.probe)
+            self._wait_ms = min(2 * self._wait_ms, PROBE_MS_MAX)
 
 
-class _Door(asyncio.BufferedProtocol):
-    """A connection that is closed as soon as it is there: that it opened is all there is to know."""
+class _ProbeConnection(asyncio.BufferedProtocol):
+    """A connection that is closed as soon as it opens."""
 
     def __init__(self, opened: Callable[[], None]) -> None:
         self._opened = opened

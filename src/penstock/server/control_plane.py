@@ -1,12 +1,11 @@
-"""A node's part in the control of its cluster: the metadata quorum, the controller while it is here, the way to it
-while it is elsewhere.
+"""This node's part in the control plane: the metadata quorum, the controller while active here, and the router to it.
 
-    router --> active controller --> quorum (leads) --> __cluster_metadata-0
+    router --> active controller --> quorum (leader) --> __cluster_metadata-0
        |           ^                    |  ^
-       |           liveness                v  |
-       +------> the controller elsewhere, other controllers
+       |           broker liveness      v  |
+       +------> the active controller of another node, other controllers
 
-A broker alone follows the quorum's log and has no vote; its active controller is never active.
+A node that is only a broker follows the metadata log without a vote, and its `ActiveController` is never active.
 """
 
 import logging
@@ -21,7 +20,7 @@ from penstock.controlplane.controller_router import ControllerRouter
 from penstock.controlplane.quorum import MetadataQuorum, QuorumListener, QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.context import Endpoint as At
+from penstock.handlers.support.context import Endpoint as Address
 from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage
 from penstock.metadata.controller.requests import RegisterController
 from penstock.metadata.records import Endpoint as RegisteredEndpoint
@@ -38,7 +37,7 @@ from penstock.wire.peers import Peers
 logger = logging.getLogger(__name__)
 
 PLAINTEXT = 0
-"""The protocol's number."""
+"""The security protocol's number on the wire."""
 
 REGISTER_AGAIN_MS = 1000
 
@@ -55,7 +54,7 @@ class ControlPlane:
         context: Callable[[], Context],
         listener: QuorumListener,
     ) -> None:
-        """Raises where the metadata log cannot be served."""
+        """Raises if the metadata log cannot be opened."""
         identity, cluster = directory.identity, config.cluster
         self._world = world
         self._node_id = identity.node_id
@@ -63,8 +62,8 @@ class ControlPlane:
         self._context = context
         quorum_settings = quorum_settings_of(config, identity.node_id)
         own = quorum_settings.endpoints
-        named = len(cluster.voters) or len(cluster.bootstrap)
-        self._cluster_id_check = ClusterIdCheck(named, identity.cluster_id, listener.failed)
+        configured = len(cluster.voters) or len(cluster.bootstrap)
+        self._cluster_id_check = ClusterIdCheck(configured, identity.cluster_id, listener.failed)
         self.transport = PeerTransport(
             peers,
             identity.cluster_id,
@@ -120,12 +119,12 @@ class ControlPlane:
             features=SUPPORTED,
         )
         self._is_registered = not (cluster.is_controller and own)
-        if self.is_alone and self.quorum.lost_end is not None:
+        if self.is_only_voter and self.quorum.lost_end is not None:
             raise StorageError(self.loss)
 
     @property
     def loss(self) -> str:
-        """What this node's metadata log has lost, and what to do about it; empty where it lost nothing."""
+        """What this node's metadata log has lost, and what to do about it; empty if nothing is lost."""
         quorum, lost = self.quorum, self.quorum.lost_end
         if lost is None:
             return ""
@@ -133,49 +132,52 @@ class ControlPlane:
             f"{quorum.directory} ends at offset {quorum.end_offset}, but was synced to offset {lost.offset}: the end "
             "of the metadata log is lost"
         )
-        if not self.is_alone:
+        if not self.is_only_voter:
             return (
-                f"{missing}, and no controller was found that has it; start the other controllers, or see 'Lost "
+                f"{missing}, and no controller that has it was found. Start the other controllers, or see 'Lost "
                 "metadata' in docs/cluster.md"
             )
         return (
-            f"{missing}. Restore the directory from a copy; or remove {quorum.synced_path} to go on with what is "
-            "left: partitions of lost topics become strays, or, if nothing is left, topics with default settings"
+            f"{missing}. Restore the directory from a copy, or remove {quorum.synced_path} to continue with what is "
+            "left: partitions of lost topics become strays or, if no metadata is left, topics with default settings"
         )
 
     @property
-    def is_alone(self) -> bool:
-        """Whether nobody else has a say: then the controller is here as soon as the quorum runs."""
+    def is_only_voter(self) -> bool:
+        """Whether this node is the only voter and was told of no others. It takes the same path as any quorum, but for
+        three things: lost metadata is lost for good, because no other node has a copy; partitions without metadata
+        may be adopted, because no other node knows their topics; and the broker registers after the first records of
+        the new cluster are written."""
         others = [each for each in self.quorum.voters if each.key.id != self._node_id]
         return self._cluster.is_controller and not others and not self._cluster.bootstrap
 
     def join_cluster(self, cluster_id: str) -> None:
-        """The metadata log has told of which cluster this node is."""
+        """Use the cluster id that was found in the metadata log."""
         self.transport.cluster_id = self.active.cluster_id = self._cluster_id_check.cluster_id = cluster_id
 
     def lead(self, image: ClusterImage, epoch: LeaderEpoch) -> None:
-        if not self.is_alone:
-            logger.info("this node is the active controller, in epoch %d", epoch)
+        if not self.is_only_voter:
+            logger.info("this node is the active controller in epoch %d", epoch)
         self.active.lead(image, epoch)
         self.liveness.begin()
-        # What waits here is asked once the first records of a new cluster are written: a broker that registers before
-        # them is written as the oldest version of the metadata has it, without its directory.
+        # Pending requests are sent after the first records of a new cluster: a registration before them would be
+        # written in the oldest metadata version, without its log directories.
         self._world.call_soon(self.router.look_again)
 
     def write(self, records: Sequence[AnyRecord]) -> None:
         self.active.write(records)
 
     def resign(self) -> None:
-        logger.info("this node is the active controller no more")
+        logger.info("this node is no longer the active controller")
         self.active.resign()
         self.liveness.end()
 
     def committed(self, high_watermark: Offset) -> None:
-        """All below is committed."""
+        """All records below are committed."""
         self.active.committed(high_watermark)
 
     def advanced(self, high_watermark: Offset) -> None:
-        """All below is committed, and this node's image has it."""
+        """This node's image has all records below."""
         self.active.advanced(high_watermark)
         self.router.look_again()
         if not self._is_registered and self._context().image.features:
@@ -183,23 +185,22 @@ class ControlPlane:
             self._register()
 
     def _register(self) -> None:
-        """Tell the cluster what this controller supports, and where it listens."""
+        """Register this controller's endpoints and features."""
 
-        def told(answer: object) -> None:
-            if isinstance(answer, KafkaError):
-                logger.info("this controller is not registered yet: %s", answer)
-                self._world.call_later(REGISTER_AGAIN_MS, self._register)
+        def failed(error: KafkaError) -> None:
+            logger.info("cannot register this controller yet, trying again: %s", error)
+            self._world.call_later(REGISTER_AGAIN_MS, self._register)
 
-        self.router.submit(self._registration).then(told)
+        self.router.submit(self._registration).then(lambda _: None, failed)
 
 
 def quorum_settings_of(config: NodeConfig, node_id: int) -> QuorumSettings:
-    """What a node's settings say of its quorum; its directory has the last word on who it is."""
+    """The quorum's settings of a node. The node id comes from its data directory."""
     number, cluster = config.number, config.cluster
     return QuorumSettings(
         endpoints=_own_endpoints(cluster, node_id),
         voters=_voters(cluster),
-        bootstrap=tuple(Endpoint(CONTROLLER_LISTENER, each.host, each.port) for each in _asked(cluster)),
+        bootstrap=tuple(Endpoint(CONTROLLER_LISTENER, each.host, each.port) for each in _bootstrap(cluster)),
         is_standalone=cluster.is_standalone,
         raft=RaftConfig(
             election_timeout_ms=number("controller.quorum.election.timeout.ms"),
@@ -220,14 +221,14 @@ def quorum_settings_of(config: NodeConfig, node_id: int) -> QuorumSettings:
     )
 
 
-def _asked(cluster: ClusterConfig) -> Iterable[At]:
-    """Who is asked for the leader. A broker's log may name other voters than its settings do: then these are known to
-    it as addresses only."""
+def _bootstrap(cluster: ClusterConfig) -> Iterable[Address]:
+    """Addresses to ask for the leader. A broker uses its configured voters as addresses only: the log names the voters
+    in force."""
     return cluster.bootstrap if cluster.is_controller or cluster.bootstrap else dict(cluster.voters).values()
 
 
 def _voters(cluster: ClusterConfig) -> VoterSet:
-    """Those that are configured; a single one is the node itself, whose log may know better."""
+    """The configured voters; none for a single voter, which is this node: its log has the voters in force."""
     if len(cluster.voters) <= 1 and cluster.is_controller:
         return VoterSet()
     name = next(iter(cluster.controllers), CONTROLLER_LISTENER)
@@ -237,9 +238,9 @@ def _voters(cluster: ClusterConfig) -> VoterSet:
 
 
 def _own_endpoints(cluster: ClusterConfig, node_id: int) -> tuple[Endpoint, ...]:
-    told = dict(cluster.voters).get(node_id)
+    configured = dict(cluster.voters).get(node_id)
     found = []
     for name, at in cluster.controllers.items():
-        said = cluster.advertised.get(name) or told or at
-        found.append(Endpoint(name, said.host or "localhost", said.port))
+        own = cluster.advertised.get(name) or configured or at
+        found.append(Endpoint(name, own.host or "localhost", own.port))
     return tuple(found)

@@ -20,7 +20,9 @@ from penstock.server.loop_tick import LoopTick
 from penstock.server.process import give_back_freed_memory
 
 if TYPE_CHECKING:
+    from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import Conversation, Door
+    from penstock.handlers.support.context import Context
 
 logger = logging.getLogger(__name__)
 
@@ -43,44 +45,49 @@ UNFINISHED_BYTES_A_SECOND = 500
 """The rate; Apache's `RequestReadTimeout` is much like the two. A real client is faster on any line, and one that
 means to hold many connections for ever has to work for it."""
 
-MakeDoor = Callable[[Any], "Door"]
-"""From what is behind a door, which its routes and commands are called with."""
+
+class DoorNode(Protocol):
+    """The node behind a door."""
+
+    context: "Context"
+
+    def open_gateway(self) -> "Gateway":
+        """The gateway of a broker, started."""
+
+
+MakeDoor = Callable[[DoorNode], "Door"]
 
 
 def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]:
-    """Import what is spoken at these doors. Behind a broker's is its `Gateway`; behind the one that a controller alone
-    may have, for HTTP, is the node itself."""
+    """Import the code behind these doors. A node that is only a controller has no gateway: its HTTP door serves health
+    and metrics."""
     if not is_broker:
         return dict.fromkeys(names, _load_operations())
-    found: dict[str, MakeDoor] = {}
-    for name in names:
-        found[name] = _load_http() if name == HTTP else _load_line()
-    return found
+    return {name: _load_http() if name == HTTP else _load_line() for name in names}
 
 
 def _load_operations() -> MakeDoor:
-    """How a node is, and nothing else."""
-    from penstock.gateway.http import operations  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http import operations  # noqa: PLC0415  # loaded on a thread, after the start
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
     from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415
 
     router = Router(operations.ROUTES)
-    return lambda behind: HttpDoor(behind, router, give_back_freed_memory)
+    return lambda node: HttpDoor(node, router, give_back_freed_memory)
 
 
 def _load_http() -> MakeDoor:
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
     from penstock.gateway.http.routes import FRONT, all_routes  # noqa: PLC0415
-    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415  # that is the point
+    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415  # loaded on a thread, after the start
 
     router = Router((*all_routes(), *FRONT))
-    return lambda gateway: HttpDoor(gateway, router, give_back_freed_memory)
+    return lambda node: HttpDoor(node.open_gateway(), router, give_back_freed_memory)
 
 
 def _load_line() -> MakeDoor:
     from penstock.gateway.line.conversation import LineDoor  # noqa: PLC0415
 
-    return LineDoor
+    return lambda node: LineDoor(node.open_gateway())
 
 
 class Owner(Protocol):

@@ -132,7 +132,7 @@ class Node:
         self.directory = self._open_directory()
         try:
             self._compose()
-            self._is_alone = self._control_plane.is_alone
+            self._is_only_voter = self._control_plane.is_only_voter
             self.quorum.start()
             self._take_part()
         except BaseException:
@@ -143,7 +143,7 @@ class Node:
         """Ask for a place in the cluster; a node alone does when it leads, before which nobody could answer."""
         if not self._config.cluster.is_broker:
             self._world.call_soon(self._serve_controllers)
-        elif not self._is_alone:
+        elif not self._is_only_voter:
             self._join()
 
     def _serve_controllers(self) -> None:
@@ -248,7 +248,7 @@ class Node:
             client_memory=self._tick.memory,
             advertised=dict(config.advertised),
             metrics=self._metrics,
-            doors=lambda: self._opened_gateway().elsewhere,
+            doors=lambda: self.open_gateway().elsewhere,
             peers=self._peers,
         )
         self._at_controller = replace(
@@ -270,7 +270,7 @@ class Node:
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """Those of earlier lives, doors or not: logs let no record go whose key is not saved, and what the logs lost
         is seen only before they are written to. In a cluster the doors of others may give any topic some."""
-        if self._control_plane.is_alone and self._vfs.stat(self.directory.layout.idempotency) is None:
+        if self._control_plane.is_only_voter and self._vfs.stat(self.directory.layout.idempotency) is None:
             return None
         from penstock.gateway.idempotency import IdempotencyKeys  # noqa: PLC0415  # few nodes have any
 
@@ -362,7 +362,9 @@ class Node:
             self._control_plane.write(naming)
         elif not image.features:
             self._control_plane.write([*self._first_records(), *naming])
-            found = adopt(self.directory, self.context.node_id, self._world.rng) if self._is_alone else ()
+            found = (
+                adopt(self.directory, self.context.node_id, self._world.rng) if self._is_only_voter else ()
+            )
             if found:
                 self._control_plane.write(found)
         self._join()
@@ -452,8 +454,7 @@ class Node:
                 logger.error("the doors cannot be opened", exc_info=error)
                 self._failed(f"the doors cannot be opened: {error}")
                 return
-            behind = self._opened_gateway() if self.is_broker else self
-            self._doors = {name: make(behind) for name, make in makers.items()}
+            self._doors = {name: make(self) for name, make in makers.items()}
             opened()
 
         names = tuple(self._config.doors)
@@ -461,13 +462,13 @@ class Node:
 
     @cached_property
     def gateway(self) -> "Gateway":
-        """What the doors share; there is none before somebody asks."""
+        """What the doors share. Created when first used."""
         from penstock.gateway.shared.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
 
         return Gateway(self.context, self.directory, self._vfs, self._keys)
 
-    def _opened_gateway(self) -> "Gateway":
-        """The same, at work: for doors of this node, or of another one that asks."""
+    def open_gateway(self) -> "Gateway":
+        """The gateway, started: for the doors of this node, and for requests of other brokers' gateways."""
         if not self._is_gateway_open and not self._is_stopping:
             self._is_gateway_open = True
             self.gateway.start()

@@ -1,11 +1,11 @@
-"""Connections to other nodes: opened when something is asked, one for each purpose, and asked in order.
+"""Connections to other nodes: one per address and purpose, opened by the first request, with replies in order.
 
-    ask --> (dial, greeting) --> request --> answer
-                |                    |
-             refused               lost, or not answered in time: all that wait on this connection fail
+    ask --> (dial, ApiVersions) --> request --> response
+                |                      |
+             refused            lost, or no response in time: all requests on this connection fail
 
-A connection on which one answer is overdue is given up: the answers behind it would come no earlier. The next question
-dials anew; whoever asks knows how often that makes sense.
+A connection with one overdue response is closed, because the responses behind it would be no earlier. The next request
+dials again; retries are up to the caller.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ANSWER_BYTES_MAX: Final = 256 << 20
-"""No answer of a node is larger; a fetch is told to stay far below."""
+"""Larger responses end the connection; the largest expected one is a fetch of some megabytes."""
 
 
-class _Question(NamedTuple):
+class _SentRequest(NamedTuple):
     request: Request[Any]
-    answer: Promise[Any]
+    response: Promise[Any]
     timer: Timer
 
 
@@ -43,38 +43,38 @@ class PeerConnections:
         self._world = world
         self._client_id = client_id
         self.lost: Callable[[Address], None] = lambda _: None
-        """Told of every connection that breaks or is refused."""
+        """Called for every connection that breaks or is refused."""
         self._open: dict[tuple[Address, str], PeerConnection] = {}
         self._is_closed = False
 
     def ask(
         self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
     ) -> Promise[T | PeerFailed]:
-        answer: Promise[T | PeerFailed] = Promise()
+        response: Promise[T | PeerFailed] = Promise()
         if self._is_closed:
-            answer.resolve(PeerFailed("this node stops"))
-            return answer
+            response.fail(PeerFailed("this node is stopping"))
+            return response
         key = (to, purpose)
         connection = self._open.get(key)
         if connection is None:
             connection = PeerConnection(self._world, to, self._client_id, partial(self._over, key), self.lost)
             self._open[key] = connection
             connection.dial()
-        connection.ask(request, answer, timeout_ms)
-        return answer
+        connection.ask(request, response, timeout_ms)
+        return response
 
     def _over(self, key: tuple[Address, str], connection: "PeerConnection") -> None:
         if self._open.get(key) is connection:
             del self._open[key]
 
     def close(self) -> None:
-        """The node stops: nothing is asked any more, and whoever waits is told."""
+        """The node stops: fail all requests."""
         self._is_closed = True
         for connection in list(self._open.values()):
-            connection.end(PeerFailed("this node stops"))
+            connection.end(PeerFailed("this node is stopping"))
 
     def abort(self) -> None:
-        """Be gone, as after a crash: nobody is told anything."""
+        """Close all connections as a crash would, without settling any promise."""
         self._is_closed = True
         connections, self._open = list(self._open.values()), {}
         for connection in connections:
@@ -96,31 +96,31 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._lost = lost
         self._conversation = Conversation(f"node {to}", client_id, ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._unsent: deque[_Question] = deque()
-        """Asked before the peer has answered the greeting."""
-        self._sent: deque[_Question] = deque()
+        self._unsent: deque[_SentRequest] = deque()
+        """Requests that wait for the peer's ApiVersions response."""
+        self._sent: deque[_SentRequest] = deque()
         self._is_over = False
 
     def dial(self) -> None:
         self._world.dial(self._to.host, self._to.port, self, self._not_connected)
 
-    def ask(self, request: Request[Any], answer: Promise[Any], timeout_ms: float) -> None:
+    def ask(self, request: Request[Any], response: Promise[Any], timeout_ms: float) -> None:
         timer = self._world.call_later(timeout_ms, partial(self._overdue, request, timeout_ms))
-        question = _Question(request, answer, timer)
+        sent = _SentRequest(request, response, timer)
         if self._conversation.is_ready:
-            self._send(question)
+            self._send(sent)
             self._flush()
         else:
-            self._unsent.append(question)
+            self._unsent.append(sent)
 
-    def _send(self, question: _Question) -> None:
+    def _send(self, sent: _SentRequest) -> None:
         try:
-            self._conversation.send(question.request)
-        except KafkaError as error:  # the peer does not serve it, or it cannot be said
-            question.timer.cancel()
-            question.answer.resolve(PeerFailed(str(error)))
+            self._conversation.send(sent.request)
+        except KafkaError as error:  # the peer does not support the API, or a value does not fit its field
+            sent.timer.cancel()
+            sent.response.fail(PeerFailed(str(error)))
         else:
-            self._sent.append(question)
+            self._sent.append(sent)
 
     def _flush(self) -> None:
         data = self._conversation.take()
@@ -154,12 +154,15 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._send(self._unsent.popleft())
         self._flush()
         for call in calls:
-            question = self._sent.popleft()
-            question.timer.cancel()
+            sent = self._sent.popleft()
+            sent.timer.cancel()
             try:
-                question.answer.resolve(call.reply)
-            except Exception:  # the other answers are not to wait for its cause
-                logger.exception("an answer of node %s could not be dealt with", self._to)
+                if isinstance(call.reply, KafkaError):  # the peer rejected the request
+                    sent.response.fail(call.reply)
+                else:
+                    sent.response.resolve(call.reply)
+            except Exception:  # handle the remaining responses all the same
+                logger.exception("unexpected error while handling a response of node %s", self._to)
 
     def eof_received(self) -> bool:
         return False
@@ -175,26 +178,26 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _not_connected(self, refused: bool) -> None:
         if refused and not self._is_over:
             self._lost(self._to)
-        why = "nobody listens there" if refused else "it cannot be reached"
-        self.end(PeerFailed(f"no connection to node {self._to}: {why}", refused=refused))
+        why = "connection refused" if refused else "unreachable"
+        self.end(PeerFailed(f"cannot connect to node {self._to}: {why}", refused=refused))
 
     def _overdue(self, request: Request[Any], timeout_ms: float) -> None:
         self.end(PeerFailed(f"node {self._to} has not answered {request.api.label} in {timeout_ms:.0f} ms"))
 
     def end(self, why: PeerFailed) -> None:
-        """Nobody is answered here any more."""
+        """Close the connection and fail its requests."""
         if self._is_over:
             return
-        waiting = [*self._sent, *self._unsent]
+        failed = [*self._sent, *self._unsent]
         self.abandon()
-        for question in waiting:
-            question.answer.resolve(why)
+        for sent in failed:
+            sent.response.fail(why)
 
     def abandon(self) -> None:
         self._is_over = True
         self._over(self)
-        for question in (*self._sent, *self._unsent):
-            question.timer.cancel()
+        for sent in (*self._sent, *self._unsent):
+            sent.timer.cancel()
         self._sent.clear()
         self._unsent.clear()
         transport, self._transport = self._transport, None

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
 from penstock.base.loop_watch import HELD_NS
-from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer
+from penstock.base.world import EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer
 from penstock.server.child import Child
 from penstock.server.helper_lane import HelperLane
 from penstock.server.kernel_syncs import KernelSyncs
@@ -150,9 +150,7 @@ class LoopWorld:
             helpers = self._helpers[lane] = HelperLane(lane, self._run, self.call_later)
         helpers.do(work, done)
 
-    def dial(
-        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
-    ) -> None:
+    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
         if self._is_closed:
             return
         task = self._loop.create_task(self._dial(host, port, protocol, failed))
@@ -160,10 +158,10 @@ class LoopWorld:
         task.add_done_callback(self._dialling.discard)
 
     async def _dial(
-        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
+        self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]
     ) -> None:
         try:
-            await self._loop.create_connection(lambda: protocol, host, port)
+            await self._loop.create_connection(lambda: cast("asyncio.BufferedProtocol", protocol), host, port)
         except OSError as error:
             if not self._is_closed:
                 failed(_is_refused(error))

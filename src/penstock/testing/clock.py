@@ -15,10 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import EXPORTS, ProcessUsage, Syncable, Timer, World
+from penstock.base.world import EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer, World
 
 if TYPE_CHECKING:
-    from asyncio import BufferedProtocol
     from random import Random
 
 T = TypeVar("T")
@@ -158,9 +157,7 @@ class MovedWorld:
 
         return finished
 
-    def dial(
-        self, host: str, port: int, protocol: "BufferedProtocol", failed: Callable[[bool], None]
-    ) -> None:
+    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
         self._inner.dial(host, port, protocol, failed)
 
 

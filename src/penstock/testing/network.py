@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from penstock.base.world import World
+from penstock.base.world import StreamProtocol, World
 
 LOOK_S_MAX: Final = 30.0
 """How long a node may take to notice that the network has changed."""
@@ -93,9 +93,7 @@ class DiallingWorld:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def dial(
-        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
-    ) -> None:
+    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
         if self._network.is_cut(self._node, port):
             self._unanswered.append((port, failed))
             return
@@ -130,9 +128,7 @@ class DiallingWorld:
 class _Wire(asyncio.BufferedProtocol):
     """Between a connection's transport and its protocol. Once it is cut, nothing goes through either way."""
 
-    def __init__(
-        self, protocol: asyncio.BufferedProtocol, port: int, over: Callable[["_Wire"], None]
-    ) -> None:
+    def __init__(self, protocol: StreamProtocol, port: int, over: Callable[["_Wire"], None]) -> None:
         self.port = port
         self.is_cut = False
         self._protocol = protocol

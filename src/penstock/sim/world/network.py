@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from penstock.base.world import StreamProtocol
 from penstock.sim.clients.ports import Caller
 from penstock.sim.world.process_world import SimWorld
 from penstock.sim.world.schedule import Schedule
@@ -103,7 +104,7 @@ class Network:
         self,
         world: SimWorld,
         to: Address,
-        protocol: asyncio.BufferedProtocol,
+        protocol: StreamProtocol,
         failed: Callable[[bool], None],
     ) -> None:
         """The same for a process of a node."""

@@ -8,12 +8,12 @@ A process that is stopped (SIGSTOP) does nothing, its threads included; when it 
 happens, in the order in which it was. Its machine's clock may be wrong, and go fast or slow: its timers then do too.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
+from penstock.base.world import StreamProtocol
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.world.schedule import START_MS, Event, Schedule
 from penstock.wire.peers import Address
@@ -47,7 +47,7 @@ class Dials(Protocol):
         self,
         world: "SimWorld",
         to: Address,
-        protocol: asyncio.BufferedProtocol,
+        protocol: StreamProtocol,
         failed: Callable[[bool], None],
     ) -> None: ...
 
@@ -186,9 +186,7 @@ class SimWorld:
     ) -> None:
         self.beside(work, done)
 
-    def dial(
-        self, host: str, port: int, protocol: asyncio.BufferedProtocol, failed: Callable[[bool], None]
-    ) -> None:
+    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
         assert self._network is not None, "this world has nobody else in it"
         if self.is_alive:
             self._network.dial(self, Address(host, port), protocol, failed)

@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from penstock.base.world import StreamProtocol
 from penstock.sim.world.process_world import SimWorld
 from penstock.sim.world.schedule import Event
 from penstock.sim.world.tcp import Link
@@ -41,7 +42,7 @@ class NodeTransport(asyncio.Transport):
         """Its protocol knows that the connection is lost, or will never be told of it."""
         self._link: Link
         self._rng: Random
-        self._protocol: asyncio.BufferedProtocol | None = None
+        self._protocol: StreamProtocol | None = None
         self._backlog: deque[memoryview] = deque()
         """Written, and not taken by the kernel: the buffers themselves."""
         self._backlog_bytes = 0
@@ -69,7 +70,7 @@ class NodeTransport(asyncio.Transport):
         world = self.world
         return world.is_alive and not self.is_over and self.is_reading() and not world.is_paused
 
-    def meet(self, protocol: asyncio.BufferedProtocol) -> None:
+    def meet(self, protocol: StreamProtocol) -> None:
         self._protocol = protocol
         self.is_connected = True
         protocol.connection_made(self)
