@@ -15,10 +15,10 @@ import uvloop
 
 from benchmarks.broker.echo import Echo
 from penstock.base.metrics import Metrics
-from penstock.gateway.http.produce import Body
+from penstock.gateway.http.produce import ProduceBody
 from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.routing import Router
-from penstock.gateway.http.server import HttpDoor
+from penstock.gateway.http.server import HttpServer
 from penstock.metadata import EMPTY, BrokerSettings
 from penstock.server.doors import DoorConnection
 from penstock.server.loop_tick import LoopTick
@@ -53,7 +53,9 @@ def http(loop: asyncio.AbstractEventLoop, reply: bytes) -> Any:
         return response
 
     world = LoopWorld(loop)
-    door = HttpDoor(NoNode(world), Router([Route("POST", "/produce", answer, "bare", "Nothing.", body=Body)]))
+    door = HttpServer(
+        NoNode(world), Router([Route("POST", "/produce", answer, "bare", "Nothing.", body=ProduceBody)])
+    )
     tick, owner = LoopTick(world), Everybody()
     return lambda: DoorConnection(tick, door, owner)
 

@@ -10,7 +10,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.idempotency.topic_keys import TopicKeys
-from penstock.gateway.shared.producing import NewRecord, Outcome, Placed, Producing
+from penstock.gateway.shared.producer import NewRecord, PositionOrError, Producer, RecordPosition
 from penstock.handlers.support.context import Session
 from penstock.records import Record
 from penstock.replica import Partition
@@ -35,8 +35,8 @@ class Desk:
         self.node.node.gateway.start()
 
     @property
-    def producing(self) -> Producing:
-        return self.node.node.gateway.producing
+    def producing(self) -> Producer:
+        return self.node.node.gateway.producer
 
     # -- its lives -------------------------------------------------------------------------------------
 
@@ -57,12 +57,12 @@ class Desk:
 
     def begin(
         self, value: bytes | None = b"value", key: bytes | None = None, topic: str = TOPIC, **more: Any
-    ) -> Promise[Outcome]:
+    ) -> Promise[PositionOrError]:
         return self.producing.produce(self.session, topic, key, value, **more)
 
     def produce(
         self, value: bytes | None = b"value", key: bytes | None = None, topic: str = TOPIC, **more: Any
-    ) -> Placed:
+    ) -> RecordPosition:
         outcome = self.outcome(self.begin(value, key, topic, **more))
         if isinstance(outcome, KafkaError):
             raise outcome
@@ -75,8 +75,8 @@ class Desk:
             self.world.advance(1)
         raise AssertionError(f"no answer within {ms_max} ms")
 
-    def produce_all(self, *records: NewRecord) -> list[Outcome]:
-        outcomes: list[Outcome] = self.outcome(self.producing.produce_all(self.session, records))
+    def produce_all(self, *records: NewRecord) -> list[PositionOrError]:
+        outcomes: list[PositionOrError] = self.outcome(self.producing.produce_all(self.session, records))
         return outcomes
 
     def refusal(self, *args: Any, **more: Any) -> ErrorCode:
@@ -101,11 +101,11 @@ class Desk:
             if record.offset >= self.partition(number, topic).log.log_start
         ]
 
-    def records_with(self, idempotency_key: str, topic: str = TOPIC) -> list[Placed]:
+    def records_with(self, idempotency_key: str, topic: str = TOPIC) -> list[RecordPosition]:
         """Where records with this key are in the logs."""
         wanted = (HEADER, idempotency_key.encode())
         return [
-            Placed(partition.number, record.offset)
+            RecordPosition(partition.number, record.offset)
             for partition in self.partitions(topic)
             for record in self.records(partition.number, topic)
             if wanted in record.headers

@@ -20,9 +20,9 @@ from penstock.gateway.http.protocol.conversation import LINGER_MS
 from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.messages import json as in_json
 from penstock.gateway.http.protocol.routing import Router
-from penstock.gateway.http.server import HttpDoor
-from penstock.gateway.line.conversation import LineDoor
-from penstock.gateway.shared.wire import Door
+from penstock.gateway.http.server import HttpServer
+from penstock.gateway.line.conversation import LineServer
+from penstock.gateway.shared.wire import ProtocolServer
 from penstock.server import connections, doors
 from penstock.server.connections import UNFINISHED_LOOK_MS, Connections
 from penstock.server.doors import UNFINISHED_BYTES_A_SECOND, UNFINISHED_MS_MAX, DoorConnection
@@ -231,7 +231,7 @@ def test_bodies_that_are_too_much_together_are_refused_and_small_ones_are_not(
 
 def test_room_is_free_again_whatever_became_of_the_body() -> None:
     world = StillWorld()
-    door = HttpDoor(SmallGateway(SmallContext(world, {})), Router([]))
+    door = HttpServer(SmallGateway(SmallContext(world, {})), Router([]))
 
     class Wire:
         peer, is_local, is_full = "?", True, False
@@ -319,7 +319,7 @@ class DoorTransport(StillTransport):
 class Slow:
     """A connection to a door, in a world that stands still."""
 
-    def __init__(self, world: StillWorld, door: Door) -> None:
+    def __init__(self, world: StillWorld, door: ProtocolServer) -> None:
         self.world = world
         settings = {"connections.max.idle.ms": 600_000, "socket.request.max.bytes": MB}
         self.kept = Connections(world, LoopTick(world), None, lambda name: settings.get(name, 1000))  # type: ignore[arg-type]
@@ -358,12 +358,12 @@ def at_http() -> Slow:
         Route("GET", "/now", answer, "test", "Now."),
         Route("POST", "/note", answer, "test", "", body=dict),
     ]
-    return Slow(world, HttpDoor(SmallGateway(SmallContext(world, {})), Router(routes)))
+    return Slow(world, HttpServer(SmallGateway(SmallContext(world, {})), Router(routes)))
 
 
 def at_line() -> Slow:
     node = StillNode()
-    return Slow(node.world, LineDoor(gateway_of(node)))
+    return Slow(node.world, LineServer(gateway_of(node)))
 
 
 LATEST_MS = UNFINISHED_MS_MAX + 2 * UNFINISHED_LOOK_MS

@@ -34,14 +34,16 @@ def envelope(context: Context, call: Call) -> Any | Promise[Any]:
 
     if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return respond(KafkaError("not authorized", ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    if context.doors is None:
+    if context.peer_gateway is None:
         return respond(KafkaError("there is no gateway here", ErrorCode.UNSUPPORTED_VERSION))
     try:
         asker = _asker(call.session, request.request_principal, request.client_host_address)
     except (UnicodeDecodeError, ValueError) as error:
         return respond(KafkaError(str(error), ErrorCode.INVALID_REQUEST))
     response: Promise[Any] = Promise()
-    context.doors().answer(asker, request.request_data).then(lambda told: response.resolve(respond(told)))
+    context.peer_gateway().answer(asker, request.request_data).then(
+        lambda reply: response.resolve(respond(reply)), lambda error: response.resolve(respond(error))
+    )
     return response
 
 

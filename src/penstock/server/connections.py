@@ -20,7 +20,7 @@ from penstock.server.doors import DoorConnection
 from penstock.server.loop_tick import LoopTick
 
 if TYPE_CHECKING:
-    from penstock.gateway.shared.wire import Door
+    from penstock.gateway.shared.wire import ProtocolServer
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Connections:
         dispatcher = self._of_controllers.get(listener, self._dispatcher)
         return Connection(self._tick, dispatcher, self._request_bytes_max, listener, self)
 
-    def accept_at(self, door: "Door", name: str) -> DoorConnection:
+    def accept_at(self, door: "ProtocolServer", name: str) -> DoorConnection:
         return DoorConnection(self._tick, door, self, name)
 
     # -- what connections tell -------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from penstock.server.process import give_back_freed_memory
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
-    from penstock.gateway.shared.wire import Conversation, Door
+    from penstock.gateway.shared.wire import Conversation, ProtocolServer
     from penstock.handlers.support.context import Context
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class DoorNode(Protocol):
         """The gateway of a broker, started."""
 
 
-MakeDoor = Callable[[DoorNode], "Door"]
+MakeDoor = Callable[[DoorNode], "ProtocolServer"]
 
 
 def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]:
@@ -69,25 +69,25 @@ def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]
 def _load_operations() -> MakeDoor:
     from penstock.gateway.http import operations  # noqa: PLC0415  # loaded on a thread, after the start
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
-    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415
+    from penstock.gateway.http.server import HttpServer  # noqa: PLC0415
 
     router = Router(operations.ROUTES)
-    return lambda node: HttpDoor(node, router, give_back_freed_memory)
+    return lambda node: HttpServer(node, router, give_back_freed_memory)
 
 
 def _load_http() -> MakeDoor:
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
     from penstock.gateway.http.routes import FRONT, all_routes  # noqa: PLC0415
-    from penstock.gateway.http.server import HttpDoor  # noqa: PLC0415  # loaded on a thread, after the start
+    from penstock.gateway.http.server import HttpServer  # noqa: PLC0415  # loaded on a thread, after the start
 
     router = Router((*all_routes(), *FRONT))
-    return lambda node: HttpDoor(node.open_gateway(), router, give_back_freed_memory)
+    return lambda node: HttpServer(node.open_gateway(), router, give_back_freed_memory)
 
 
 def _load_line() -> MakeDoor:
-    from penstock.gateway.line.conversation import LineDoor  # noqa: PLC0415
+    from penstock.gateway.line.conversation import LineServer  # noqa: PLC0415
 
-    return lambda node: LineDoor(node.open_gateway())
+    return lambda node: LineServer(node.open_gateway())
 
 
 class Owner(Protocol):
@@ -126,7 +126,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, tick: LoopTick, door: "Door", owner: Owner, name: str = HTTP) -> None:
+    def __init__(self, tick: LoopTick, door: "ProtocolServer", owner: Owner, name: str = HTTP) -> None:
         """`name` is what the door's connections are counted under."""
         self.door = name
         self._tick = tick

@@ -71,7 +71,7 @@ from penstock.vfs import Vfs
 if TYPE_CHECKING:
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.gateway import Gateway
-    from penstock.gateway.shared.wire import Door
+    from penstock.gateway.shared.wire import ProtocolServer
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Node:
         self._is_counted_on = False
         """The controller counts on this broker, and clients are not served yet."""
         self._is_stopping = False
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, ProtocolServer] = {}
         self._is_gateway_open = False
 
     # -- starting --------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Node:
             client_memory=self._tick.memory,
             advertised=dict(config.advertised),
             metrics=self._metrics,
-            doors=lambda: self.open_gateway().elsewhere,
+            peer_gateway=lambda: self.open_gateway().peer_rpc,
             peers=self._peers,
         )
         self._at_controller = replace(

@@ -9,16 +9,16 @@ from tests.worlds import StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import RunningSteps
 from penstock.gateway.exports import store
-from penstock.gateway.exports.job import PARQUET, Made, Refused, Span, Wanted
+from penstock.gateway.exports.job import PARQUET, ExportedFile, ExportRefused, ExportSpec, Span
 from penstock.gateway.exports.store import (
     BEGINNING_MS,
     KEPT_MS,
     REMEMBERED_MS,
     WAITING_MAX,
-    Asked,
     Export,
     Exports,
-    Kind,
+    FilePart,
+    FileRequest,
 )
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.vfs import MemoryDisk, read_file
@@ -26,8 +26,8 @@ from penstock.vfs import MemoryDisk, read_file
 ID = b"topic"
 
 
-def wanted(number: int) -> Wanted:
-    return Wanted(PARQUET, (Span("t", ID, 0, "/logs/t-0", 0, 0, number),))
+def wanted(number: int) -> ExportSpec:
+    return ExportSpec(PARQUET, (Span("t", ID, 0, "/logs/t-0", 0, 0, number),))
 
 
 class Scene:
@@ -37,13 +37,13 @@ class Scene:
         self.world = StillWorld(beside_ms=10)
         self.vfs = MemoryDisk()
         self.made: list[int] = []
-        self.refusal: Refused | Exception | None = None
+        self.refusal: ExportRefused | Exception | None = None
         monkeypatch.setattr(store, "make_file", self.make)
         directory = SimpleNamespace(vfs=self.vfs, layout=SimpleNamespace(meta="/meta"))
         context: Any = SimpleNamespace(world=self.world, replicas=SimpleNamespace(directory=directory))
         self.exports = Exports(context)
 
-    def make(self, vfs: Any, asked: Wanted, path: str) -> Made | Refused:
+    def make(self, vfs: Any, asked: ExportSpec, path: str) -> ExportedFile | ExportRefused:
         self.made.append(asked.spans[0].stop)
         if isinstance(self.refusal, Exception):
             raise self.refusal
@@ -52,13 +52,13 @@ class Scene:
         file = vfs.open(path, write=True, create=True)
         file.pwrite([b"%d" % asked.spans[0].stop], 0)
         file.close()
-        return Made(asked.spans[0].stop, 1, None)
+        return ExportedFile(asked.spans[0].stop, 1, None)
 
     def ask(
         self,
         number: int,
         reader: str = "r",
-        asked: Asked = Asked(Kind.WHOLE),  # noqa: B008
+        asked: FileRequest = FileRequest(FilePart.WHOLE),  # noqa: B008
     ) -> tuple[list[Any], RunningSteps[Export]]:
         answers: list[Any] = []
         steps = self.exports.get(reader, wanted(number), asked)
@@ -113,12 +113,12 @@ def test_what_nobody_waits_for_any_more_is_not_made(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("refusal", "code"),
     [
-        (Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "gone"), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (ExportRefused(ErrorCode.OFFSET_OUT_OF_RANGE, "gone"), ErrorCode.OFFSET_OUT_OF_RANGE),
         (OSError("the child died"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_refusal_is_told_and_the_next_may_succeed(
-    scene: Scene, refusal: Refused | Exception, code: ErrorCode
+    scene: Scene, refusal: ExportRefused | Exception, code: ErrorCode
 ) -> None:
     scene.refusal = refusal
     answers = scene.ask(1)[0]
@@ -154,7 +154,7 @@ def test_oldest_files_go_where_there_is_too_much(scene: Scene, monkeypatch: pyte
     assert scene.files() == ["2.parquet", "3.parquet"]
 
 
-MIDDLE = Asked(Kind.MIDDLE)
+MIDDLE = FileRequest(FilePart.MIDDLE)
 
 
 def test_reader_is_given_the_file_that_it_had(scene: Scene) -> None:
@@ -200,14 +200,16 @@ def test_read_is_forgotten_after_long_silence(scene: Scene) -> None:
     assert isinstance(later[0], Export)
 
 
-@pytest.mark.parametrize("asked", [Asked(Kind.SIZE), Asked(Kind.END, 100)])
-def test_size_and_more_of_the_end_belong_to_a_read_that_has_just_begun(scene: Scene, asked: Asked) -> None:
-    scene.ask(1, asked=Asked(Kind.END, 8))
+@pytest.mark.parametrize("asked", [FileRequest(FilePart.SIZE), FileRequest(FilePart.END, 100)])
+def test_size_and_more_of_the_end_belong_to_a_read_that_has_just_begun(
+    scene: Scene, asked: FileRequest
+) -> None:
+    scene.ask(1, asked=FileRequest(FilePart.END, 8))
     scene.world.advance(10)
     assert scene.exports.going_on("r", asked, ID) == wanted(1)
     scene.world.advance(BEGINNING_MS)
     assert scene.exports.going_on("r", asked, ID) is None
-    assert scene.exports.going_on("r", Asked(Kind.START), ID) == wanted(1)
+    assert scene.exports.going_on("r", FileRequest(FilePart.START), ID) == wanted(1)
 
 
 def test_reads_that_are_remembered_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

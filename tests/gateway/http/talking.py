@@ -14,7 +14,7 @@ from tests.worlds import StillWorld
 from penstock.base.metrics import Metrics
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.protocol.routing import Router
-from penstock.gateway.http.server import HttpDoor
+from penstock.gateway.http.server import HttpServer
 from penstock.metadata import EMPTY, BrokerSettings
 
 
@@ -83,7 +83,7 @@ class Talk:
     def __init__(self, *routes: Route, settings: dict[str, str] | None = None) -> None:
         self.world = StillWorld()
         self.gateway = SmallGateway(SmallContext(self.world, settings or {}))
-        self.door = HttpDoor(self.gateway, Router(routes))
+        self.door = HttpServer(self.gateway, Router(routes))
         self.wire = StillWire()
         self.conversation = self.door.converse(self.wire)
 

@@ -16,7 +16,7 @@ from tests.gateway.http.rest import client_of, error_of, producer
 from penstock.base.hashing import partition_of_key
 from penstock.gateway.http.produce import RECORDS_MAX
 from penstock.gateway.idempotency import HEADER
-from penstock.gateway.shared import producing
+from penstock.gateway.shared import producer as producing
 from penstock.testing import Broker, Cluster
 
 

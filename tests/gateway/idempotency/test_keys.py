@@ -9,7 +9,7 @@ from tests.gateway.producing_world import TOPIC, WEEK_MS, Desk
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.idempotency import HEADER, keys, log_reading, topic_keys
-from penstock.gateway.shared.producing import NewRecord, Placed
+from penstock.gateway.shared.producer import NewRecord, RecordPosition
 from penstock.records import Codec, build_batch
 from penstock.replica import ALL_IN_SYNC
 from penstock.vfs import MemoryDisk, read_file
@@ -69,7 +69,7 @@ def test_whoever_comes_before_the_topic_is_there_waits_for_it() -> None:
     laters = [desk.begin(idempotency_key="i") for _ in range(5)]
     outcomes = [desk.outcome(each) for each in laters]
     assert outcomes == outcomes[:1] * 5
-    assert isinstance(outcomes[0], Placed)
+    assert isinstance(outcomes[0], RecordPosition)
     assert len(desk.records_with("i")) == 1
 
 
@@ -399,7 +399,7 @@ def test_keys_of_a_topic_that_was_deleted_go_at_the_next_life_too(caplog: pytest
 # -- files that are not what they were -----------------------------------------------------------------
 
 
-def saved_desk(count: int = 20) -> tuple[Desk, dict[str, Placed], str]:
+def saved_desk(count: int = 20) -> tuple[Desk, dict[str, RecordPosition], str]:
     desk = Desk()
     places = {f"i{n}": desk.produce(idempotency_key=f"i{n}") for n in range(count)}
     desk.save_keys()

@@ -10,7 +10,7 @@ from tests.gateway.producing_world import TOPIC, Desk
 
 from penstock.base.errors import KafkaError
 from penstock.gateway.idempotency import topic_keys
-from penstock.gateway.shared.producing import NewRecord, Placed
+from penstock.gateway.shared.producer import NewRecord, RecordPosition
 
 KEYS = 12
 
@@ -54,7 +54,7 @@ class Run:
     def __init__(self, topic: str) -> None:
         self.desk = Desk(**SETTINGS)
         self.desk.node.create_topic(TOPIC, 2, **TOPICS[topic])
-        self.known: dict[int, Placed] = {}
+        self.known: dict[int, RecordPosition] = {}
         """What was acknowledged."""
         self.written = 0
 
@@ -65,7 +65,7 @@ class Run:
         return NewRecord(TOPIC, b"k%d" % (key % 5), value, (), partition, f"i{key}")
 
     def take(self, key: int, outcome: object) -> None:
-        assert isinstance(outcome, Placed), outcome
+        assert isinstance(outcome, RecordPosition), outcome
         assert self.known.setdefault(key, outcome) == outcome, f"key {key} was {self.known[key]}"
 
     def run(self, step: Step) -> None:

@@ -11,7 +11,7 @@ from penstock.gateway.idempotency import digest_of
 from penstock.gateway.idempotency.keys import MARK
 from penstock.gateway.idempotency.log_reading import has_key
 from penstock.gateway.idempotency.topic_files import Manifest, sound_end
-from penstock.gateway.shared.producing import Placed
+from penstock.gateway.shared.producer import RecordPosition
 from penstock.metadata.controller.requests import RegisterBroker
 from penstock.metadata.records import Endpoint
 from penstock.metadata.versions import SUPPORTED
@@ -81,7 +81,7 @@ def test_a_partition_that_is_led_anew_is_read_before_a_key_is_new() -> None:
     outcome = desk.outcome(desk.begin(partition=0, idempotency_key="unknown"))
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert desk.produce(partition=0, idempotency_key="mine") == placed == Placed(0, 0)
+    assert desk.produce(partition=0, idempotency_key="mine") == placed == RecordPosition(0, 0)
 
 
 def test_other_brokers_are_told_of_a_topics_first_key() -> None:
@@ -102,7 +102,7 @@ def test_other_brokers_are_told_of_a_topics_first_key() -> None:
     assert len(context.image.brokers) == 2
     topic = context.image.topics["orders"]
     assert not desk.producing.keys.may_have(topic)
-    assert desk.produce(partition=0, idempotency_key="mine") == Placed(0, 1)
+    assert desk.produce(partition=0, idempotency_key="mine") == RecordPosition(0, 1)
     [marked] = [each for resource, each in context.image.configs.items() if resource.name == "orders"]
     assert marked[MARK] == "true"
     assert desk.keys().files.covered(0) == 1, "what was there before the first key is not read"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.nodes import StillNode
 
-from penstock.gateway.line.conversation import LineDoor
+from penstock.gateway.line.conversation import LineServer
 from penstock.gateway.shared.gateway import Gateway
 
 
@@ -47,7 +47,7 @@ class StillLine:
     def __init__(self, node: StillNode, gateway: Gateway | None = None) -> None:
         self.node = node
         self.wire = StillWire()
-        self.conversation = LineDoor(gateway or gateway_of(node)).converse(self.wire)
+        self.conversation = LineServer(gateway or gateway_of(node)).converse(self.wire)
 
     def say(self, *portions: bytes) -> None:
         """Bytes arrive, each of them by itself, as views that are good for nothing afterwards."""

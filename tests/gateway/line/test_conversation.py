@@ -16,7 +16,7 @@ from penstock.base.steps import RunningSteps
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetFetch, WantedOffset
 from penstock.gateway.line.conversation import PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
-from penstock.gateway.line.writing import OPEN_MAX
+from penstock.gateway.line.produce_buffer import OPEN_MAX
 from penstock.handlers.support.context import Session
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 

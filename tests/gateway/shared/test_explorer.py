@@ -11,13 +11,13 @@ from penstock.base.hashing import partition_of_key
 from penstock.base.ids import TopicPartition
 from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.shared.explorer import DEMO, PORTION_RECORDS, SETUP_RECORDS, Explorer, reading
-from penstock.gateway.shared.log_inspection import Wanted, view_cluster, view_topic
+from penstock.gateway.shared.log_inspection import ViewLimits, view_cluster, view_topic
 from penstock.handlers.support.context import Session
 
 T = TypeVar("T")
 
 SESSION = Session("127.0.0.1", 8080, "127.0.0.1:5000")
-ALL = Wanted(segments_max=1_000, entries_max=1_000)
+ALL = ViewLimits(segments_max=1_000, entries_max=1_000)
 
 
 def begin(steps: Steps[T]) -> tuple[RunningSteps[T], list[Any]]:
@@ -171,7 +171,7 @@ def test_as_much_is_shown_as_was_asked_for(node: StillNode, explorer: Explorer) 
     run(node, explorer.setup(SESSION))
     run(node, explorer.produce(SESSION, 10_000))
 
-    view = run(node, view_topic(node.node.context, DEMO, Wanted(2, 1, partition=1)))
+    view = run(node, view_topic(node.node.context, DEMO, ViewLimits(2, 1, partition=1)))
 
     [shown] = view.partitions
     assert shown.partition == 1
@@ -188,14 +188,14 @@ def test_what_is_not_there_is_named(node: StillNode, explorer: Explorer) -> None
         run(node, view_topic(node.node.context, "nothing", ALL))
     run(node, explorer.setup(SESSION))
     with pytest.raises(KafkaError, match="has no partition 3, only 0 to 2"):
-        run(node, view_topic(node.node.context, DEMO, Wanted(1, 1, partition=3)))
+        run(node, view_topic(node.node.context, DEMO, ViewLimits(1, 1, partition=3)))
 
 
 def test_a_segment_that_goes_while_it_is_looked_at_is_left_out(node: StillNode, explorer: Explorer) -> None:
     run(node, explorer.setup(SESSION))
     run(node, explorer.produce(SESSION, 10_000))
     before = len(logs(node)[0].segments)
-    _, ends = begin(view_topic(node.node.context, DEMO, Wanted(1_000, 3, partition=0)))
+    _, ends = begin(view_topic(node.node.context, DEMO, ViewLimits(1_000, 3, partition=0)))
     leaving = logs(node)[0].segments[0]
     leaving.gone = True
     leaving.forget_files()

@@ -7,7 +7,7 @@ from tests.worlds import StillWorld
 
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
-from penstock.gateway.shared.fair_queue import TURNS_NS, Turns
+from penstock.gateway.shared.fair_queue import SLICE_NS, FairQueue
 
 
 class BusyWorld(StillWorld):
@@ -53,10 +53,10 @@ class Reader:
 class Scene:
     def __init__(self) -> None:
         self.world = BusyWorld()
-        self.turns = Turns(self.world)
+        self.turns = FairQueue(self.world)
         self.done: list[str] = []
 
-    def reader(self, name: str, portion_ns: int = TURNS_NS) -> Reader:
+    def reader(self, name: str, portion_ns: int = SLICE_NS) -> Reader:
         return Reader(self, name, portion_ns)
 
     def round(self) -> str:
@@ -80,7 +80,7 @@ def test_however_many_there_are_others_wait_for_one_portion(scene: Scene) -> Non
 
 def test_short_portions_share_a_round(scene: Scene) -> None:
     for name in "abc":
-        scene.reader(name, TURNS_NS // 2)
+        scene.reader(name, SLICE_NS // 2)
     assert [scene.round() for _ in range(3)] == ["ab", "ca", "bc"]
 
 

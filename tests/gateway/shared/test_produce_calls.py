@@ -6,9 +6,9 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.peer_rpc.retry import MOVING, PATIENCE_MS, RETRY_MS
-from penstock.gateway.shared.new_records import NewRecord, Placed
-from penstock.gateway.shared.produce_calls import Call
+from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
+from penstock.gateway.shared.new_records import NewRecord, RecordPosition
+from penstock.gateway.shared.produce_calls import ProduceCall
 from penstock.handlers.support.context import Session
 from penstock.wire.peers import PeerFailed
 
@@ -20,7 +20,7 @@ class Desk:
     def __init__(self, *records: NewRecord, patience_ms: int = PATIENCE_MS) -> None:
         self.world = StillWorld()
         self.tried: list[list[int]] = []
-        self.call = Call(
+        self.call = ProduceCall(
             self.world,
             Session("", 0, "peer:1"),
             records,
@@ -36,7 +36,7 @@ class Desk:
         ]
 
 
-@pytest.mark.parametrize("code", sorted(MOVING))
+@pytest.mark.parametrize("code", sorted(RETRIABLE))
 @pytest.mark.parametrize("record", [PLAIN, KEYED])
 def test_a_record_whose_leader_moves_is_tried_again(record: NewRecord, code: ErrorCode) -> None:
     desk = Desk(record, record)
@@ -44,9 +44,9 @@ def test_a_record_whose_leader_moves_is_tried_again(record: NewRecord, code: Err
     desk.call.settled(0, KafkaError("moved", code))
     desk.world.advance(RETRY_MS)
     assert desk.tried == [[0, 1]]  # together, and in their order
-    desk.call.settled(0, Placed(0, 5))
-    desk.call.settled(1, Placed(0, 6))
-    assert desk.outcomes() == [Placed(0, 5), Placed(0, 6)]
+    desk.call.settled(0, RecordPosition(0, 5))
+    desk.call.settled(1, RecordPosition(0, 6))
+    assert desk.outcomes() == [RecordPosition(0, 5), RecordPosition(0, 6)]
 
 
 def test_a_record_that_may_be_written_is_tried_again_only_with_its_key() -> None:
@@ -56,8 +56,8 @@ def test_a_record_that_may_be_written_is_tried_again_only_with_its_key() -> None
         desk.call.settled(place, PeerFailed("lost"), is_in_doubt=True)
     desk.world.advance(RETRY_MS)
     assert desk.tried == [[1]]
-    desk.call.settled(1, Placed(0, 5))
-    assert desk.outcomes() == [ErrorCode.REQUEST_TIMED_OUT, Placed(0, 5)]
+    desk.call.settled(1, RecordPosition(0, 5))
+    assert desk.outcomes() == [ErrorCode.REQUEST_TIMED_OUT, RecordPosition(0, 5)]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])

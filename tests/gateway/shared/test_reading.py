@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.shared.reading import RECORDS_A_TURN, Walk
+from penstock.gateway.shared.reading import RECORDS_A_SLICE, Walk
 from penstock.records import Codec, Record, build_batch
 
 
@@ -68,12 +68,12 @@ def test_parts_make_up_the_range(
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_large_batch_is_read_once_and_given_in_turns(codec: Codec) -> None:
-    shelf = Shelf([3 * RECORDS_A_TURN + 1], codec=codec)
+    shelf = Shelf([3 * RECORDS_A_SLICE + 1], codec=codec)
     walk = Walk(shelf.partition, 0, shelf.end)
     turns = []
     while not walk.is_over:
         turns.append(len(walk.some(10**9)))
-    assert turns == [RECORDS_A_TURN] * 3 + [1]
+    assert turns == [RECORDS_A_SLICE] * 3 + [1]
     assert shelf.reads == 1
 
 

@@ -14,9 +14,9 @@ from penstock.base.ids import Offset
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.gateway.exports.job import Span
-from penstock.gateway.peer_rpc.remote_partition import Place
-from penstock.gateway.peer_rpc.retry import insist
-from penstock.gateway.peer_rpc.watching import Fetched
+from penstock.gateway.peer_rpc.remote_watch import Fetched
+from penstock.gateway.peer_rpc.retry import retry_while_moving
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition
 from penstock.handlers.support.context import Context
 from penstock.records import ControlType, RecordBatch, iter_batches, parse_control
 from penstock.replica import Partition
@@ -47,7 +47,7 @@ def span_here(partition: Partition, start: Offset, stop: Offset) -> Span:
 
 
 def find_span(
-    context: Context, place: Place, start: Offset, stop: Offset, new_directory: Callable[[], str]
+    context: Context, place: RoutedPartition, start: Offset, stop: Offset, new_directory: Callable[[], str]
 ) -> Steps[Span]:
     """A range, wherever it is led; `new_directory` names one that can be made, if it has to be copied."""
     held = context.replicas.held(place.topic_id, place.number)
@@ -65,7 +65,9 @@ def find_span(
 class Copy:
     """Batches of a range, fetched into a directory of their own."""
 
-    def __init__(self, context: Context, place: Place, start: Offset, stop: Offset, directory: str) -> None:
+    def __init__(
+        self, context: Context, place: RoutedPartition, start: Offset, stop: Offset, directory: str
+    ) -> None:
         self._context = context
         self._place = place
         self._start, self._stop = start, stop
@@ -92,7 +94,9 @@ class Copy:
     def make(self) -> Steps[None]:
         position = self._start
         while position < self._stop:
-            got = yield from insist(self._context, partial(self._place.fetch, position, PORTION_BYTES))
+            got = yield from retry_while_moving(
+                self._context, partial(self._place.fetch, position, PORTION_BYTES)
+            )
             behind = self._note(got)
             if behind <= position:
                 raise KafkaError(

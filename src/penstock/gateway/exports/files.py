@@ -17,7 +17,7 @@ from penstock.arrow.scan.read_range import ScanRange, read_range
 from penstock.arrow.schema import ARROW_TYPES
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
-from penstock.gateway.exports.job import ARROW_STREAM, PARQUET, Made, Refused, Span, Wanted
+from penstock.gateway.exports.job import ARROW_STREAM, PARQUET, ExportedFile, ExportRefused, ExportSpec, Span
 from penstock.vfs import File, Vfs
 
 ROW_GROUP_BYTES: Final = 32 << 20
@@ -26,7 +26,7 @@ ROW_GROUP_BYTES: Final = 32 << 20
 _TEXTS: Final = ("key", "value")
 
 
-def make(vfs: Vfs, wanted: Wanted, path: str) -> Made | Refused:
+def make(vfs: Vfs, wanted: ExportSpec, path: str) -> ExportedFile | ExportRefused:
     try:
         file = vfs.open(path, write=True, create=True)
         try:
@@ -35,11 +35,11 @@ def make(vfs: Vfs, wanted: Wanted, path: str) -> Made | Refused:
         finally:
             file.close()
     except DataLoss as error:
-        return Refused(ErrorCode.OFFSET_OUT_OF_RANGE, str(error))
+        return ExportRefused(ErrorCode.OFFSET_OUT_OF_RANGE, str(error))
     except KafkaError as error:
-        return Refused(error.code, str(error))
+        return ExportRefused(error.code, str(error))
     except OSError as error:
-        return Refused(
+        return ExportRefused(
             ErrorCode.KAFKA_STORAGE_ERROR, f"the file could not be made: {error.strerror or error}"
         )
 
@@ -112,7 +112,7 @@ class _Groups:
             self._writer.is_open = False
 
 
-def _write(vfs: Vfs, wanted: Wanted, file: File) -> Made | Refused:
+def _write(vfs: Vfs, wanted: ExportSpec, file: File) -> ExportedFile | ExportRefused:
     schema = pa.schema([pa.field(name, _type(name, wanted)) for name in wanted.columns])
     tail = _Tail(file)
     with pa.PythonFile(tail, mode="w") as sink:
@@ -125,17 +125,17 @@ def _write(vfs: Vfs, wanted: Wanted, file: File) -> Made | Refused:
         with writer:
             rows, following = _write_rows(vfs, wanted, schema, writer)
             if following is not None and not wanted.may_be_cut:
-                return Refused(
+                return ExportRefused(
                     ErrorCode.RECORD_LIST_TOO_LARGE,
                     f"the range has more than {wanted.bytes_max} bytes: name a shorter one, or with limit or "
                     "max_bytes how much of it is wanted",
                 )
             writer.close()
-    return Made(rows, tail.size, following)
+    return ExportedFile(rows, tail.size, following)
 
 
 def _write_rows(
-    vfs: Vfs, wanted: Wanted, schema: pa.Schema, writer: Any
+    vfs: Vfs, wanted: ExportSpec, schema: pa.Schema, writer: Any
 ) -> tuple[int, tuple[int, Offset] | None]:
     """How many there are, and where the first one is that did not fit."""
     rows = size = 0
@@ -153,7 +153,7 @@ def _write_rows(
     return rows, None
 
 
-def _batches(vfs: Vfs, wanted: Wanted) -> Iterator[tuple[Span, pa.RecordBatch]]:
+def _batches(vfs: Vfs, wanted: ExportSpec) -> Iterator[tuple[Span, pa.RecordBatch]]:
     columns = tuple(dict.fromkeys((*wanted.columns, "offset")))
     for span in wanted.spans:
         scan = ScanRange(
@@ -168,11 +168,11 @@ def _batches(vfs: Vfs, wanted: Wanted) -> Iterator[tuple[Span, pa.RecordBatch]]:
                     yield span, batch
 
 
-def _type(name: str, wanted: Wanted) -> pa.DataType:
+def _type(name: str, wanted: ExportSpec) -> pa.DataType:
     return pa.string() if wanted.is_text and name in _TEXTS else ARROW_TYPES[name]
 
 
-def _shaped(batch: pa.RecordBatch, span: Span, wanted: Wanted, schema: pa.Schema) -> pa.RecordBatch:
+def _shaped(batch: pa.RecordBatch, span: Span, wanted: ExportSpec, schema: pa.Schema) -> pa.RecordBatch:
     """The columns that are wanted, in their order and types."""
     arrays = []
     for name in wanted.columns:

@@ -31,7 +31,7 @@ class Span(NamedTuple):
     """Producer, first and last offset of transactions that nobody shall see."""
 
 
-class Wanted(NamedTuple):
+class ExportSpec(NamedTuple):
     """What a file is to have. Two that are equal have the same file."""
 
     content_type: str
@@ -49,21 +49,21 @@ class Wanted(NamedTuple):
         return self.spans[0].topic_id if self.spans else b""
 
 
-class Made(NamedTuple):
+class ExportedFile(NamedTuple):
     rows: int
     size: int
     next: tuple[int, Offset] | None
     """Partition and offset where to go on; None where all is in the file."""
 
 
-class Refused(NamedTuple):
+class ExportRefused(NamedTuple):
     """Why there is no file. Plain words, since exceptions of the child's would have the node import its modules."""
 
     code: ErrorCode
     why: str
 
 
-def make_file(vfs: Vfs, wanted: Wanted, path: str) -> Made | Refused:
+def make_file(vfs: Vfs, wanted: ExportSpec, path: str) -> ExportedFile | ExportRefused:
     """In the child: make the file."""
     from penstock.gateway.exports.files import make  # noqa: PLC0415  # the node never imports pyarrow
 

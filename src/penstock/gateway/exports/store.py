@@ -31,9 +31,9 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.exports.copies import find_span, remove_copies
-from penstock.gateway.exports.job import SUFFIXES, Made, Refused, Span, Wanted, make_file
+from penstock.gateway.exports.job import SUFFIXES, ExportedFile, ExportRefused, ExportSpec, Span, make_file
 from penstock.gateway.http.protocol.messages import HttpError
-from penstock.gateway.shared.ranges import Range
+from penstock.gateway.shared.ranges import OffsetRange
 from penstock.handlers.support.context import Context
 from penstock.vfs import File, remove_tree
 
@@ -44,7 +44,7 @@ REMEMBERED_MS: Final = 3_600_000
 """How long a read is known after its last request. Its file goes sooner: what it asks for then may have changed."""
 
 
-class Kind(Enum):
+class FilePart(Enum):
     WHOLE = auto()
     SIZE = auto()
     """HEAD."""
@@ -54,37 +54,37 @@ class Kind(Enum):
     MIDDLE = auto()
 
 
-class Asked(NamedTuple):
+class FileRequest(NamedTuple):
     """What of a file a request wants."""
 
-    kind: Kind = Kind.WHOLE
+    kind: FilePart = FilePart.WHOLE
     length: int = 0
     """Of an end."""
     tags: tuple[str, ...] = ()
     """Those that it names, as they stand in `ETag`. None of the others will do."""
 
 
-class Read(NamedTuple):
+class FileRead(NamedTuple):
     """Requests about one file."""
 
-    wanted: Wanted
-    begun: Asked
+    wanted: ExportSpec
+    begun: FileRequest
     """Its first request."""
     begun_ms: TimestampMs
     used_ms: TimestampMs
 
-    def has(self, asked: Asked, now_ms: TimestampMs) -> bool:
+    def has(self, asked: FileRequest, now_ms: TimestampMs) -> bool:
         """Whether a request is one of them, by what it wants alone."""
         if now_ms >= self.used_ms + REMEMBERED_MS:
             return False
-        is_beginning = self.begun.kind is Kind.END and now_ms < self.begun_ms + BEGINNING_MS
-        if asked.kind is Kind.SIZE:
+        is_beginning = self.begun.kind is FilePart.END and now_ms < self.begun_ms + BEGINNING_MS
+        if asked.kind is FilePart.SIZE:
             return is_beginning
-        if asked.kind is Kind.END:
+        if asked.kind is FilePart.END:
             return is_beginning and asked.length > self.begun.length
-        if asked.kind is Kind.START:
-            return self.begun.kind in (Kind.SIZE, Kind.END)
-        return asked.kind is Kind.MIDDLE
+        if asked.kind is FilePart.START:
+            return self.begun.kind in (FilePart.SIZE, FilePart.END)
+        return asked.kind is FilePart.MIDDLE
 
 
 logger = logging.getLogger(__name__)
@@ -104,8 +104,8 @@ NEEDS: Final = ("pyarrow", "pyspark", "numpy")
 class Export(NamedTuple):
     """A file that is there."""
 
-    wanted: Wanted
-    made: Made
+    wanted: ExportSpec
+    made: ExportedFile
     path: str
     tag: str
     """For `ETag`: another range, another tag."""
@@ -117,19 +117,19 @@ class _Kept:
     def __init__(self, path: str, tag: str) -> None:
         self.path = path
         self.tag = tag
-        self.made: Made | None = None
+        self.made: ExportedFile | None = None
         self.used_ms: TimestampMs = 0
-        self.waiting: list[Promise[Made | KafkaError]] = []
+        self.waiting: list[Promise[ExportedFile | KafkaError]] = []
 
 
 class Exports:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._kept: OrderedDict[Wanted, _Kept] = OrderedDict()
+        self._kept: OrderedDict[ExportSpec, _Kept] = OrderedDict()
         """The one that was last asked for is last."""
-        self._queue: list[Wanted] = []
+        self._queue: list[ExportSpec] = []
         self._is_making = False
-        self._reads: OrderedDict[Hashable, Read] = OrderedDict()
+        self._reads: OrderedDict[Hashable, FileRead] = OrderedDict()
         """The last one of each reader; the one that was last asked for is last."""
         self._timer: Timer | None = None
         self._directory: str | None = None
@@ -148,7 +148,7 @@ class Exports:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def going_on(self, reader: Hashable, asked: Asked, topic_id: bytes) -> Wanted | None:
+    def going_on(self, reader: Hashable, asked: FileRequest, topic_id: bytes) -> ExportSpec | None:
         """What the reader reads already, if it goes on with that, the topic is the same, and the file is there."""
         read = self._reads.get(reader)
         kept = None if read is None else self._kept.get(read.wanted)
@@ -158,7 +158,7 @@ class Exports:
             return read.wanted if f'"{kept.tag}"' in asked.tags else None
         return read.wanted if read.has(asked, self._context.world.now_ms()) else None
 
-    def span(self, wanted: Range) -> Steps[Span]:
+    def span(self, wanted: OffsetRange) -> Steps[Span]:
         """Where a child finds a range; copied here, if it is nowhere on this node."""
         _check_installed()
         return (yield from find_span(self._context, *wanted, self._new_copy))
@@ -167,7 +167,7 @@ class Exports:
         self._count += 1
         return f"{self._prepare()}/{self._count}.copy"
 
-    def get(self, reader: Hashable, wanted: Wanted, asked: Asked = Asked()) -> Steps[Export]:  # noqa: B008
+    def get(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest = FileRequest()) -> Steps[Export]:  # noqa: B008
         """The file, made now if it is not there."""
         _check_installed()
         try:
@@ -186,14 +186,14 @@ class Exports:
             self._kept.move_to_end(wanted)
         read = self._reads.get(reader) if is_going_on else None
         if read is None or read.wanted != wanted:
-            read = Read(wanted, asked, now_ms, now_ms)
+            read = FileRead(wanted, asked, now_ms, now_ms)
         self._reads[reader] = read._replace(used_ms=now_ms)
         self._reads.move_to_end(reader)
         if len(self._reads) > READS_MAX:
             self._reads.popitem(last=False)
         return Export(wanted, kept.made, kept.path, kept.tag)
 
-    def _is_going_on(self, reader: Hashable, wanted: Wanted, asked: Asked) -> bool:
+    def _is_going_on(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest) -> bool:
         """Whether the request is of the reader's last read. Refused where that was about another file, which is gone:
         a part of this one would be taken for a part of that."""
         read = self._reads.get(reader)
@@ -202,7 +202,7 @@ class Exports:
         is_named = bool(asked.tags) and read.wanted == wanted
         if not is_named and not read.has(asked, self._context.world.now_ms()):
             return False
-        if read.wanted != wanted and asked.kind is Kind.MIDDLE and not asked.tags:
+        if read.wanted != wanted and asked.kind is FilePart.MIDDLE and not asked.tags:
             del self._reads[reader]
             raise HttpError(
                 410,
@@ -211,8 +211,8 @@ class Exports:
             )
         return read.wanted == wanted
 
-    def _wait(self, wanted: Wanted, kept: _Kept) -> Steps[None]:
-        later: Promise[Made | KafkaError] = Promise()
+    def _wait(self, wanted: ExportSpec, kept: _Kept) -> Steps[None]:
+        later: Promise[ExportedFile | KafkaError] = Promise()
         kept.waiting.append(later)
         try:
             yield later
@@ -229,7 +229,7 @@ class Exports:
 
     # -- making ----------------------------------------------------------------------------------------
 
-    def _begin(self, wanted: Wanted) -> _Kept:
+    def _begin(self, wanted: ExportSpec) -> _Kept:
         if len(self._queue) >= WAITING_MAX:
             raise HttpError(503, "busy", f"{WAITING_MAX} files wait to be made already: come again later")
         self._count += 1
@@ -264,20 +264,22 @@ class Exports:
         work = partial(make_file, vfs, wanted, self._kept[wanted].path)
         self._context.world.in_helper(work, partial(self._made, wanted))
 
-    def _made(self, wanted: Wanted, made: Made | Refused | None, error: Exception | None) -> None:
+    def _made(
+        self, wanted: ExportSpec, made: ExportedFile | ExportRefused | None, error: Exception | None
+    ) -> None:
         self._is_making = False
         self._remove_copies(wanted)
         kept = self._kept.get(wanted)
         if kept is not None:
-            answer: Made | KafkaError
-            if isinstance(made, Made):
+            answer: ExportedFile | KafkaError
+            if isinstance(made, ExportedFile):
                 answer = kept.made = made
                 kept.used_ms = self._context.world.now_ms()
                 self._expire()
             else:
                 if error is not None:
                     logger.error("a file could not be made: %s", error)
-                    made = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the file could not be made")
+                    made = ExportRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "the file could not be made")
                 assert made is not None
                 answer = KafkaError(made.why, made.code)
                 self._drop(wanted)
@@ -286,7 +288,7 @@ class Exports:
                 later.resolve(answer)
         self._go_on()
 
-    def _remove_copies(self, wanted: Wanted) -> None:
+    def _remove_copies(self, wanted: ExportSpec) -> None:
         if self._directory is not None:
             try:
                 remove_copies(self._context.replicas.directory.vfs, wanted.spans, self._directory)
@@ -313,7 +315,7 @@ class Exports:
         if self._kept:
             self._timer = self._context.world.call_later(KEPT_MS // 2, self._expire)
 
-    def _drop(self, wanted: Wanted) -> None:
+    def _drop(self, wanted: ExportSpec) -> None:
         kept = self._kept.pop(wanted)
         self._remove_copies(wanted)
         vfs = self._context.replicas.directory.vfs

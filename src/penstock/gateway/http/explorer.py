@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
-from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import View
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.explorer import RECORDS_MAX, DemoProduced, DemoSetup
@@ -14,7 +14,7 @@ from penstock.gateway.shared.log_inspection import (
     ClusterView,
     PartitionView,
     TopicView,
-    Wanted,
+    ViewLimits,
     view_cluster,
     view_partitions,
     whole_view,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
 
 
-def view_anywhere(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
+def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[TopicView]:
     """Of a partition whose leader does not answer, what this node has of it."""
     topic = find_topic(context, name)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
@@ -38,7 +38,7 @@ def view_anywhere(context: Context, name: str, wanted: Wanted) -> Steps[TopicVie
         if leader not in (context.node_id, -1):
             by_leader.setdefault(leader, []).append(number)
     asked = [
-        elsewhere_of(context).send(
+        peer_rpc_of(context).send(
             leader, View(topic.id, tuple(those), wanted.segments_max, wanted.entries_max)
         )
         for leader, those in by_leader.items()
@@ -69,7 +69,7 @@ def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     context, name = gateway.context, request.path["name"]
     allow(context, request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
     query = request.query
-    wanted = Wanted(query["segments"], query["entries"], query["partition"])
+    wanted = ViewLimits(query["segments"], query["entries"], query["partition"])
     return json((yield from view_anywhere(context, name, wanted)))
 
 

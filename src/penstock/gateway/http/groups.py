@@ -29,9 +29,9 @@ from penstock.gateway.http.protocol.messages import HttpError, Query, Request, R
 from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, MOMENT, TopicName, one_of, parse_moment
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.controller_call import allow, others_first
-from penstock.gateway.shared.ranges import Ends, resolve
+from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import AclResourceType, Context, Operation
@@ -293,19 +293,21 @@ def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicParti
                 yield TopicPartition(topic, number), member.member_id
 
 
-def _places(context: Context, names: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, Place]]:
+def _places(
+    context: Context, names: Iterable[TopicPartition]
+) -> Steps[dict[TopicPartition, RoutedPartition]]:
     """Those of the partitions that are there and have a leader."""
     found = {}
     for name in names:
         placed = context.image.partition(*name)
         if placed is not None and placed.leader >= 0:
-            found[name] = find_place(context, *name)
-    yield from look(context, list(found.values()))
+            found[name] = find_partition(context, *name)
+    yield from look_up_bounds(context, list(found.values()))
     return found
 
 
 def _row(
-    name: TopicPartition, place: Place | None, committed: Offset | None, member: str | None
+    name: TopicPartition, place: RoutedPartition | None, committed: Offset | None, member: str | None
 ) -> PartitionLag:
     end = None if place is None else place.high_watermark
     lag = None
@@ -335,16 +337,16 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
     allow(context, request.session, Operation.READ, AclResourceType.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
-    places = [find_place(context, topic.name, number) for number in numbers]
+    places = [find_partition(context, topic.name, number) for number in numbers]
     match wanted.to:
         case int(offset):
-            ends = Ends(offset=offset)
+            ends = RangeQuery(offset=offset)
         case "earliest":
-            ends = Ends()
+            ends = RangeQuery()
         case "latest":
-            ends = Ends(from_end=0)
+            ends = RangeQuery(from_end=0)
         case text:
-            ends = Ends(since_ms=_moment(text))
+            ends = RangeQuery(since_ms=_moment(text))
     ranges = yield from resolve(context, places, ends)
     moved = {each.place.number: each.start for each in ranges}
     try:

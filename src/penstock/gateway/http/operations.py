@@ -7,7 +7,14 @@ from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.gateway.shared.exposition import OPEN_METRICS, TEXT
-from penstock.gateway.shared.health import Operated, Problem, cluster_problems, disk_usage, problems, warnings
+from penstock.gateway.shared.health import (
+    ObservedNode,
+    Problem,
+    cluster_problems,
+    disk_usage,
+    problems,
+    warnings,
+)
 from penstock.gateway.shared.metrics_page import collect
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
@@ -43,7 +50,7 @@ class Health(msgspec.Struct):
     """What an operator should know. Warnings do not change `status`."""
 
 
-def health(node: Operated, _: Request) -> Steps[Answer]:
+def health(node: ObservedNode, _: Request) -> Steps[Answer]:
     context = node.context
     here = yield from problems(node)
     around = yield from cluster_problems(context)
@@ -61,11 +68,11 @@ def health(node: Operated, _: Request) -> Steps[Answer]:
     return _answer(answer, here)
 
 
-def live(_node: Operated, _: Request) -> Answer:
+def live(_node: ObservedNode, _: Request) -> Answer:
     return json(Live(OK))
 
 
-def ready(node: Operated, _: Request) -> Steps[Answer]:
+def ready(node: ObservedNode, _: Request) -> Steps[Answer]:
     found = yield from problems(node)
     return _answer(Ready(UNAVAILABLE if found else OK, found), found)
 
@@ -105,7 +112,7 @@ _HEALTH = (
 _METRICS_FORMATS = (TEXT, OPEN_METRICS)
 
 
-def metrics(node: Operated, request: Request) -> Steps[Answer]:
+def metrics(node: ObservedNode, request: Request) -> Steps[Answer]:
     wanted = preferred(request.headers.get("accept", ""), _METRICS_FORMATS)
     page = yield from collect(
         node.context,

@@ -15,7 +15,7 @@ from penstock.gateway.http.protocol.errors import ErrorInfo, about_topic
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Request, Response, Route
 from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
-from penstock.gateway.shared.producing import NewRecord, Outcome
+from penstock.gateway.shared.producer import NewRecord, PositionOrError
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records.builder import Headers
 
@@ -122,7 +122,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
     if not isinstance(body, list):
         topic = body.topic
 
-        def placed(outcome: Outcome) -> None:
+        def placed(outcome: PositionOrError) -> None:
             if isinstance(outcome, KafkaError):
                 answer.resolve(about_topic(outcome, topic))
             else:
@@ -130,7 +130,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
                     Response(200, _encode(RecordMetadata(topic, outcome.partition, outcome.offset)))
                 )
 
-        gateway.producing.produce(
+        gateway.producer.produce(
             request.session,
             topic,
             body.key,
@@ -141,7 +141,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
         ).then(placed)
         return answer
 
-    def all_placed(outcomes: list[Outcome]) -> None:
+    def all_placed(outcomes: list[PositionOrError]) -> None:
         if all(isinstance(each, KafkaError) for each in outcomes):
             [first, *_] = outcomes
             assert isinstance(first, KafkaError)
@@ -154,7 +154,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
         NewRecord(each.topic, each.key, each.value, _headers(each), each.partition, each.idempotency_key)
         for each in body
     ]
-    gateway.producing.produce_all(request.session, records).then(all_placed)
+    gateway.producer.produce_all(request.session, records).then(all_placed)
     return answer
 
 
@@ -166,7 +166,7 @@ def _headers(record: ProduceRecord) -> Headers:
     return [(each.key, each.value) for each in record.headers]
 
 
-def _result(topic: str, outcome: Outcome) -> ProduceResult:
+def _result(topic: str, outcome: PositionOrError) -> ProduceResult:
     if isinstance(outcome, KafkaError):
         return ProduceResult(topic, error=ErrorInfo(outcome.code.name.lower(), str(outcome)))
     return ProduceResult(topic, outcome.partition, outcome.offset)

@@ -20,7 +20,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.steps import Steps
-from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, Wanted
+from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, ExportSpec
 from penstock.gateway.http.protocol.messages import (
     JSON,
     Answer,
@@ -32,15 +32,15 @@ from penstock.gateway.http.protocol.messages import (
     Stream,
     json,
 )
-from penstock.gateway.http.protocol.negotiation import preferred, what_is_asked, whole_or_part
-from penstock.gateway.http.protocol.parameters import MOMENT, parse_moment, place_in, topic_in
-from penstock.gateway.peer_rpc.answering import shorten
-from penstock.gateway.peer_rpc.messages import Shorten
-from penstock.gateway.peer_rpc.remote_partition import Place, PlaceWalk, find_place
-from penstock.gateway.peer_rpc.retry import insist
+from penstock.gateway.http.protocol.negotiation import preferred, requested_part, whole_or_part
+from penstock.gateway.http.protocol.parameters import MOMENT, parse_moment, partition_in, topic_in
+from penstock.gateway.peer_rpc.messages import DeleteRecords
+from penstock.gateway.peer_rpc.retry import retry_while_moving
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, RoutedWalk, find_partition
+from penstock.gateway.peer_rpc.service import delete_records
 from penstock.gateway.shared.controller_call import others_first
-from penstock.gateway.shared.fair_queue import Turns
-from penstock.gateway.shared.ranges import Ends, Range, resolve
+from penstock.gateway.shared.fair_queue import FairQueue
+from penstock.gateway.shared.ranges import OffsetRange, RangeQuery, resolve
 from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
 from penstock.handlers.support.context import Context, Operation
 from penstock.records import Record
@@ -101,10 +101,10 @@ class TopicRecords(msgspec.Struct):
 # -- which records ---------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class RecordQuery(NamedTuple):
     """What the parameters say."""
 
-    ends: Ends
+    ends: RangeQuery
     limit: int | None
     bytes_max: int | None
     decoding: str
@@ -112,26 +112,26 @@ class Asked(NamedTuple):
     """None for what the form has."""
 
 
-def _asked(request: Request) -> Asked:
+def _record_query(request: Request) -> RecordQuery:
     query = request.query
     since, before = query["from"], query["to"]
-    ends = Ends(
+    ends = RangeQuery(
         query.get("offset"),
         query.get("until"),
         None if since is None else parse_moment("from", since),
         None if before is None else parse_moment("to", before),
         query["from_end"],
     )
-    return Asked(ends, query["limit"], query["max_bytes"], query["decode"], query["columns"])
+    return RecordQuery(ends, query["limit"], query["max_bytes"], query["decode"], query["columns"])
 
 
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
-    place = place_in(context, request, Operation.READ)
-    asked = _asked(request)
+    place = partition_in(context, request, Operation.READ)
+    asked = _record_query(request)
     ranges = yield from resolve(context, [place], asked.ends)
     if content_type == JSON:
-        page = yield from _page(context, gateway.turns, ranges, asked)
+        page = yield from _page(context, gateway.fair_queue, ranges, asked)
         following = page.next or (place.number, ranges[-1].stop)
         return json(
             PartitionRecords(place.topic, place.number, page.records, following[1], place.last_stable)
@@ -142,14 +142,14 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
 def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.READ)
-    asked = _asked(request)
+    asked = _record_query(request)
     start = _start(request.query["start"])
-    places = [find_place(context, topic.name, number) for number in sorted(topic.partitions)]
+    places = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
     ranges = yield from resolve(context, places, asked.ends)
     if start is not None:
         ranges = _from_start(ranges, *start)
     if content_type == JSON:
-        page = yield from _page(context, gateway.turns, ranges, asked)
+        page = yield from _page(context, gateway.fair_queue, ranges, asked)
         following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
         return json(TopicRecords(topic.name, page.records, following))
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
@@ -162,7 +162,7 @@ def _start(text: str | None) -> tuple[int, Offset] | None:
     return int(partition), int(offset)
 
 
-def _from_start(ranges: list[Range], partition: int, offset: Offset) -> list[Range]:
+def _from_start(ranges: list[OffsetRange], partition: int, offset: Offset) -> list[OffsetRange]:
     """What is left from a place on."""
     left = [each for each in ranges if each.place.number >= partition]
     if left and left[0].place.number == partition:
@@ -173,7 +173,7 @@ def _from_start(ranges: list[Range], partition: int, offset: Offset) -> list[Ran
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = max(first.start, offset)
-        left[0] = Range(first.place, start, max(start, first.stop))
+        left[0] = OffsetRange(first.place, start, max(start, first.stop))
     return left
 
 
@@ -186,24 +186,26 @@ class Page(NamedTuple):
     """Partition and offset of the first record that did not fit."""
 
 
-def _shown(place: Place, records: list[Record], asked: Asked) -> list[JsonRecord]:
+def _shown(place: RoutedPartition, records: list[Record], asked: RecordQuery) -> list[JsonRecord]:
     shown = show(place.number, records, asked.decoding)
     if asked.columns is not None:
         show_some(place.topic, shown, asked.columns)
     return shown
 
 
-def _page(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked) -> Steps[Page]:
+def _page(
+    context: Context, fair_queue: FairQueue, ranges: Sequence[OffsetRange], asked: RecordQuery
+) -> Steps[Page]:
     left = min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX)
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
     shown: list[JsonRecord] = []
     for each in ranges:
-        walk, number = PlaceWalk(context, *each), each.place.number
+        walk, number = RoutedWalk(context, *each), each.place.number
         try:
             while not walk.is_over:
                 if left <= 0 or bytes_left <= 0:
                     return Page(shown, (number, walk.position))
-                yield turns.next()
+                yield fair_queue.next()
                 yield from walk.prepare()
                 records = walk.some(left)
                 fitting = 0
@@ -226,22 +228,24 @@ def _page(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked)
 
 
 def _other_forms(
-    gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
+    gateway: Any, request: Request, content_type: str, ranges: Sequence[OffsetRange], asked: RecordQuery
 ) -> Steps[Answer]:
     if content_type == NDJSON:
-        return Stream(partial(_lines, gateway.context, gateway.turns, ranges, asked), NDJSON)
+        return Stream(partial(_lines, gateway.context, gateway.fair_queue, ranges, asked), NDJSON)
     return (yield from _file(gateway, request, content_type, ranges, asked))
 
 
-def _lines(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked, out: Out) -> Steps[None]:
+def _lines(
+    context: Context, fair_queue: FairQueue, ranges: Sequence[OffsetRange], asked: RecordQuery, out: Out
+) -> Steps[None]:
     left = asked.limit if asked.limit is not None else 1 << 62
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
-        walk = PlaceWalk(context, *each)
-        reading = turns.reading(out, walk.rest)
+        walk = RoutedWalk(context, *each)
+        slot = fair_queue.stream_slot(out, walk.rest)
         try:
             while not walk.is_over and left > 0 and bytes_left > 0:
-                yield from reading.turn()
+                yield from slot.wait()
                 yield from walk.prepare()
                 records = walk.some(left)
                 if records:
@@ -252,17 +256,17 @@ def _lines(context: Context, turns: Turns, ranges: Sequence[Range], asked: Asked
                     del lines
                 del records  # which may be views of a whole batch, while it waits for the client
         finally:
-            reading.close()
+            slot.close()
 
 
 def _file(
-    gateway: Any, request: Request, content_type: str, ranges: Sequence[Range], asked: Asked
+    gateway: Any, request: Request, content_type: str, ranges: Sequence[OffsetRange], asked: RecordQuery
 ) -> Steps[Answer]:
     """Of what is there now, unless the request goes on with a file that its reader has begun."""
     peer = request.session.peer.rpartition(":")[0]
     words = (tuple(request.path.items()), tuple(request.query.items()))
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
-    part = what_is_asked(request.headers, is_head=request.is_head)
+    part = requested_part(request.headers, is_head=request.is_head)
     topic_id = ranges[0].place.topic_id if ranges else b""
     wanted = gateway.exports.going_on(reader, part, topic_id)
     if wanted is None:
@@ -271,7 +275,7 @@ def _file(
             spans.append((yield from gateway.exports.span(each)))
             if count % SPANS_A_TURN == 0:
                 yield others_first(gateway.context.world)
-        wanted = Wanted(
+        wanted = ExportSpec(
             content_type,
             tuple(spans),
             asked.columns or COLUMNS,
@@ -287,7 +291,7 @@ def _file(
         headers.append(("X-Next", f"{partition}:{offset}"))
     file = gateway.exports.open(export)
     return whole_or_part(
-        gateway.turns, file, export.made.size, export.tag, content_type, request.headers, tuple(headers)
+        gateway.fair_queue, file, export.made.size, export.tag, content_type, request.headers, tuple(headers)
     )
 
 
@@ -303,20 +307,20 @@ class DeleteRecordsResponse(msgspec.Struct):
 
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    place = place_in(context, request, Operation.DELETE)
+    place = partition_in(context, request, Operation.DELETE)
     before = request.query["before"]
 
     def attempt() -> Steps[Offset]:
         here = place.here
         if here is not None:
-            return shorten(context, here, before)
-        asked = Shorten(place.topic_id, place.number, before)
-        start: Offset = yield gateway.elsewhere.send(
+            return delete_records(context, here, before)
+        asked = DeleteRecords(place.topic_id, place.number, before)
+        start: Offset = yield gateway.peer_rpc.send(
             place.leader, asked, session=request.session, about=place.number
         )
         return start
 
-    start = yield from insist(context, attempt)
+    start = yield from retry_while_moving(context, attempt)
     return json(DeleteRecordsResponse(place.topic, place.number, start))
 
 

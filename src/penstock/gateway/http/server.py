@@ -20,7 +20,7 @@ NAMES_MAX = 1000
 """Names of headers that are known in lower case; clients have a few dozen between them."""
 
 
-class HttpDoor:
+class HttpServer:
     """A `Door`."""
 
     def __init__(

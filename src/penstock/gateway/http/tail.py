@@ -20,11 +20,11 @@ from penstock.base.ids import Offset, Uuid
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Route, Stream
 from penstock.gateway.http.protocol.parameters import topic_in
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
 from penstock.gateway.peer_rpc.retry import is_alone
-from penstock.gateway.shared.fair_queue import Turns
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
+from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.record_json import DECODINGS, show
-from penstock.gateway.shared.tailing import Following
+from penstock.gateway.shared.tail_reader import TailReader
 from penstock.handlers.support.context import Context, Operation
 from penstock.records import Record
 
@@ -65,28 +65,30 @@ def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
             f"topic {topic.name!r} has {len(numbers)} partitions; a stream follows at most {PARTITIONS_MAX}. "
             "Choose one with the parameter partition.",
         )
-    places = [find_place(context, topic.name, each) for each in numbers]
+    places = [find_partition(context, topic.name, each) for each in numbers]
     if all(each.here is not None for each in places):
         return _stream(gateway, request, topic.id, places)
     return _looked(gateway, request, topic.id, places)
 
 
-def _looked(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[Place]) -> Steps[Answer]:
+def _looked(
+    gateway: Any, request: Request, topic_id: Uuid, places: Sequence[RoutedPartition]
+) -> Steps[Answer]:
     """The same where others have to be asked first how far their partitions go."""
-    yield from look(gateway.context, places)
+    yield from look_up_bounds(gateway.context, places)
     return _stream(gateway, request, topic_id, places)
 
 
-def _stream(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[Place]) -> Answer:
+def _stream(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[RoutedPartition]) -> Answer:
     positions = _positions(request, places)
-    tail = Tail(gateway.context, gateway.turns, topic_id, places, positions, request.query["decode"])
+    tail = Tail(gateway.context, gateway.fair_queue, topic_id, places, positions, request.query["decode"])
     tail.takes_new = request.query["partition"] is None
     tail.events_left = request.query["max_events"]
     tail.wait_ms = request.query["wait_ms"]
     return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
 
 
-def _positions(request: Request, places: Sequence[Place]) -> dict[int, Offset]:
+def _positions(request: Request, places: Sequence[RoutedPartition]) -> dict[int, Offset]:
     origin: str = request.query["from"]
     last_id = request.headers.get("last-event-id", "").strip()
     first = {each.number: each.log_start for each in places}
@@ -139,14 +141,14 @@ class Tail:
     def __init__(
         self,
         context: Context,
-        turns: Turns,
+        fair_queue: FairQueue,
         topic_id: Uuid,
-        places: Sequence[Place],
+        places: Sequence[RoutedPartition],
         positions: dict[int, Offset],
         decoding: str,
     ) -> None:
         self._context = context
-        self._turns = turns
+        self._fair_queue = fair_queue
         self._topic_id = topic_id
         self._places = places
         self._positions = positions
@@ -162,8 +164,8 @@ class Tail:
 
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
-        following = Following(self._context, self._places, self._positions)
-        reading = self._turns.reading(out, following.rest)
+        following = TailReader(self._context, self._places, self._positions)
+        slot = self._fair_queue.stream_slot(out, following.rest)
         heard_ns = world.clock_ns()
         why = ""
         try:
@@ -171,7 +173,7 @@ class Tail:
             out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
             while not following.is_over and not why:
                 if following.may_have_more:
-                    yield from reading.turn()
+                    yield from slot.wait()
                     if following.is_over:
                         break
                 found = yield from following.read()
@@ -181,7 +183,7 @@ class Tail:
                     heard_ns = world.clock_ns()
                     why = ALL_SENT if self.events_left == 0 else ""
                 elif not self._find_new(following):
-                    reading.pause()
+                    slot.pause()
                     silent_ms = (world.clock_ns() - heard_ns) / 1e6
                     left_ms = float("inf") if self.wait_ms is None else self.wait_ms - silent_ms
                     if left_ms <= 0:
@@ -194,17 +196,17 @@ class Tail:
             if why:
                 out.write(b'event: end\ndata: {"reason":"%s"}\n\n' % why.encode())
         finally:
-            reading.close()
+            slot.close()
             following.close()
 
-    def _find_new(self, following: Following) -> bool:
+    def _find_new(self, following: TailReader) -> bool:
         """Follow what the topic was given; whether there was anything."""
         topic = self._context.image.topic_by_id(self._topic_id) if self.takes_new else None
         if topic is None or not len(self._ids) < len(topic.partitions) <= PARTITIONS_MAX:
             return False
         alone = is_alone(self._context)
         places = [
-            Place(self._context, topic.name, topic.id, number)
+            RoutedPartition(self._context, topic.name, topic.id, number)
             for number in sorted(topic.partitions)
             if number not in self._ids
         ]

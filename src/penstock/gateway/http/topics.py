@@ -13,9 +13,9 @@ from penstock.gateway.http.protocol.errors import about_topic
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.parameters import TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
-from penstock.gateway.peer_rpc.answering import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
-from penstock.gateway.peer_rpc.remote_partition import Place, look
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
+from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.controller_call import allow, check, decide, others_first
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation
@@ -189,11 +189,11 @@ def _described(context: Context, topic: Topic) -> Steps[Response]:
 def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
     """What others say of the partitions that they lead; nothing of those whose leader does not answer."""
     places = [
-        Place(context, topic.name, topic.id, number)
+        RoutedPartition(context, topic.name, topic.id, number)
         for number, placed in topic.partitions.items()
         if placed.leader not in (context.node_id, NO_LEADER)
     ]
-    looked = yield from look(context, places, is_patient=False)
+    looked = yield from look_up_bounds(context, places, is_patient=False)
     return {each.number: bounds for each, bounds in looked.items()}
 
 

@@ -36,19 +36,19 @@ PORTION_BYTES = 4 << 20
 _NAME = HEADER.encode()
 
 
-class Found(NamedTuple):
+class FoundKeys(NamedTuple):
     keys: list[tuple[bytes, Offset, TimestampMs]]
     """Digests, each with its record's offset and timestamp, in the order of the log."""
     next_offset: Offset
     """Where to go on; the end that was asked for, where there is no more."""
 
 
-def find_keys(log: Log, start: Offset, end: Offset) -> Found:
+def find_keys(log: Log, start: Offset, end: Offset) -> FoundKeys:
     """The keys of a portion of the log, from an offset on and below an end; also of records before the log's start, as
     long as their files are there."""
     start = max(start, log.first_kept)
     if start >= end:
-        return Found([], end)
+        return FoundKeys([], end)
     data = log.read_kept(start, PORTION_BYTES, visible=end)
     keys: list[tuple[bytes, Offset, TimestampMs]] = []
     position, next_offset = 0, end
@@ -60,7 +60,7 @@ def find_keys(log: Log, start: Offset, end: Offset) -> Found:
         position, next_offset = behind, batch.next_offset
     if data and not position:
         logger.error("%s cannot be read for idempotency keys from offset %d on", log.partition, start)
-    return Found(keys, min(next_offset, end))
+    return FoundKeys(keys, min(next_offset, end))
 
 
 def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
@@ -321,7 +321,7 @@ class LogReading:
         """Read a log, a portion at a time; `done` when all is read, or cannot be."""
         number, log = partition.number, partition.log
 
-        def found(result: Found | None, error: Exception | None) -> None:
+        def found(result: FoundKeys | None, error: Exception | None) -> None:
             if self._shared.is_stopped:
                 return
             if result is None:

@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.gateway.idempotency.keyfile import PLACE, KeyPlace, unpack_place
-from penstock.gateway.idempotency.log_reading import Found, LogReading, has_key
+from penstock.gateway.idempotency.log_reading import FoundKeys, LogReading, has_key
 from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
@@ -145,7 +145,7 @@ class RecentKeys:
         self._recent[digest] = PLACE.pack(*place)
         self._shared.noted(1)
 
-    def take(self, number: int, found: Found) -> None:
+    def take(self, number: int, found: FoundKeys) -> None:
         """Note keys that the log has: of two records with one key the first counts, while it does."""
         retention_ms = self._shared.retention_ms()
         expired_ms = self._shared.world.now_ms() - retention_ms

@@ -32,11 +32,11 @@ from penstock.gateway.line.commands import (
 )
 from penstock.gateway.line.framing import LINE_BYTES_MAX, Framer, LineTooLong
 from penstock.gateway.line.offsets import commit
+from penstock.gateway.line.produce_buffer import ProduceBuffer
 from penstock.gateway.line.replies import ERROR, OK, Replies, error
 from penstock.gateway.line.stream import open_stream
-from penstock.gateway.line.telling import Telling
-from penstock.gateway.line.writing import Writing
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.line.stream_sender import StreamSender
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.gateway import Gateway
 from penstock.gateway.shared.topics import find_topic
@@ -75,8 +75,8 @@ class LineConversation:
         self._announced: Produce | None = None
         """The message whose bytes come next."""
         self._replies = Replies(wire, self._close)
-        self._writing = Writing(gateway, self._session, self._replies, self._written)
-        self._telling = Telling(self._context, wire, self._go_on)
+        self._writing = ProduceBuffer(gateway, self._session, self._replies, self._written)
+        self._telling = StreamSender(self._context, wire, self._go_on)
         self._next: Command | None = None
         """A command that is carried out alone, once all before it are answered."""
         self._running: RunningSteps[bytes] | None = None
@@ -332,8 +332,8 @@ class LineConversation:
         context = self._context
         self._authorize(command.topic, command.group)
         topic = find_topic(context, command.topic)
-        places = [find_place(context, topic.name, number) for number in sorted(topic.partitions)]
-        yield from look(context, places)
+        places = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
+        yield from look_up_bounds(context, places)
         offsets = {each.number: _meant(command.offset, each) for each in places}
         yield from commit(context, command.group, topic, offsets)
         stream = self._telling.stream
@@ -350,7 +350,7 @@ class LineConversation:
         allow(self._context, self._session, Operation.READ, AclResourceType.GROUP, group)
 
 
-def _meant(offset: Offset | None, place: Place) -> Offset:
+def _meant(offset: Offset | None, place: RoutedPartition) -> Offset:
     """What `SET_OFFSET` means in a partition."""
     if offset is None:
         return place.log_start
@@ -361,7 +361,7 @@ def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
-class LineDoor:
+class LineServer:
     """A `Door`."""
 
     def __init__(self, gateway: Gateway) -> None:

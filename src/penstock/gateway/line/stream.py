@@ -23,8 +23,8 @@ from penstock.base.ids import Offset
 from penstock.base.steps import Steps
 from penstock.gateway.line.commands import ALL_PARTITIONS, Read
 from penstock.gateway.line.offsets import commit, committed
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
-from penstock.gateway.peer_rpc.retry import insist, is_alone
+from penstock.gateway.peer_rpc.retry import is_alone, retry_while_moving
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.reading import Portion, read, within
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
@@ -59,12 +59,12 @@ class Message:
         self.record = record
 
 
-class _Place:
+class _StreamPartition:
     """Where the stream is in one partition."""
 
     __slots__ = ("begin", "committed", "fetched", "partition", "position")
 
-    def __init__(self, partition: Place, begin: Offset) -> None:
+    def __init__(self, partition: RoutedPartition, begin: Offset) -> None:
         self.partition = partition
         self.fetched: Portion | None = None
         """What was brought of it from elsewhere, and is not given out yet."""
@@ -84,14 +84,16 @@ def open_stream(context: Context, request: Read) -> Steps["Stream"]:
     return stream
 
 
-def _places(context: Context, group: str, topic: Topic, numbers: Sequence[int]) -> Steps[list[_Place]]:
-    partitions = [find_place(context, topic.name, number) for number in numbers]
+def _stream_partitions(
+    context: Context, group: str, topic: Topic, numbers: Sequence[int]
+) -> Steps[list[_StreamPartition]]:
+    partitions = [find_partition(context, topic.name, number) for number in numbers]
     offsets = yield from committed(context, group, topic, numbers)
-    yield from look(context, partitions)
+    yield from look_up_bounds(context, partitions)
     places = []
     for partition in partitions:
         begin = offsets[partition.number]
-        places.append(_Place(partition, partition.log_start if begin is None else begin))
+        places.append(_StreamPartition(partition, partition.log_start if begin is None else begin))
     return places
 
 
@@ -102,7 +104,7 @@ class Stream:
         "_away",
         "_context",
         "_is_fresh",
-        "_places",
+        "_partitions",
         "_portion",
         "_portion_of",
         "_sent_of",
@@ -121,16 +123,16 @@ class Stream:
         self._context = context
         self._topic: Topic | None = None
         """None while it is not there."""
-        self._places: list[_Place] = []
+        self._partitions: list[_StreamPartition] = []
         self._is_fresh = False
         """It was looked how far partitions go since it last waited for more."""
-        self._away: _Place | None = None
+        self._away: _StreamPartition | None = None
         """The partition that is to be fetched from."""
         self._turn = 0
         """Whose portion is next."""
         self._portion: deque[Record] = deque()
-        self._portion_of: _Place | None = None
-        self._sent_of: _Place | None = None
+        self._portion_of: _StreamPartition | None = None
+        self._sent_of: _StreamPartition | None = None
         self._woken: Callable[[], None] | None = None
 
     # -- messages --------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class Stream:
 
     def _read_on(self) -> Nothing | None:
         reads_left = READS_MAX
-        places = self._places
+        places = self._partitions
         for _ in places:
             place = places[self._turn]
             while self._readable(place) > place.position:
@@ -167,7 +169,7 @@ class Stream:
             return Nothing.EVER
         return Nothing.NOW
 
-    def _readable(self, place: _Place) -> Offset:
+    def _readable(self, place: _StreamPartition) -> Offset:
         """First offset that cannot be read now, or is not wanted. Moves the place over what is deleted."""
         partition = place.partition
         if partition.is_gone or (partition.here is None and is_alone(self._context)):
@@ -179,7 +181,7 @@ class Stream:
         visible = partition.last_stable
         return visible if to_offset is None else min(visible, to_offset + 1)
 
-    def _read(self, place: _Place) -> bool:
+    def _read(self, place: _StreamPartition) -> bool:
         """Whether there are messages in the next portion."""
         here = place.partition.here
         portion, place.fetched = place.fetched, None
@@ -212,7 +214,7 @@ class Stream:
             read = partial(
                 place.partition.read, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
             )
-            fetched = yield from insist(self._context, read)
+            fetched = yield from retry_while_moving(self._context, read)
             kept = within(fetched.records, PORTION_BYTES)
             if kept < len(fetched.records):
                 fetched = Portion(fetched.records[:kept], fetched.records[kept].offset)
@@ -221,12 +223,12 @@ class Stream:
     def refresh(self) -> Steps[None]:
         """Learn how far partitions that are led elsewhere go now."""
         self._is_fresh = True
-        yield from look(self._context, [each.partition for each in self._places])
+        yield from look_up_bounds(self._context, [each.partition for each in self._partitions])
 
     @property
     def is_stale(self) -> bool:
         """Whether partitions that are led elsewhere may go further than is known here."""
-        return not self._is_fresh and any(each.partition.here is None for each in self._places)
+        return not self._is_fresh and any(each.partition.here is None for each in self._partitions)
 
     def acknowledge(self) -> Steps[None]:
         """Commit the offset after the message that waits. Where that fails, it waits still."""
@@ -242,21 +244,21 @@ class Stream:
     def is_past_more(self) -> bool:
         """Whether it has passed over offsets without messages that the group is not known to be behind. For when there
         is no message to send: then all that there were are acknowledged."""
-        return any(self._passed(each) > each.committed for each in self._places)
+        return any(self._passed(each) > each.committed for each in self._partitions)
 
     def commit_passed(self) -> Steps[None]:
         """Have the group go on behind them. It is tried once: in a group that has members, these commit."""
         assert self._topic is not None, "it has partitions"
         offsets = {
             each.partition.number: passed
-            for each in self._places
+            for each in self._partitions
             if (passed := self._passed(each)) > each.committed
         }
-        for each in self._places:
+        for each in self._partitions:
             each.committed = max(each.committed, self._passed(each))
         yield from commit(self._context, self.request.group, self._topic, offsets)
 
-    def _passed(self, place: _Place) -> Offset:
+    def _passed(self, place: _StreamPartition) -> Offset:
         """Below it nothing is left of what is wanted: what was read beyond that was not sent."""
         to_offset = self.request.to_offset
         return place.position if to_offset is None else min(place.position, to_offset + 1)
@@ -267,7 +269,7 @@ class Stream:
         was already, whichever is later; of several partitions, the one that is behind."""
         assert self.request.to_offset is not None
         after = self.request.to_offset + 1
-        return min(max(each.begin, after) for each in self._places)
+        return min(max(each.begin, after) for each in self._partitions)
 
     @property
     def is_outgrown(self) -> bool:
@@ -277,17 +279,19 @@ class Stream:
             return topic is not None
         if self.request.partition != ALL_PARTITIONS:
             return False
-        return topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._places)
+        return (
+            topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._partitions)
+        )
 
     def widen(self) -> Steps[None]:
         """Take the topic's partitions in that are new to it."""
-        known = {each.partition.number for each in self._places}
+        known = {each.partition.number for each in self._partitions}
         topic = find_topic(self._context, self.request.topic)
         wanted = (
             sorted(topic.partitions) if self.request.partition == ALL_PARTITIONS else [self.request.partition]
         )
         numbers = [number for number in wanted if number not in known]
-        self._places += yield from _places(self._context, self.request.group, topic, numbers)
+        self._partitions += yield from _stream_partitions(self._context, self.request.group, topic, numbers)
         self._topic = topic
 
     # -- waiting for more ------------------------------------------------------------------------------
@@ -299,7 +303,7 @@ class Stream:
     def watch(self, woken: Callable[[], None]) -> None:
         """Have somebody called, once, when there may be something to send."""
         if self._woken is None:
-            for each in self._places:
+            for each in self._partitions:
                 each.partition.watch(self)
             if self._topic is None:
                 self._context.image_watchers.add(self.changed)
@@ -309,7 +313,7 @@ class Stream:
     def unwatch(self) -> None:
         if self._woken is not None:
             self._woken = None
-            for each in self._places:
+            for each in self._partitions:
                 each.partition.unwatch(self)
             self._context.image_watchers.discard(self.changed)
 

@@ -51,7 +51,7 @@ MOVES_MAX: Final = 100
 Reply = Promise[ConsumerHeartbeatReply]
 
 
-class Seat:
+class HttpMember:
     """One member, and when it was last heard of."""
 
     __slots__ = ("calls", "group_id", "heartbeat", "name", "session", "session_ms")
@@ -73,7 +73,7 @@ class Seat:
         self.session = self.heartbeat = None
 
 
-class Place(NamedTuple):
+class MemberState(NamedTuple):
     """How far a member and its group are, at one moment."""
 
     epoch: int
@@ -85,12 +85,12 @@ class Place(NamedTuple):
         return self.epoch == self.target_epoch and self.member.is_reconciled_to(self.epoch)
 
 
-class Seats:
+class HttpMembers:
     """A `GroupListener`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._groups: dict[str, dict[str, Seat]] = {}
+        self._groups: dict[str, dict[str, HttpMember]] = {}
         """By group and name. No group without any."""
         self.count = 0
         self._moved: dict[str, None] = {}
@@ -222,14 +222,14 @@ class Seats:
                 seats[name].session_ms = member.rebalance_timeout_ms
 
     def _sit_down(self, group_id: str, member: ConsumerMember) -> None:
-        seat = Seat(group_id, member.member_id)
+        seat = HttpMember(group_id, member.member_id)
         seat.session_ms = member.rebalance_timeout_ms
         self._groups.setdefault(group_id, {})[seat.name] = seat
         self.count += 1
         self._renew(seat)
         self._beat_later(seat)
 
-    def _stand_up(self, seat: Seat) -> None:
+    def _stand_up(self, seat: HttpMember) -> None:
         seat.cancel()
         seats = self._groups[seat.group_id]
         del seats[seat.name]
@@ -261,14 +261,14 @@ class Seats:
                 return False
             count = moves
 
-    def _place(self, group_id: str, name: str) -> Place | None:
+    def _place(self, group_id: str, name: str) -> MemberState | None:
         coordinator = self.find(group_id)
         group = None if coordinator is None else coordinator.find(group_id)
         member = member_of(group, name)
         if member is None:
             return None
         assert isinstance(group, ConsumerGroup)
-        return Place(group.epoch, group.target_epoch, member)
+        return MemberState(group.epoch, group.target_epoch, member)
 
     # Heartbeats.
 
@@ -294,10 +294,10 @@ class Seats:
         self.follow(group_id)
         return reply
 
-    def _beat_later(self, seat: Seat) -> None:
+    def _beat_later(self, seat: HttpMember) -> None:
         seat.heartbeat = self._context.world.call_later(self._interval_ms(), lambda: self._beat_now(seat))
 
-    def _beat_now(self, seat: Seat) -> None:
+    def _beat_now(self, seat: HttpMember) -> None:
         place = self._place(seat.group_id, seat.name)
         if place is not None:
             self.say(seat.group_id, place.member)
@@ -313,7 +313,7 @@ class Seats:
         session_ms = setting("group.consumer.session.timeout.ms")
         return max(1, min(setting("group.consumer.heartbeat.interval.ms"), session_ms // 3))
 
-    def _is_taken(self, seat: Seat) -> bool:
+    def _is_taken(self, seat: HttpMember) -> bool:
         """Whether the seat is still to be kept. While its coordinator is being loaded nobody knows, and it is; where
         another node coordinates the group, that one speaks for its members."""
         try:
@@ -350,12 +350,12 @@ class Seats:
         if seat is not None and not seat.calls:
             self._renew(seat)
 
-    def _renew(self, seat: Seat) -> None:
+    def _renew(self, seat: HttpMember) -> None:
         if seat.session is not None:
             seat.session.cancel()
         seat.session = self._context.world.call_later(seat.session_ms, lambda: self._is_over(seat))
 
-    def _is_over(self, seat: Seat) -> None:
+    def _is_over(self, seat: HttpMember) -> None:
         seat.session = None
         place = self._place(seat.group_id, seat.name)
         if place is not None:

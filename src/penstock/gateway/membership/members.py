@@ -19,7 +19,7 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
     WantedOffset,
 )
-from penstock.gateway.membership.http_members import Reply, Seats
+from penstock.gateway.membership.http_members import HttpMembers, Reply
 from penstock.gateway.membership.rights import (
     Conflict,
     assignments_of,
@@ -28,11 +28,16 @@ from penstock.gateway.membership.rights import (
     is_live,
     member_of,
 )
-from penstock.gateway.peer_rpc import messages as letters
+from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.coordinators import at_coordinator
 from penstock.gateway.peer_rpc.messages import Assignments
-from penstock.gateway.peer_rpc.remote_partition import Place, PlaceGrowth, find_place, look
-from penstock.gateway.peer_rpc.retry import insist
+from penstock.gateway.peer_rpc.retry import retry_while_moving
+from penstock.gateway.peer_rpc.routed_partition import (
+    RoutedGrowth,
+    RoutedPartition,
+    find_partition,
+    look_up_bounds,
+)
 from penstock.gateway.shared.reading import PORTION_BYTES, Growth
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
@@ -63,7 +68,7 @@ class Members:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._seats = Seats(context)
+        self._seats = HttpMembers(context)
 
     def start(self) -> None:
         self._seats.start()
@@ -157,7 +162,7 @@ class Members:
         """Records from the group's committed offset on, as soon as there are any, or the time is up."""
         self._check(session, group, (topic,))
         self._seats.renew(group, consumer)
-        find_place(self._context, topic, number)
+        find_partition(self._context, topic, number)
         coordinator = yield from self._seats.coordinator(group)
         with self._seats.heard(group, consumer):
             yield from self._check_reader(coordinator, group, consumer, topic, number)
@@ -203,8 +208,8 @@ class Members:
         deadline_ms = world.now_ms() + wait_ms
         hidden = 0
         while True:
-            place = find_place(context, topic, number)
-            yield from look(context, [place])
+            place = find_partition(context, topic, number)
+            yield from look_up_bounds(context, [place])
             before = _in_log(place, offset)
             records, offset = yield from _portions(context, place, before, records_max)
             left_ms = deadline_ms - world.now_ms()
@@ -222,7 +227,7 @@ class Members:
             yield from self._wait(group, consumer, place, offset, left_ms)
 
     def _wait(
-        self, group: str, consumer: str | None, place: Place, offset: Offset, wait_ms: float
+        self, group: str, consumer: str | None, place: RoutedPartition, offset: Offset, wait_ms: float
     ) -> Steps[None]:
         """Until there is more to read, or the time is up; a `Conflict` once the partition is another's to read."""
         context = self._context
@@ -234,7 +239,7 @@ class Members:
                 check_reader(coordinator, context.image, group, consumer, name.topic, name.partition)
 
         growth = (
-            PlaceGrowth(context, place, wait_ms) if here is None else Growth(context, here, offset, wait_ms)
+            RoutedGrowth(context, place, wait_ms) if here is None else Growth(context, here, offset, wait_ms)
         )
 
         def moved() -> None:
@@ -259,7 +264,7 @@ class Members:
         context = self._context
         self._check(session, group, (topic,))
         self._seats.renew(group, consumer)
-        place = find_place(context, topic, number)
+        place = find_partition(context, topic, number)
         coordinator = yield from self._seats.coordinator(group)
         with self._seats.heard(group, consumer):
             if consumer is not None and is_live(coordinator.find(group)):
@@ -267,7 +272,7 @@ class Members:
             member = committer(coordinator, group, topic, number)
             if member is not None:
                 self._seats.renew(group, member.member_id)
-            yield from look(context, [place])
+            yield from look_up_bounds(context, [place])
             if offset > place.log_end:
                 raise KafkaError(
                     f"partition {number} of topic {topic!r} ends at offset {place.log_end}: "
@@ -294,18 +299,18 @@ class Members:
             raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _in_log(place: Place, offset: Offset) -> Offset:
+def _in_log(place: RoutedPartition, offset: Offset) -> Offset:
     """The offset, or the earliest there is where it is not in the log, or there is none."""
     return offset if place.log_start <= offset <= place.log_end else place.log_start
 
 
-def _portions(context: Context, place: Place, offset: Offset, records_max: int) -> Steps[Consumed]:
+def _portions(context: Context, place: RoutedPartition, offset: Offset, records_max: int) -> Steps[Consumed]:
     """Records from an offset on, as many as go into an answer."""
     records: list[Record] = []
     size = 0
     while offset < place.last_stable:
         read = partial(place.read, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES)
-        portion = yield from insist(context, read)
+        portion = yield from retry_while_moving(context, read)
         for record in portion.records:
             size += _size(record)
             if size > BYTES_MAX and records:
@@ -337,7 +342,7 @@ class MembersAnywhere:
             self._context,
             session,
             group,
-            letters.Join(group, consumer, tuple(topics), session_ms),
+            messages.Join(group, consumer, tuple(topics), session_ms),
             lambda: self._here.join(session, group, consumer, topics, session_ms),
         )
 
@@ -346,7 +351,7 @@ class MembersAnywhere:
             self._context,
             session,
             group,
-            letters.Leave(group, consumer),
+            messages.Leave(group, consumer),
             lambda: self._here.leave(session, group, consumer),
         )
 
@@ -360,11 +365,11 @@ class MembersAnywhere:
         records_max: int,
         wait_ms: int,
     ) -> Steps[Consumed]:
-        found: Consumed | letters.ConsumedRecords = yield from at_coordinator(
+        found: Consumed | messages.ConsumedRecords = yield from at_coordinator(
             self._context,
             session,
             group,
-            letters.Consume(group, consumer, topic, number, records_max, wait_ms),
+            messages.Consume(group, consumer, topic, number, records_max, wait_ms),
             lambda: self._here.consume(session, group, consumer, topic, number, records_max, wait_ms),
             wait_ms,
         )
@@ -379,11 +384,11 @@ class MembersAnywhere:
             self._context,
             session,
             group,
-            letters.Commit(group, consumer, topic, number, offset),
+            messages.Commit(group, consumer, topic, number, offset),
             lambda: self._here.commit(session, group, consumer, topic, number, offset),
         )
 
 
-def _record(told: letters.ConsumedRecord) -> Record:
+def _record(told: messages.ConsumedRecord) -> Record:
     headers = tuple((name.decode(errors="surrogateescape"), value) for name, value in told.headers)
     return Record(told.offset, told.timestamp, told.key, told.value, headers)

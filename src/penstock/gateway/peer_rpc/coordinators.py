@@ -8,9 +8,9 @@ from penstock.base.hashing import partition_for
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
-from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import Conflict
-from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, insist, is_alone
+from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, is_alone, retry_while_moving
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 
@@ -39,14 +39,14 @@ def at_coordinator(
         broker_id = coordinator_of(context, group)
         if broker_id is None:
             return (yield from here())
-        answer = yield elsewhere_of(context).send(
+        answer = yield peer_rpc_of(context).send(
             broker_id, asked, session=session, about=_number(group), wait_ms=wait_ms
         )
         if isinstance(answer, Conflict):
             raise answer
         return answer
 
-    return insist(context, attempt)
+    return retry_while_moving(context, attempt)
 
 
 def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
@@ -73,7 +73,7 @@ def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:
     def answered(answer: Any) -> None:
         reply.resolve(refusal(request, answer.code) if isinstance(answer, KafkaError) else answer)
 
-    elsewhere_of(context).send(broker_id, request, about=_number(group)).then(answered)
+    peer_rpc_of(context).send(broker_id, request, about=_number(group)).then(answered)
     return reply
 
 
@@ -84,7 +84,7 @@ def list_groups(context: Context, request: ListGroups) -> Steps[ListReply]:
         for each, broker in sorted(context.image.brokers.items())
         if not broker.fenced and each != context.node_id
     ]
-    asked = [elsewhere_of(context).send(each, request) for each in others]
+    asked = [peer_rpc_of(context).send(each, request) for each in others]
     replies: list[ListReply] = [(yield context.groups.list_groups(request))]
     for each in asked:
         replies += ((yield each),)

@@ -32,14 +32,14 @@ class Conflict(Exception):
 ANSWER, REFUSAL, CONFLICT = 0, 1, 2
 
 
-class _Letter(msgspec.Struct, array_like=True, frozen=True):
+class _Message(msgspec.Struct, array_like=True, frozen=True):
     """Written as a list, so that what a newer node has more is passed over."""
 
 
 # -- partitions ------------------------------------------------------------------------------------------------
 
 
-class Line(_Letter, frozen=True):
+class RecordToWrite(_Message, frozen=True):
     """A record to be written."""
 
     partition: int
@@ -49,15 +49,15 @@ class Line(_Letter, frozen=True):
     idempotency_key: str | None = None
 
 
-class Write(_Letter, frozen=True):
+class Write(_Message, frozen=True):
     """To the leader of the partitions."""
 
     topic: str
     topic_id: Uuid
-    lines: tuple[Line, ...]
+    lines: tuple[RecordToWrite, ...]
 
 
-class Written(_Letter, frozen=True):
+class WriteResult(_Message, frozen=True):
     """What became of a record."""
 
     partition: int
@@ -78,7 +78,7 @@ class Written(_Letter, frozen=True):
         return KafkaError(self.message, code)
 
 
-class FindKeys(_Letter, frozen=True):
+class FindKeys(_Message, frozen=True):
     """Which of these idempotency keys a node knows."""
 
     topic_id: Uuid
@@ -89,7 +89,7 @@ KeyPlaces: TypeAlias = list[tuple[int, Offset] | None]
 """Partition and offset of each; None where it is not known."""
 
 
-class Look(_Letter, frozen=True):
+class GetBounds(_Message, frozen=True):
     """Where partitions begin and end, to their leader."""
 
     partitions: tuple[tuple[Uuid, int], ...]
@@ -97,7 +97,7 @@ class Look(_Letter, frozen=True):
     """For each of these, the first record that is as late."""
 
 
-class Bounds(_Letter, frozen=True):
+class Bounds(_Message, frozen=True):
     """A partition, as its leader sees it."""
 
     log_start: Offset
@@ -110,7 +110,7 @@ class Bounds(_Letter, frozen=True):
     """The offset for each time that was asked for; None where no record is as late."""
 
 
-class Looked(_Letter, frozen=True):
+class BoundsResult(_Message, frozen=True):
     code: int
     message: str = ""
     bounds: Bounds | None = None
@@ -124,7 +124,7 @@ class Looked(_Letter, frozen=True):
         return KafkaError(self.message, code)
 
 
-class View(_Letter, frozen=True):
+class View(_Message, frozen=True):
     """A topic's partitions opened up, of those that the node leads."""
 
     topic_id: Uuid
@@ -133,7 +133,7 @@ class View(_Letter, frozen=True):
     entries_max: int
 
 
-class Shorten(_Letter, frozen=True):
+class DeleteRecords(_Message, frozen=True):
     """Delete the records before an offset."""
 
     topic_id: Uuid
@@ -144,19 +144,19 @@ class Shorten(_Letter, frozen=True):
 # -- groups ----------------------------------------------------------------------------------------------------
 
 
-class Join(_Letter, frozen=True):
+class Join(_Message, frozen=True):
     group: str
     consumer: str
     topics: tuple[str, ...]
     session_ms: int
 
 
-class Leave(_Letter, frozen=True):
+class Leave(_Message, frozen=True):
     group: str
     consumer: str
 
 
-class Consume(_Letter, frozen=True):
+class Consume(_Message, frozen=True):
     group: str
     consumer: str | None
     topic: str
@@ -165,7 +165,7 @@ class Consume(_Letter, frozen=True):
     wait_ms: int
 
 
-class ConsumedRecord(_Letter, frozen=True):
+class ConsumedRecord(_Message, frozen=True):
     offset: Offset
     timestamp: TimestampMs
     key: bytes | None
@@ -174,12 +174,12 @@ class ConsumedRecord(_Letter, frozen=True):
     """Names as bytes, since they need not be UTF-8."""
 
 
-class ConsumedRecords(_Letter, frozen=True):
+class ConsumedRecords(_Message, frozen=True):
     records: tuple[ConsumedRecord, ...]
     next_offset: Offset
 
 
-class Commit(_Letter, frozen=True):
+class Commit(_Message, frozen=True):
     group: str
     consumer: str | None
     topic: str
@@ -187,46 +187,44 @@ class Commit(_Letter, frozen=True):
     offset: Offset
 
 
-class _Kind(NamedTuple):
-    asked: Any
-    """The type of what is asked."""
+class _Call(NamedTuple):
+    request: Any
+    """Type of the request."""
     reply: Any
+    """Type of the reply."""
 
 
-def _of_groups(*asked: type[Any]) -> dict[str, _Kind]:
-    """Requests to a coordinator, as they are."""
-    return {each.__name__: _Kind(each, type(groups.refusal(_any(each), ErrorCode.NONE))) for each in asked}
+def _group_call(request: type[Any]) -> _Call:
+    """A request to a group coordinator, sent as it is. Its reply has the same type whatever the fields are."""
+    empty = request.__new__(request, *("" for _ in request._fields))
+    return _Call(request, type(groups.refusal(empty, ErrorCode.NONE)))
 
 
-def _any(request_type: type[Any]) -> Any:
-    """A request of a type: its reply has the same type, whatever is in it."""
-    return request_type.__new__(request_type, *("" for _ in request_type._fields))
-
-
-KINDS: Final[Mapping[str, _Kind]] = {
-    "Write": _Kind(Write, list[Written]),
-    "FindKeys": _Kind(FindKeys, KeyPlaces),
-    "Look": _Kind(Look, list[Looked]),
-    "View": _Kind(View, list[PartitionView]),
-    "Shorten": _Kind(Shorten, int),
-    "Join": _Kind(Join, dict[str, list[int]]),
-    "Leave": _Kind(Leave, None),
-    "Consume": _Kind(Consume, ConsumedRecords),
-    "Commit": _Kind(Commit, None),
-    **_of_groups(
-        groups.OffsetCommit,
-        groups.OffsetFetch,
-        groups.ListGroups,
-        groups.DescribeGroups,
-        groups.DeleteGroups,
-        groups.ConsumerGroupDescribe,
-    ),
+CALLS: Final[Mapping[str, _Call]] = {
+    "Write": _Call(Write, list[WriteResult]),
+    "FindKeys": _Call(FindKeys, KeyPlaces),
+    "Look": _Call(GetBounds, list[BoundsResult]),
+    "View": _Call(View, list[PartitionView]),
+    "Shorten": _Call(DeleteRecords, int),
+    "Join": _Call(Join, dict[str, list[int]]),
+    "Leave": _Call(Leave, None),
+    "Consume": _Call(Consume, ConsumedRecords),
+    "Commit": _Call(Commit, None),
+    "OffsetCommit": _group_call(groups.OffsetCommit),
+    "OffsetFetch": _group_call(groups.OffsetFetch),
+    "ListGroups": _group_call(groups.ListGroups),
+    "DescribeGroups": _group_call(groups.DescribeGroups),
+    "DeleteGroups": _group_call(groups.DeleteGroups),
+    "ConsumerGroupDescribe": _group_call(groups.ConsumerGroupDescribe),
 }
+"""By the kind that is on the wire."""
+
+_KINDS = {call.request: kind for kind, call in CALLS.items()}
 
 _encode = msgspec.msgpack.Encoder().encode
 _open = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
-_readers = {name: msgspec.msgpack.Decoder(kind.asked).decode for name, kind in KINDS.items()}
-_replies = {name: msgspec.msgpack.Decoder(kind.reply).decode for name, kind in KINDS.items()}
+_readers = {kind: msgspec.msgpack.Decoder(call.request).decode for kind, call in CALLS.items()}
+_replies = {kind: msgspec.msgpack.Decoder(call.reply).decode for kind, call in CALLS.items()}
 _envelope = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _number = msgspec.msgpack.Decoder(int).decode
 _text = msgspec.msgpack.Decoder(str).decode
@@ -240,19 +238,21 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def write(asked: Any) -> bytes:
-    return _encode((type(asked).__name__, asked))
+def write(request: Any) -> bytes:
+    return _encode((_KINDS[type(request)], request))
 
 
 def read(data: bytes) -> Any:
-    """What is asked; a KafkaError with INVALID_REQUEST where it cannot be understood."""
+    """The request. Raises INVALID_REQUEST if it cannot be read."""
     try:
         kind, body = _open(data)
         return _readers[kind](body)
     except KeyError:
-        raise KafkaError(f"{kind[:64]!r} is nothing that can be asked", ErrorCode.INVALID_REQUEST) from None
+        raise KafkaError(
+            f"unknown request {kind[:64]!r} between brokers", ErrorCode.INVALID_REQUEST
+        ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise KafkaError(f"a letter cannot be read: {error}", ErrorCode.INVALID_REQUEST) from error
+        raise KafkaError(f"malformed request between brokers: {error}", ErrorCode.INVALID_REQUEST) from error
 
 
 def write_reply(answer: Any) -> bytes:
@@ -264,17 +264,17 @@ def write_reply(answer: Any) -> bytes:
     return _encode((ANSWER, answer))
 
 
-def read_reply(asked: Any, data: bytes) -> Any:
-    """The answer to what was asked, or the KafkaError or Conflict that it was answered with."""
+def read_reply(request: Any, data: bytes) -> Any:
+    """The reply to a request; or the KafkaError or Conflict that it failed with."""
     try:
         what, *parts = _envelope(data)
         match _number(what):
             case 0:
-                return _replies[type(asked).__name__](parts[0])
+                return _replies[_KINDS[type(request)]](parts[0])
             case 1:
                 return KafkaError(_text(parts[1]), _code(_number(parts[0])))
             case 2:
                 return Conflict(_text(parts[0]), _text(parts[1]), _assignments(parts[2]))
-        raise ValueError(f"a reply begins with {_number(what)}")
+        raise ValueError(f"it begins with {_number(what)}, expected 0, 1 or 2")
     except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
-        return KafkaError(f"another node's answer cannot be read: {error}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        return KafkaError(f"malformed reply of another broker: {error}", ErrorCode.UNKNOWN_SERVER_ERROR)

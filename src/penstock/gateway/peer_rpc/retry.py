@@ -19,7 +19,7 @@ PATIENCE_MS: Final = 10_000
 
 RETRY_MS: Final = 50
 
-MOVING: Final = frozenset(
+RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -42,7 +42,7 @@ def is_alone(context: Context) -> bool:
     return len(context.image.brokers) <= 1
 
 
-def insist(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
+def retry_while_moving(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
     """Try something until it does not fail for somebody who is not there, for so long as that makes sense."""
     world = context.world
     until_ms = world.now_ms() + PATIENCE_MS
@@ -50,6 +50,6 @@ def insist(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
         try:
             return (yield from attempt())
         except KafkaError as error:
-            if error.code not in MOVING or is_alone(context) or world.now_ms() >= until_ms:
+            if error.code not in RETRIABLE or is_alone(context) or world.now_ms() >= until_ms:
                 raise
         yield sleep(world, RETRY_MS)

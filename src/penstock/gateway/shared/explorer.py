@@ -15,9 +15,9 @@ from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
-from penstock.gateway.peer_rpc.calls import elsewhere_of
-from penstock.gateway.peer_rpc.messages import Line, Write, Written
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place, look
+from penstock.gateway.peer_rpc.client import peer_rpc_of
+from penstock.gateway.peer_rpc.messages import RecordToWrite, Write, WriteResult
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_topic
@@ -121,7 +121,7 @@ class Explorer:
         if is_new:
             is_new = yield from self._create()
         partitions = self._partitions(find_topic(self._context, DEMO))
-        yield from look(self._context, partitions)
+        yield from look_up_bounds(self._context, partitions)
         # One that was made and never written to is finished now; records that retention took were there.
         records_before = sum(each.log_end for each in partitions)
         count = SETUP_RECORDS if not records_before else 0
@@ -168,17 +168,17 @@ class Explorer:
             segments=sum(each.segments for each in growth),
         )
 
-    def _partitions(self, topic: Topic) -> list[Place]:
-        return [find_place(self._context, topic.name, number) for number in sorted(topic.partitions)]
+    def _partitions(self, topic: Topic) -> list[RoutedPartition]:
+        return [find_partition(self._context, topic.name, number) for number in sorted(topic.partitions)]
 
-    def _segments(self, places: list[Place]) -> Steps[list[int]]:
-        away = yield from look(self._context, places)
+    def _segments(self, places: list[RoutedPartition]) -> Steps[list[int]]:
+        away = yield from look_up_bounds(self._context, places)
         return [
             away[each].segments if each in away else len(each.here.log.segments) if each.here else 0
             for each in places
         ]
 
-    def _write(self, places: list[Place], count: int) -> Steps[list[PartitionGrowth]]:
+    def _write(self, places: list[RoutedPartition], count: int) -> Steps[list[PartitionGrowth]]:
         """Write readings, numbered on from the records that there are."""
         segments_before = yield from self._segments(places)
         written: list[list[Appended]] = [[] for _ in places]
@@ -204,7 +204,7 @@ class Explorer:
             for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
         ]
 
-    def _append(self, place: Place, readings: list[Reading]) -> Promise[Appended | KafkaError]:
+    def _append(self, place: RoutedPartition, readings: list[Reading]) -> Promise[Appended | KafkaError]:
         """Write a batch, here or where the partition is led."""
         here = place.here
         if here is not None:
@@ -212,20 +212,20 @@ class Explorer:
             return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
         answer: Promise[Appended | KafkaError] = Promise()
 
-        def told(written: list[Written] | KafkaError) -> None:
+        def told(written: list[WriteResult] | KafkaError) -> None:
             error = written if isinstance(written, KafkaError) else written[0].error
             if error is not None or isinstance(written, KafkaError):
                 answer.resolve(error or KafkaError("nothing was written"))
             else:
                 answer.resolve(Appended(written[0].offset, written[-1].offset))
 
-        lines = tuple(Line(place.number, *each) for each in readings)
+        lines = tuple(RecordToWrite(place.number, *each) for each in readings)
         try:
             leader = place.leader
         except KafkaError as error:
             answer.resolve(error)
             return answer
-        elsewhere_of(self._context).send(
+        peer_rpc_of(self._context).send(
             leader, Write(place.topic, place.topic_id, lines), about=place.number
         ).then(told)
         return answer

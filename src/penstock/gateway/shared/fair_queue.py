@@ -1,8 +1,8 @@
-"""Turns for long work: many clients read much at once, and whoever asks for little should not notice.
+"""A fair queue for long work: many clients read much at once, and short requests are not delayed.
 
-Work that goes on for longer is done in portions, each in a turn of its own. Turns are given in the order in which they
-are asked for, for a millisecond at a time over all who wait; then everything else that the node does comes first.
-So what others wait for it does not depend on how many there are: it is a moment for all of them, and a portion.
+Long work is done in portions. Before each portion it waits in the queue. Portions run in order for a millisecond, over
+all that wait; then everything else that the node does comes first. So the delay to other requests is bounded by one
+slice, however many readers wait.
 """
 
 from collections import deque
@@ -14,47 +14,47 @@ from penstock.base.steps import Steps
 from penstock.base.world import World
 from penstock.gateway.http.protocol.messages import Out
 
-TURNS_NS: Final = 1_000_000
-"""After so long no further turn is given before others have been served: about what one portion takes. A new client
-waits for several of these, since the loop takes one connection a round from those that came together."""
+SLICE_NS: Final = 1_000_000
+"""The length of a slice: about one portion. A new client waits for several slices, since the event loop accepts one
+connection a tick."""
 
 
 READING_MAX: Final = 16
-"""Streams that may keep a decoded batch between their portions; each may be megabytes, and is read again otherwise."""
+"""Streams that may keep a decoded batch between portions. A batch may be megabytes; other streams read it again."""
 
 PORTIONS_MAX: Final = 32
-"""How many portions a stream sends before it makes place for one that waits: about a batch of 1 MB."""
+"""Portions that a stream sends before it releases its place to one that waits: about a batch of 1 MB."""
 
 
-class Turns:
+class FairQueue:
     def __init__(self, world: World) -> None:
         self._world = world
         self._waiting: deque[Promise[None]] = deque()
         self._is_coming = False
         self.reading_count = 0
-        """Streams that may keep something."""
-        self.to_read: dict[Reading, Promise[None]] = {}
-        """Streams that wait for one of them to make place."""
+        """Streams that hold a place, and may keep a decoded batch."""
+        self.to_read: dict[StreamSlot, Promise[None]] = {}
+        """Streams that wait for a place."""
 
     def next(self) -> Promise[None]:
-        """Answered when it is the caller's turn, never at once."""
+        """Resolved when the caller may do a portion of work, never at once."""
         later: Promise[None] = Promise()
         self.soon(later)
         return later
 
     def to_write(self, out: Out) -> Steps[None]:
-        """Wait for a turn at a time when the client has room: who does not read has nothing read for it."""
+        """Wait until a portion may be done and the client has room for it."""
         yield self.next()
         while not (ready := out.ready()).is_settled:
             yield ready
             yield self.next()
 
-    def reading(self, out: Out, rest: Callable[[], None]) -> "Reading":
-        """Turns for a stream that decodes what it sends; `rest` lets go of what is not sent yet. `close` it."""
-        return Reading(self, out, rest)
+    def stream_slot(self, out: Out, rest: Callable[[], None]) -> "StreamSlot":
+        """For a stream that decodes what it sends; `rest` drops what is decoded and not sent. `close` it."""
+        return StreamSlot(self, out, rest)
 
     def soon(self, later: Promise[None]) -> None:
-        """Answer it when it is its turn."""
+        """Resolve a promise when its portion may be done."""
         self._waiting.append(later)
         if not self._is_coming:
             self._is_coming = True
@@ -62,8 +62,8 @@ class Turns:
 
     def _give(self) -> None:
         world = self._world
-        end_ns = world.clock_ns() + TURNS_NS
-        for _ in range(len(self._waiting)):  # who has had its turn comes again when everybody else has
+        end_ns = world.clock_ns() + SLICE_NS
+        for _ in range(len(self._waiting)):  # a waiter that queues again waits for all others
             self._waiting.popleft().resolve(None)
             if world.clock_ns() >= end_ns:
                 break
@@ -72,56 +72,56 @@ class Turns:
             world.call_soon(self._give)
 
 
-class Reading:
-    """One stream's turns. Of all streams a few may keep what they have decoded, the others keep their position."""
+class StreamSlot:
+    """One stream in the queue. A few streams hold a place and keep what they decoded, others only a position."""
 
-    __slots__ = ("_has_place", "_left", "_out", "_rest", "_turns")
+    __slots__ = ("_has_place", "_left", "_out", "_queue", "_rest")
 
-    def __init__(self, turns: Turns, out: Out, rest: Callable[[], None]) -> None:
-        self._turns = turns
+    def __init__(self, queue: FairQueue, out: Out, rest: Callable[[], None]) -> None:
+        self._queue = queue
         self._out = out
         self._rest = rest
         self._has_place = False
         self._left = 0
-        """Portions that it may send before it makes place for others."""
+        """Portions that it may send before it releases its place."""
 
-    def turn(self) -> Steps[None]:
-        """Wait for a turn at a time when the client has room, and this stream a place."""
-        turns = self._turns
+    def wait(self) -> Steps[None]:
+        """Wait until a portion may be done, the client has room, and this stream holds a place."""
+        queue = self._queue
         self._left -= 1
-        if self._left <= 0 and turns.to_read:
+        if self._left <= 0 and queue.to_read:
             self.pause()
-        yield turns.next()
+        yield queue.next()
         while not (ready := self._out.ready()).is_settled:
             self.pause()
             yield ready
-            yield turns.next()
+            yield queue.next()
         if not self._has_place:
-            if turns.reading_count >= READING_MAX:
-                turns.to_read[self] = Promise()
-                yield turns.to_read[self]
+            if queue.reading_count >= READING_MAX:
+                queue.to_read[self] = Promise()
+                yield queue.to_read[self]
             else:
                 self._take_place()
 
     def _take_place(self) -> None:
-        self._turns.reading_count += 1
+        self._queue.reading_count += 1
         self._has_place = True
         self._left = PORTIONS_MAX
 
     def pause(self) -> None:
-        """It has nothing to send for now: let go of what is kept, and make place."""
+        """Drop what is decoded and release the place: there is nothing to send now."""
         self._rest()
         if not self._has_place:
             return
-        turns = self._turns
+        queue = self._queue
         self._has_place = False
-        turns.reading_count -= 1
-        if turns.to_read:
-            follower = next(iter(turns.to_read))
-            later = turns.to_read.pop(follower)
+        queue.reading_count -= 1
+        if queue.to_read:
+            follower = next(iter(queue.to_read))
+            later = queue.to_read.pop(follower)
             follower._take_place()
-            turns.soon(later)
+            queue.soon(later)
 
     def close(self) -> None:
-        self._turns.to_read.pop(self, None)
+        self._queue.to_read.pop(self, None)
         self.pause()

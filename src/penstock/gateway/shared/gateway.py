@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.membership import Members, MembersAnywhere
-from penstock.gateway.peer_rpc.calls import Elsewhere
+from penstock.gateway.peer_rpc.client import PeerRpc
 from penstock.gateway.shared.explorer import Explorer
-from penstock.gateway.shared.fair_queue import Turns
-from penstock.gateway.shared.producing import Producing
+from penstock.gateway.shared.fair_queue import FairQueue
+from penstock.gateway.shared.producer import Producer
 from penstock.handlers.support.context import Context
 from penstock.storage import LogDirectory
 from penstock.vfs import Vfs
@@ -45,13 +45,13 @@ class Gateway:
         self.directory = directory
         self.vfs = vfs
         self._parts: list[Part] = []
-        self.turns = Turns(context.world)
+        self.fair_queue = FairQueue(context.world)
         self.explorer = Explorer(context)
         self.exports = self._with(Exports(context))
-        self.elsewhere = self._with(Elsewhere(context, self))
+        self.peer_rpc = self._with(PeerRpc(context, self))
         self.members = self._with(Members(context))
         self.membership = MembersAnywhere(context, self.members)
-        self.producing = self._with(Producing(context, keys))
+        self.producer = self._with(Producer(context, keys))
 
     def _with(self, part: P) -> P:
         """Have a part started and stopped with the doors."""

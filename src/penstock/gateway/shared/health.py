@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, frozen=True):
     is_passing: bool = False
 
 
-class Operated(Protocol):
+class ObservedNode(Protocol):
     """A node that reports its health and metrics."""
 
     @property
@@ -61,7 +61,7 @@ def disk_usage(directory: LogDirectory) -> Usage | None:
         return None
 
 
-def problems(node: Operated) -> Steps[list[Problem]]:
+def problems(node: ObservedNode) -> Steps[list[Problem]]:
     """What keeps this node from its work; empty if the node is ready."""
     context = node.context
     if not node.is_broker:
@@ -71,7 +71,7 @@ def problems(node: Operated) -> Steps[list[Problem]]:
     return found
 
 
-def warnings(node: Operated) -> list[Problem]:
+def warnings(node: ObservedNode) -> list[Problem]:
     """What an operator should know, although the node does all of its work."""
     strays = node.directory.strays_left()
     if not strays:

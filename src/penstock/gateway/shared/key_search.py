@@ -16,10 +16,10 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps, sleep
 from penstock.gateway.idempotency import IdempotencyKeys
-from penstock.gateway.peer_rpc.calls import elsewhere_of
+from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
-from penstock.gateway.peer_rpc.retry import MOVING, PATIENCE_MS, RETRY_MS
-from penstock.gateway.shared.new_records import Placed
+from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
+from penstock.gateway.shared.new_records import RecordPosition
 from penstock.handlers.support.context import Context
 from penstock.metadata import Topic
 from penstock.wire.peers import PeerFailed
@@ -32,9 +32,9 @@ ANSWER_MS_MAX: Final = 1_000
 
 def known_to_others(
     context: Context, keys: IdempotencyKeys, topic: Topic, digests: Iterable[bytes]
-) -> Steps[dict[bytes, Placed]]:
+) -> Steps[dict[bytes, RecordPosition]]:
     """Where records are whose keys are new here, and not to others."""
-    found: dict[bytes, Placed] = {}
+    found: dict[bytes, RecordPosition] = {}
     here = keys.of(topic)
     unknown = tuple(each for each in digests if here is None or not here.knows(each))
     to_ask = _others(context, topic) if unknown else []
@@ -42,7 +42,7 @@ def known_to_others(
     until_ms = context.world.now_ms() + PATIENCE_MS
     while to_ask:
         answers = [
-            (each, elsewhere_of(context).send(each, asked, timeout_ms=ANSWER_MS_MAX)) for each in to_ask
+            (each, peer_rpc_of(context).send(each, asked, timeout_ms=ANSWER_MS_MAX)) for each in to_ask
         ]
         to_ask = []
         for broker_id, answer in answers:
@@ -52,12 +52,12 @@ def known_to_others(
                 logger.debug("broker %d does not say which keys it knows: %s", broker_id, error)
                 continue
             except KafkaError as error:
-                if error.code not in MOVING or context.world.now_ms() >= until_ms:
+                if error.code not in RETRIABLE or context.world.now_ms() >= until_ms:
                     raise
                 to_ask.append(broker_id)
                 continue
             found |= {
-                digest: Placed(*place)
+                digest: RecordPosition(*place)
                 for digest, place in zip(unknown, places, strict=True)
                 if place is not None
             }

@@ -190,7 +190,7 @@ class ClusterView(Struct, rename="camel"):
     quorum: QuorumView
 
 
-class Wanted(NamedTuple):
+class ViewLimits(NamedTuple):
     """How much of a topic is shown."""
 
     segments_max: int
@@ -239,7 +239,7 @@ def _node(broker: Broker) -> NodeView:
 # -- a topic ----------------------------------------------------------------------------------------------
 
 
-def view_topic(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
+def view_topic(context: Context, name: str, wanted: ViewLimits) -> Steps[TopicView]:
     topic = find_topic(context, name)
     numbers = sorted(topic.partitions) if wanted.partition is None else (wanted.partition,)
     partitions = yield from view_partitions(context, topic, wanted, numbers)
@@ -247,7 +247,7 @@ def view_topic(context: Context, name: str, wanted: Wanted) -> Steps[TopicView]:
 
 
 def view_partitions(
-    context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]
+    context: Context, topic: Topic, wanted: ViewLimits, numbers: Sequence[int]
 ) -> Steps[list[PartitionView]]:
     """Some partitions of a topic, as far as this node has them."""
     glimpses = list(_glimpse(context, topic, wanted, numbers))
@@ -299,7 +299,9 @@ class _Glimpse(NamedTuple):
     segments: list[_SegmentGlimpse]
 
 
-def _glimpse(context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[int]) -> Iterator[_Glimpse]:
+def _glimpse(
+    context: Context, topic: Topic, wanted: ViewLimits, numbers: Sequence[int]
+) -> Iterator[_Glimpse]:
     for number in numbers:
         if number not in topic.partitions:
             raise KafkaError(
@@ -310,7 +312,9 @@ def _glimpse(context: Context, topic: Topic, wanted: Wanted, numbers: Sequence[i
         yield _glimpse_partition(number, topic.partitions[number], here, wanted)
 
 
-def _glimpse_partition(number: int, placed: Placement, here: Partition | None, wanted: Wanted) -> _Glimpse:
+def _glimpse_partition(
+    number: int, placed: Placement, here: Partition | None, wanted: ViewLimits
+) -> _Glimpse:
     view = PartitionView(
         partition=number,
         leader=placed.leader,
@@ -372,7 +376,7 @@ def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError]:
     return later
 
 
-def _view_partition(glimpse: _Glimpse, wanted: Wanted) -> PartitionView:
+def _view_partition(glimpse: _Glimpse, wanted: ViewLimits) -> PartitionView:
     view = glimpse.view
     for each in glimpse.segments:
         try:

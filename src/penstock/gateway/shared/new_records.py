@@ -13,14 +13,14 @@ from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 
 
-class Placed(NamedTuple):
+class RecordPosition(NamedTuple):
     """Where a record is."""
 
     partition: int
     offset: Offset
 
 
-Outcome: TypeAlias = Placed | KafkaError
+PositionOrError: TypeAlias = RecordPosition | KafkaError
 
 
 class NewRecord(NamedTuple):
@@ -32,8 +32,8 @@ class NewRecord(NamedTuple):
     idempotency_key: str | None = None
 
 
-class Fate(NamedTuple):
-    outcome: Outcome
+class RecordResult(NamedTuple):
+    outcome: PositionOrError
     is_in_doubt: bool = False
     """It is an error, and the record may be written all the same: somebody who writes it again may write it twice,
     unless it has an idempotency key."""

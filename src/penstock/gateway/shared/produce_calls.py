@@ -16,18 +16,24 @@ from penstock.base.ids import TimestampMs
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.gateway.idempotency import Claim
-from penstock.gateway.peer_rpc.retry import MOVING, RETRY_MS
-from penstock.gateway.shared.new_records import WAIT_MS_MAX, Fate, NewRecord, Outcome, Placed
+from penstock.gateway.peer_rpc.retry import RETRIABLE, RETRY_MS
+from penstock.gateway.shared.new_records import (
+    WAIT_MS_MAX,
+    NewRecord,
+    PositionOrError,
+    RecordPosition,
+    RecordResult,
+)
 from penstock.handlers.support.context import Session
 from penstock.records import HEADER_BYTES, BatchBuilder, InvalidBatch
 from penstock.records.builder import Headers
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 
-_NOWHERE = Fate(Placed(-1, -1))
+_NOWHERE = RecordResult(RecordPosition(-1, -1))
 
 
-class Call(Promise[list[Fate]]):
+class ProduceCall(Promise[list[RecordResult]]):
     """Answered when every record has its fate."""
 
     __slots__ = (
@@ -47,7 +53,7 @@ class Call(Promise[list[Fate]]):
         world: World,
         session: Session,
         records: Sequence[NewRecord],
-        try_again: Callable[["Call", list[int]], None],
+        try_again: Callable[["ProduceCall", list[int]], None],
         *,
         until_ms: TimestampMs = 0,
         passes_on: bool = True,
@@ -61,12 +67,12 @@ class Call(Promise[list[Fate]]):
         self._world = world
         self._try = try_again
         self._until_ms = until_ms
-        self._fates: list[Fate] = [_NOWHERE] * len(records)
+        self._fates: list[RecordResult] = [_NOWHERE] * len(records)
         self._left = len(records)
         self._again: list[int] = []
         """Records that are tried again soon."""
 
-    def settled(self, at: int, outcome: Outcome, *, is_in_doubt: bool = False) -> None:
+    def settled(self, at: int, outcome: PositionOrError, *, is_in_doubt: bool = False) -> None:
         if isinstance(outcome, KafkaError):
             if self._may_try_again(at, outcome, is_in_doubt):
                 if not self._again:
@@ -75,14 +81,14 @@ class Call(Promise[list[Fate]]):
                 return
             if is_in_doubt and outcome.code is ErrorCode.NETWORK_EXCEPTION:
                 outcome = KafkaError(f"{outcome}; it may be written", ErrorCode.REQUEST_TIMED_OUT)
-        self._fates[at] = Fate(outcome, is_in_doubt)
+        self._fates[at] = RecordResult(outcome, is_in_doubt)
         self._left -= 1
         if not self._left:
             self.resolve(self._fates)
 
     def _may_try_again(self, at: int, error: KafkaError, is_in_doubt: bool) -> bool:
         return (
-            error.code in MOVING
+            error.code in RETRIABLE
             and (not is_in_doubt or self.records[at].idempotency_key is not None)
             and self._world.now_ms() < self._until_ms
         )
@@ -92,7 +98,7 @@ class Call(Promise[list[Fate]]):
         self._try(self, sorted(again))
 
 
-class Member(NamedTuple):
+class BatchRecord(NamedTuple):
     """A record in a batch."""
 
     at: int
@@ -104,7 +110,7 @@ class Member(NamedTuple):
     """On its idempotency key."""
 
 
-class Batch:
+class ProduceBatch:
     """Records of a call that go to one partition; a `DelayedProduce` once they are staged.
 
     What can be seen of a record alone is checked before it comes here. Where the log refuses the batch all the same,
@@ -118,11 +124,11 @@ class Batch:
 
     appended: Appended
 
-    def __init__(self, call: Call, bytes_max: int, now_ms: TimestampMs) -> None:
+    def __init__(self, call: ProduceCall, bytes_max: int, now_ms: TimestampMs) -> None:
         self._call = call
         self._builder = BatchBuilder()
         self._bytes_max = bytes_max
-        self._members: list[Member] = []
+        self._members: list[BatchRecord] = []
         self._number = -1
         self.acks = ALL_IN_SYNC
         self.deadline_ms = now_ms + WAIT_MS_MAX
@@ -130,7 +136,7 @@ class Batch:
     def has_room(self, size: int) -> bool:
         return HEADER_BYTES + self._builder.records_bytes + size <= self._bytes_max
 
-    def add(self, member: Member) -> None:
+    def add(self, member: BatchRecord) -> None:
         self._builder.append(member.key, member.value, self.deadline_ms - WAIT_MS_MAX, member.headers)
         self._members.append(member)
 
@@ -178,7 +184,7 @@ class Batch:
             return
         for part in parts:
             if part:
-                batch = Batch(self._call, self._bytes_max, self.deadline_ms - WAIT_MS_MAX)
+                batch = ProduceBatch(self._call, self._bytes_max, self.deadline_ms - WAIT_MS_MAX)
                 for each in part:
                     batch.add(each)
                 batch.write(partition)
@@ -187,11 +193,11 @@ class Batch:
         """It is durable, or it is not known to be: a new leader may have it."""
         for offset, member in enumerate(self._members, self.appended.base_offset):
             if error is None:
-                self._tell_one(member, Placed(self._number, offset))
+                self._tell_one(member, RecordPosition(self._number, offset))
             else:
                 self._tell_one(member, error, is_in_doubt=True)
 
-    def _tell_one(self, member: Member, outcome: Outcome, *, is_in_doubt: bool = False) -> None:
+    def _tell_one(self, member: BatchRecord, outcome: PositionOrError, *, is_in_doubt: bool = False) -> None:
         if member.claim is not None:
             member.claim.settled(outcome if isinstance(outcome, KafkaError) else None)
         self._call.settled(member.at, outcome, is_in_doubt=is_in_doubt)

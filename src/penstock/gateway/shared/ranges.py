@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.base.steps import Steps
-from penstock.gateway.peer_rpc.answering import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
-from penstock.gateway.peer_rpc.remote_partition import Place, look
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
+from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.controller_call import others_first
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.support.context import Context
 
-PARTITIONS_A_TURN: Final = 500
+PARTITIONS_A_SLICE: Final = 500
 """Looked at, where nothing is looked up, before others get their turn."""
 
 
-class Ends(NamedTuple):
+class RangeQuery(NamedTuple):
     """Where a range begins and ends, as it is asked for; None where nothing is said. What is said twice is all meant:
     the latest beginning counts, and the earliest end."""
 
@@ -34,26 +34,28 @@ class Ends(NamedTuple):
     """So many offsets at the end of the range."""
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets start up to, and without, stop; none where they are the same."""
 
-    place: Place
+    place: RoutedPartition
     start: Offset
     stop: Offset
 
 
-def resolve(context: Context, places: Sequence[Place], ends: Ends) -> Steps[list[Range]]:
+def resolve(
+    context: Context, places: Sequence[RoutedPartition], ends: RangeQuery
+) -> Steps[list[OffsetRange]]:
     """The ranges of partitions, as they are now."""
     times = tuple(each for each in (ends.since_ms, ends.before_ms) if each is not None)
-    a_turn = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_TURN
-    looked = yield from look(context, places, times)
+    a_turn = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_SLICE
+    looked = yield from look_up_bounds(context, places, times)
     ranges = []
     for count, place in enumerate(places, 1):
         bounds = looked.get(place)
         if bounds is None:
             here = place.here
             if here is None:  # since it was looked: it is asked where it went
-                again = yield from look(context, [place], times)
+                again = yield from look_up_bounds(context, [place], times)
                 bounds = again.get(place)
                 here = place.here
             if bounds is None:
@@ -65,7 +67,7 @@ def resolve(context: Context, places: Sequence[Place], ends: Ends) -> Steps[list
     return ranges
 
 
-def _range(place: Place, bounds: Bounds, ends: Ends) -> Range:
+def _range(place: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRange:
     first, visible = bounds.log_start, bounds.last_stable
     found = iter([visible if each is None else min(each, visible) for each in bounds.found])
     since = None if ends.since_ms is None else next(found)
@@ -86,4 +88,4 @@ def _range(place: Place, bounds: Bounds, ends: Ends) -> Range:
         start = max(start, since)
     if ends.from_end is not None:
         start = max(start, stop - ends.from_end)
-    return Range(place, start, max(start, stop))
+    return OffsetRange(place, start, max(start, stop))

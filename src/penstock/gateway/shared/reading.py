@@ -17,10 +17,10 @@ from penstock.records import Record
 from penstock.replica import Partition
 from penstock.wire import AbortedTransaction
 
-RECORDS_A_TURN: Final = 200
+RECORDS_A_SLICE: Final = 200
 """Decoded before others get their turn: with what is then done with them about a millisecond."""
 
-RECORD_BYTES_A_TURN: Final = 1 << 15
+RECORD_BYTES_A_SLICE: Final = 1 << 15
 """The same in bytes of keys and values, unless the first record alone is larger. A client that does not read holds
 this much, so it is small."""
 
@@ -29,7 +29,7 @@ READ_BYTES: Final = 1 << 16
 
 
 def size_of(record: Record) -> int:
-    """What counts against `RECORD_BYTES_A_TURN`."""
+    """What counts against `RECORD_BYTES_A_SLICE`."""
     return len(record.key or b"") + len(record.value or b"")
 
 
@@ -48,11 +48,11 @@ class Walk:
     def is_over(self) -> bool:
         return self.position >= self._stop
 
-    def some(self, records_max: int = RECORDS_A_TURN) -> list[Record]:
+    def some(self, records_max: int = RECORDS_A_SLICE) -> list[Record]:
         """The next records; fewer than there are, or none, before it is over. Raises what keeps it from going on."""
         found: list[Record] = []
-        wanted, size = min(records_max, RECORDS_A_TURN), 0
-        while len(found) < wanted and size < RECORD_BYTES_A_TURN:
+        wanted, size = min(records_max, RECORDS_A_SLICE), 0
+        while len(found) < wanted and size < RECORD_BYTES_A_SLICE:
             record = next(self._records, None)
             if record is None:
                 break

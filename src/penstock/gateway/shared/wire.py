@@ -57,7 +57,7 @@ class Conversation(Protocol):
         """Its rest takes too long: say so, and close."""
 
 
-class Door(Protocol):
+class ProtocolServer(Protocol):
     """What is spoken at one port."""
 
     def converse(self, wire: Wire) -> Conversation:

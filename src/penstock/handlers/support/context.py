@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.base.client_memory import ClientMemory
-from penstock.base.errors import KafkaError
 from penstock.base.metrics import Metrics
 from penstock.base.ordered_set import OrderedSet
 from penstock.base.promise import Promise
@@ -129,9 +128,38 @@ class Call(NamedTuple):
     client_id: str | None
 
 
-class DoorsPort(Protocol):
-    def answer(self, session: Session, asked: bytes) -> Promise["bytes | KafkaError"]:
-        """What another node's gateway asks for a client of its own: the answer, or why this was no question."""
+class PeerGateway(Protocol):
+    """Requests between the gateways of brokers, sent in Envelope requests."""
+
+    def answer(self, session: Session, request: bytes) -> Promise[bytes]:
+        """Handle a request of another broker's gateway. Fails with INVALID_REQUEST if it is not one."""
+
+    def send(
+        self,
+        broker_id: int,
+        request: Any,
+        *,
+        session: Session | None = None,
+        about: int = 0,
+        wait_ms: int = 0,
+        timeout_ms: int = 35_000,
+    ) -> Promise[Any]:
+        """Send a request to another broker's gateway. Requests `about` the same number are answered in order; with
+        `wait_ms` the other broker may wait that long for something to happen."""
+
+    @property
+    def watcher(self) -> "RemoteWatch": ...
+
+
+class RemoteWatch(Protocol):
+    """Watches partitions that other brokers lead, by topic id and number."""
+
+    def watch(self, key: tuple[bytes, int], watcher: Any, known_end: int) -> None: ...
+
+    def unwatch(self, key: tuple[bytes, int], watcher: Any) -> None: ...
+
+    def recent(self, key: tuple[bytes, int], offset: int) -> Any:
+        """What was fetched last of a partition, if it starts at that offset."""
 
 
 class BrokerLivenessPort(Protocol):
@@ -222,9 +250,8 @@ class Context:
     advertised: dict[str, Endpoint] = field(default_factory=dict)
     """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
     metrics: Metrics = field(default_factory=Metrics)
-    doors: Callable[[], DoorsPort] | None = None
-    """What answers the gateways of other nodes, whether or not this one has doors of its own; made when it is first
-    asked for."""
+    peer_gateway: Callable[[], PeerGateway] | None = None
+    """Created at the first call, whether or not this node serves HTTP or the line protocol."""
     peers: "Peers | None" = None
     """How other nodes are asked; None for a node alone."""
     liveness: BrokerLivenessPort | None = None

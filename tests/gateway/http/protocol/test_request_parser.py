@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.worlds import StillWorld
 
-from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, SMALL_BYTES, Arriving, BodyRoom
+from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, SMALL_BYTES, BodyRoom, RequestParser
 
 
 class Limits:
@@ -23,8 +23,8 @@ class Limits:
         return self._body_bytes_max
 
 
-def fed(pieces: Sequence[bytes], limits: Limits | None = None) -> Arriving:
-    arriving = Arriving(limits or Limits())
+def fed(pieces: Sequence[bytes], limits: Limits | None = None) -> RequestParser:
+    arriving = RequestParser(limits or Limits())
     for each in pieces:
         if not arriving.is_shut:
             arriving.feed(each)
@@ -74,7 +74,7 @@ def test_each_request_whose_rest_is_waited_for_has_its_own_number() -> None:
 def test_what_is_held_is_parsed_a_slice_at_a_time() -> None:
     one = post(b"hello")
     count = 2 * SLICE_BYTES // len(one)
-    arriving = Arriving(Limits())
+    arriving = RequestParser(Limits())
     arriving.hold(memoryview(one))
     arriving.hold(memoryview(one * (count - 1)))
     arriving.feed_held()

@@ -35,13 +35,13 @@ from penstock.gateway.http.protocol.messages import (
     Stream,
     lines,
 )
-from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, Arrived, Arriving
-from penstock.gateway.http.protocol.routing import Entry, split_target
+from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, ParsedRequest, RequestParser
+from penstock.gateway.http.protocol.routing import BoundRoute, split_target
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
 
 if TYPE_CHECKING:
-    from penstock.gateway.http.server import HttpDoor
+    from penstock.gateway.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +81,11 @@ class HttpConversation:
         "_wire",
     )
 
-    def __init__(self, door: "HttpDoor", wire: Wire) -> None:
+    def __init__(self, door: "HttpServer", wire: Wire) -> None:
         self._door = door
         self._wire = wire
         self._session = Session("", 0, wire.peer, "HTTP", self._end)
-        self._arriving = Arriving(door)
+        self._arriving = RequestParser(door)
         self._complete = self._arriving.complete
         """Requests that wait for their turn."""
         self._is_over = False
@@ -97,7 +97,7 @@ class HttpConversation:
         # The request that is worked on.
         self._is_busy = False
         """There is one."""
-        self._entry: Entry | None = None
+        self._entry: BoundRoute | None = None
         """Who answers; None where nobody does."""
         self._began_ns = 0
         self._is_head = False
@@ -198,7 +198,7 @@ class HttpConversation:
             self._is_paused = False
             self._wire.go_on_reading()
 
-    def _begin(self, arrived: Arrived) -> None:
+    def _begin(self, arrived: ParsedRequest) -> None:
         method, target, headers, body, self._is_kept_alive, self._is_old, wrong = arrived
         self._is_busy = True
         self._entry = None
@@ -394,7 +394,7 @@ class _Chunks(_Plain):
             self._conversation.send(b"%x\r\n%s\r\n" % (len(data), data))
 
 
-def _check_body(entry: Entry, headers: Mapping[str, str], body: bytes) -> None:
+def _check_body(entry: BoundRoute, headers: Mapping[str, str], body: bytes) -> None:
     """There is one: whether it can be read, and whether anybody would."""
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":

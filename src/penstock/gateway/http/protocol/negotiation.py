@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 from penstock.base.steps import Steps
-from penstock.gateway.exports.store import Asked, Kind
+from penstock.gateway.exports.store import FilePart, FileRequest
 from penstock.gateway.http.protocol.messages import HttpError, Out, Response, Stream
-from penstock.gateway.shared.fair_queue import Turns
+from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.vfs import File
 
 RANGES_MAX = 64
@@ -65,23 +65,23 @@ TAGS_MAX: Final = 16
 _DIGITS_MAX = 18
 
 
-def what_is_asked(headers: Mapping[str, str], *, is_head: bool) -> Asked:
+def requested_part(headers: Mapping[str, str], *, is_head: bool) -> FileRequest:
     """What of a file a request wants, before anybody knows which file that is."""
     named = headers.get("if-match") or headers.get("if-range") or ""
     tags = tuple(each.strip() for each in named.split(","))[:TAGS_MAX] if named not in ("", "*") else ()
     if is_head:
-        return Asked(Kind.SIZE, tags=tags)
+        return FileRequest(FilePart.SIZE, tags=tags)
     span = _span(headers.get("range", ""))
     if span is None:
-        return Asked(Kind.WHOLE, tags=tags)
+        return FileRequest(FilePart.WHOLE, tags=tags)
     first, last = span
     if first is None:
-        return Asked(Kind.END, last or 0, tags)
-    return Asked(Kind.MIDDLE if first else Kind.START, tags=tags)
+        return FileRequest(FilePart.END, last or 0, tags)
+    return FileRequest(FilePart.MIDDLE if first else FilePart.START, tags=tags)
 
 
 def whole_or_part(
-    turns: Turns,
+    fair_queue: FairQueue,
     file: File,
     size: int,
     tag: str,
@@ -92,7 +92,7 @@ def whole_or_part(
     """The file, or the part of it that the request's headers ask for."""
     about = (("ETag", f'"{tag}"'), ("Accept-Ranges", "bytes"), *headers)
     needed = asked.get("if-match", "*")
-    if needed != "*" and f'"{tag}"' not in what_is_asked(asked, is_head=False).tags:
+    if needed != "*" and f'"{tag}"' not in requested_part(asked, is_head=False).tags:
         file.close()
         raise HttpError(412, "changed", f'the file is now "{tag}", and not what If-Match names')
     part = None
@@ -100,7 +100,7 @@ def whole_or_part(
         part = _part(asked.get("range", ""), size)
     if part is None:
         return Stream(
-            lambda out: _send(turns, out, file, 0, size),
+            lambda out: _send(fair_queue, out, file, 0, size),
             content_type,
             200,
             (("Content-Length", str(size)), *about),
@@ -112,7 +112,7 @@ def whole_or_part(
         error.headers = (("Content-Range", f"bytes */{size}"),)
         raise error
     return Stream(
-        lambda out: _send(turns, out, file, first, end),
+        lambda out: _send(fair_queue, out, file, first, end),
         content_type,
         206,
         (("Content-Length", str(end - first)), ("Content-Range", f"bytes {first}-{end - 1}/{size}"), *about),
@@ -146,10 +146,10 @@ def _part(text: str, size: int) -> tuple[int, int] | None:
     return first, size if last is None else min(last + 1, size)
 
 
-def _send(turns: Turns, out: Out, file: File, first: int, end: int) -> Steps[None]:
+def _send(fair_queue: FairQueue, out: Out, file: File, first: int, end: int) -> Steps[None]:
     try:
         while first < end:
-            yield from turns.to_write(out)
+            yield from fair_queue.to_write(out)
             data = file.pread(min(PORTION_BYTES, end - first), first)
             if not data:
                 raise OSError(f"{file.path} ends at {first}, expected {end} bytes")

@@ -13,7 +13,7 @@ from msgspec import Meta
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.gateway.http.protocol.messages import HttpError, Request
-from penstock.gateway.peer_rpc.remote_partition import Place, find_place
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation
@@ -118,10 +118,10 @@ def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
     return find_topic(context, name)
 
 
-def place_in(context: Context, request: Request, operation: Operation) -> Place:
+def partition_in(context: Context, request: Request, operation: Operation) -> RoutedPartition:
     """The same for a partition, wherever it is led."""
     topic = topic_in(context, request, operation)
-    return find_place(context, topic.name, number_in(request))
+    return find_partition(context, topic.name, number_in(request))
 
 
 def number_in(request: Request) -> int:

@@ -51,7 +51,7 @@ _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) [!-~]+ HTTP/1\.
 _NOTHING = memoryview(b"")
 
 
-class Arrived(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request that has come in full; or what is wrong with it, in its place."""
 
     method: str
@@ -134,7 +134,7 @@ class Shared(Protocol):
         """The largest body that is taken."""
 
 
-class Arriving:
+class RequestParser:
     """One client's. Methods that begin with `on_` are the parser's to call."""
 
     __slots__ = (
@@ -165,7 +165,7 @@ class Arriving:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._parser: Any = HttpRequestParser(self)
-        self.complete: deque[Arrived] = deque()
+        self.complete: deque[ParsedRequest] = deque()
         """What has come in full, and nobody has taken. The same object at all times."""
         self.held: memoryview = _NOTHING
         """What was received and not parsed."""
@@ -337,7 +337,7 @@ class Arriving:
         is_kept_alive = parser.should_keep_alive()
         self._is_last = not is_kept_alive
         self.complete.append(
-            Arrived(
+            ParsedRequest(
                 parser.get_method().decode("latin-1"),
                 self._target,
                 self._headers,
@@ -390,7 +390,7 @@ class Arriving:
         if self._is_last:
             return
         self.is_refused = True
-        self.complete.append(Arrived("", b"", {}, b"", False, False, error))
+        self.complete.append(ParsedRequest("", b"", {}, b"", False, False, error))
 
     def shut(self) -> None:
         """Nothing more is wanted of this client."""

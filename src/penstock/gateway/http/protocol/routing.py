@@ -109,7 +109,7 @@ def not_json(body: bytes, error: Exception) -> str:
     return str(error)
 
 
-def unfit(error: Exception) -> str:
+def invalid_body(error: Exception) -> str:
     """Of a body that is not as its route describes it."""
     return (
         str(error)
@@ -138,7 +138,7 @@ _GOT_FLOAT: Final = "got `float`"
 """As msgspec says it."""
 
 
-class Entry:
+class BoundRoute:
     """A route, made ready: decoder and defaults are there before the first request."""
 
     def __init__(self, route: Route) -> None:
@@ -194,7 +194,7 @@ class Entry:
             error = other
         except RecursionError:
             raise HttpError(400, "bad_json", "the body is nested too deeply") from None
-        raise HttpError(400, "invalid_body", f"the body does not fit: {unfit(error)}") from None
+        raise HttpError(400, "invalid_body", f"the body does not fit: {invalid_body(error)}") from None
 
     def _query(self, query: bytes) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -223,7 +223,7 @@ class _Segment:
     def __init__(self) -> None:
         self.named: dict[bytes, _Segment] = {}
         self.any: _Segment | None = None
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, BoundRoute] = {}
         self.names: tuple[str, ...] = ()
         """Of the parameters on the way here."""
 
@@ -231,7 +231,7 @@ class _Segment:
 class Router:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
-        self._fixed: dict[bytes, dict[str, Entry]] = {}
+        self._fixed: dict[bytes, dict[str, BoundRoute]] = {}
         """Paths without parameters, as most calls have: by what is sent."""
         self._root = _Segment()
         for route in self.routes:
@@ -244,7 +244,7 @@ class Router:
             entries = self._fixed.setdefault(route.path.encode(), {})
         if route.method in entries:
             raise ValueError(f"{route.method} {route.path} is there twice")
-        entry = Entry(route)
+        entry = BoundRoute(route)
         entries[route.method] = entry
         if route.method == "GET":
             entries["HEAD"] = entry
@@ -263,7 +263,7 @@ class Router:
         at.names = tuple(names)
         return at
 
-    def find(self, method: str, path: bytes) -> tuple[Entry, Mapping[str, str]]:
+    def find(self, method: str, path: bytes) -> tuple[BoundRoute, Mapping[str, str]]:
         """Who answers, and the path's parameters."""
         entries = self._fixed.get(path)
         parameters = _NOTHING
@@ -279,7 +279,7 @@ class Router:
             raise error
         return entry, parameters
 
-    def _search(self, path: bytes) -> tuple[dict[str, Entry], Mapping[str, str]]:
+    def _search(self, path: bytes) -> tuple[dict[str, BoundRoute], Mapping[str, str]]:
         parts = path.split(b"/")[1:]
         found = _match(self._root, parts, 0)
         if found is not None:

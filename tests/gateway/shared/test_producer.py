@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.shared.new_records import RECORD_OVERHEAD_BYTES_MAX
-from penstock.gateway.shared.producing import RECORDS_A_TURN, NewRecord, Outcome, Placed
+from penstock.gateway.shared.producer import RECORDS_A_SLICE, NewRecord, PositionOrError, RecordPosition
 from penstock.records import BatchBuilder
 from penstock.vfs import MemoryDisk
 from penstock.vfs.faulty import FaultyDisk
@@ -24,7 +24,7 @@ def batches(desk: Desk, number: int = 0) -> list[int]:
     return [batch.count for batch in desk.partition(number).log.batches()]
 
 
-def codes(outcomes: Iterable[Outcome]) -> list[Placed | str]:
+def codes(outcomes: Iterable[PositionOrError]) -> list[RecordPosition | str]:
     return [each.code.name if isinstance(each, KafkaError) else each for each in outcomes]
 
 
@@ -92,7 +92,7 @@ def test_records_of_one_call_are_one_batch_a_partition() -> None:
     desk = Desk()
     desk.produce(partition=0)
     outcomes = desk.produce_all(*(NewRecord(TOPIC, None, b"%d" % n, partition=n % 2) for n in range(10)))
-    assert outcomes == [Placed(n % 2, n // 2 + (1 if n % 2 == 0 else 0)) for n in range(10)]
+    assert outcomes == [RecordPosition(n % 2, n // 2 + (1 if n % 2 == 0 else 0)) for n in range(10)]
     assert (batches(desk, 0), batches(desk, 1)) == ([1, 5], [5])
 
 
@@ -100,7 +100,7 @@ def test_a_call_may_have_more_than_a_batch_may_hold() -> None:
     desk = Desk()
     desk.node.create_topic(TOPIC, 1, max_message_bytes="1000")
     outcomes = desk.produce_all(*(NewRecord(TOPIC, None, b"x" * 300) for _ in range(7)))
-    assert outcomes == [Placed(0, n) for n in range(7)]
+    assert outcomes == [RecordPosition(0, n) for n in range(7)]
     assert sum(batches(desk)) == 7
     assert all(batch.size <= 1000 for batch in desk.partition().log.batches())
 
@@ -108,12 +108,12 @@ def test_a_call_may_have_more_than_a_batch_may_hold() -> None:
 def test_a_long_list_leaves_others_their_turn_and_is_one_batch_all_the_same() -> None:
     desk = Desk()
     desk.produce(partition=1)
-    records = [NewRecord(TOPIC, None, b"v", (), 0, f"i{n}") for n in range(3 * RECORDS_A_TURN)]
+    records = [NewRecord(TOPIC, None, b"v", (), 0, f"i{n}") for n in range(3 * RECORDS_A_SLICE)]
     later = desk.producing.produce_all(desk.session, records)
     between = desk.begin(partition=1)
     desk.world.run_until(lambda: desk.partition(1).log.log_end == 2)
     assert desk.partition().log.log_end == 0
-    assert desk.outcome(later) == [Placed(0, n) for n in range(len(records))]
+    assert desk.outcome(later) == [RecordPosition(0, n) for n in range(len(records))]
     assert desk.outcome(between) == (1, 1)
     assert batches(desk) == [len(records)]
 
@@ -121,7 +121,7 @@ def test_a_long_list_leaves_others_their_turn_and_is_one_batch_all_the_same() ->
 def test_a_topic_that_goes_while_a_list_is_read_is_told() -> None:
     desk = Desk()
     desk.produce(partition=0)
-    records = [NewRecord(TOPIC, None, b"v", partition=0) for _ in range(RECORDS_A_TURN + 1)]
+    records = [NewRecord(TOPIC, None, b"v", partition=0) for _ in range(RECORDS_A_SLICE + 1)]
     later = desk.producing.produce_all(desk.session, records)
     partition = desk.partition()
     partition.step_down(KafkaError("gone", ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -141,12 +141,12 @@ def test_what_is_wrong_with_one_record_does_not_touch_another() -> None:
         NewRecord(TOPIC, None, b"last"),
     )
     assert codes(outcomes) == [
-        Placed(0, 0),
+        RecordPosition(0, 0),
         "MESSAGE_TOO_LARGE",
         "UNKNOWN_TOPIC_OR_PARTITION",
         "INVALID_TOPIC_EXCEPTION",
-        Placed(0, 0),
-        Placed(0, 1),
+        RecordPosition(0, 0),
+        RecordPosition(0, 1),
     ]
 
 
@@ -206,7 +206,7 @@ def test_a_record_without_a_key_does_not_keep_others_from_a_compacted_topic() ->
     outcomes = desk.produce_all(
         NewRecord(TOPIC, b"x", b"1"), NewRecord(TOPIC, None, b"2"), NewRecord(TOPIC, b"y", b"3")
     )
-    assert codes(outcomes) == [Placed(0, 0), "INVALID_RECORD", Placed(0, 1)]
+    assert codes(outcomes) == [RecordPosition(0, 0), "INVALID_RECORD", RecordPosition(0, 1)]
     assert [each.key for each in desk.records()] == [b"x", b"y"]
 
 
@@ -217,12 +217,12 @@ def test_a_refused_record_leaves_its_idempotency_key_free_and_others_keep_theirs
     faulty = keyed[1]._replace(key=None)
 
     first = desk.produce_all(keyed[0], faulty, faulty, keyed[2])
-    assert codes(first) == [Placed(0, 0), "INVALID_RECORD", "INVALID_RECORD", Placed(0, 1)]
+    assert codes(first) == [RecordPosition(0, 0), "INVALID_RECORD", "INVALID_RECORD", RecordPosition(0, 1)]
     again = desk.produce_all(keyed[0]._replace(key=None), keyed[1], faulty, keyed[2])
 
-    assert again == [Placed(0, 0), Placed(0, 2), Placed(0, 2), Placed(0, 1)]
+    assert again == [RecordPosition(0, 0), RecordPosition(0, 2), RecordPosition(0, 2), RecordPosition(0, 1)]
     desk.kill()
-    assert desk.produce_all(*keyed) == [Placed(0, 0), Placed(0, 2), Placed(0, 1)]
+    assert desk.produce_all(*keyed) == [RecordPosition(0, 0), RecordPosition(0, 2), RecordPosition(0, 1)]
     assert len(desk.records()) == 3
 
 
@@ -232,7 +232,7 @@ def test_what_the_log_refuses_of_a_batch_does_not_keep_the_rest_from_it() -> Non
     desk = Desk()
     desk.node.create_topic(TOPIC, 1)
     desk.produce(idempotency_key="warm")
-    count = 5 * RECORDS_A_TURN
+    count = 5 * RECORDS_A_SLICE
     records = [
         NewRecord(TOPIC, b"k" if n % 2 else None, b"%d" % n, (), 0, f"i{n}" if n % 3 else None)
         for n in range(count)
@@ -243,14 +243,14 @@ def test_what_the_log_refuses_of_a_batch_does_not_keep_the_rest_from_it() -> Non
     outcomes = desk.outcome(later)
 
     offsets = iter(range(1, count))
-    expected = [Placed(0, next(offsets)) if n % 2 else "INVALID_RECORD" for n in range(count)]
+    expected = [RecordPosition(0, next(offsets)) if n % 2 else "INVALID_RECORD" for n in range(count)]
     assert codes(outcomes) == expected
     assert [each.value for each in desk.records()][1:] == [b"%d" % n for n in range(1, count, 2)]
     retries = [each._replace(key=b"late") for n, each in enumerate(records) if n % 3]
     placed = [each for n, each in enumerate(expected) if n % 3]
     for known, outcome in zip(placed, desk.produce_all(*retries), strict=True):
-        assert isinstance(outcome, Placed)
-        assert outcome == known if isinstance(known, Placed) else outcome.offset > count // 2
+        assert isinstance(outcome, RecordPosition)
+        assert outcome == known if isinstance(known, RecordPosition) else outcome.offset > count // 2
 
 
 def test_a_batch_that_the_topics_codec_makes_too_large_is_written_in_parts() -> None:
@@ -265,7 +265,7 @@ def test_a_batch_that_the_topics_codec_makes_too_large_is_written_in_parts() -> 
 
     outcomes = desk.produce_all(*(NewRecord(TOPIC, None, value) for value in values))
 
-    assert outcomes == [Placed(0, n) for n in range(9)]
+    assert outcomes == [RecordPosition(0, n) for n in range(9)]
     assert batches(desk) == [4, 5]
     assert [each.value for each in desk.records()] == values
 

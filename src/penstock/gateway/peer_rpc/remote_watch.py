@@ -88,7 +88,7 @@ class _Watched:
         self.watchers: dict[DelayedFetch, None] = {}
 
 
-class Watching:
+class RemoteWatcher:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._watched: dict[Key, _Watched] = {}

@@ -19,7 +19,7 @@ from penstock.handlers.support.context import Context
 EMPTY_INTERVAL_MS = 1000
 
 
-class Telling:
+class StreamSender:
     __slots__ = ("_context", "_go_on", "_quiet", "_wire", "is_looking", "stream")
 
     def __init__(self, context: Context, wire: Wire, go_on: Callable[[], None]) -> None:

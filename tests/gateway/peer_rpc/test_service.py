@@ -9,9 +9,9 @@ from tests.nodes import StillNode
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
-from penstock.gateway.peer_rpc import messages as letters
-from penstock.gateway.peer_rpc.calls import Elsewhere
-from penstock.gateway.peer_rpc.messages import Conflict, Consume, Join, Line, Look, Write
+from penstock.gateway.peer_rpc import messages
+from penstock.gateway.peer_rpc.client import PeerRpc
+from penstock.gateway.peer_rpc.messages import Conflict, Consume, GetBounds, Join, RecordToWrite, Write
 from penstock.gateway.shared.topics import ensure_topic
 from penstock.handlers.envelope import envelope
 from penstock.handlers.support.context import Call, Session
@@ -55,7 +55,7 @@ class Pair:
         self.here, self.there = StillNode(), StillNode()
         self.carrier = Carrier(self.there)
         context = replace(self.here.node.context, broker_client=self.carrier)  # type: ignore[arg-type]
-        self.elsewhere = Elsewhere(context, None)
+        self.peer_rpc = PeerRpc(context, None)
 
     def do(self, steps: Steps[Any]) -> Any:
         found: list[Any] = []
@@ -65,7 +65,7 @@ class Pair:
         return found[0]
 
     def ask(self, asked: Any, **more: Any) -> Any:
-        answer = self.elsewhere.send(2, asked, session=SESSION, **more)
+        answer = self.peer_rpc.send(2, asked, session=SESSION, **more)
         for _ in range(100):
             if answer.is_settled:
                 return answer.value
@@ -84,10 +84,10 @@ def pair() -> Pair:
 def test_records_are_written_where_they_are_sent(pair: Pair) -> None:
     topic = pair.topic()
     lines = (
-        Line(0, b"k", b"one"),
-        Line(2, None, b"two", (("h", b"x"),), "key"),
-        Line(9, None, b"nowhere"),
-        Line(2, None, b"again", (), "key"),
+        RecordToWrite(0, b"k", b"one"),
+        RecordToWrite(2, None, b"two", (("h", b"x"),), "key"),
+        RecordToWrite(9, None, b"nowhere"),
+        RecordToWrite(2, None, b"again", (), "key"),
     )
     told = pair.ask(Write("orders", topic.id, lines))
     assert [(each.partition, each.offset) for each in told[:2]] == [(0, 0), (2, 0)]
@@ -103,8 +103,8 @@ def test_a_topic_that_the_other_does_not_know_is_said_to_be_unknown(pair: Pair) 
     """By id: one that was made again under the same name is another one."""
     pair.topic()
     for asked in (
-        Write("orders", b"x" * 16, (Line(0, None, b"v"),)),
-        letters.FindKeys(b"x" * 16, (b"d" * 16,)),
+        Write("orders", b"x" * 16, (RecordToWrite(0, None, b"v"),)),
+        messages.FindKeys(b"x" * 16, (b"d" * 16,)),
     ):
         refused = pair.ask(asked)
         assert isinstance(refused, KafkaError)
@@ -113,8 +113,8 @@ def test_a_topic_that_the_other_does_not_know_is_said_to_be_unknown(pair: Pair) 
 
 def test_ends_are_told_partition_by_partition(pair: Pair) -> None:
     topic = pair.topic()
-    pair.ask(Write("orders", topic.id, (Line(0, None, b"v"), Line(0, None, b"w"))))
-    known, unknown = pair.ask(Look(((topic.id, 0), (b"x" * 16, 0)), (0, 2**62)))
+    pair.ask(Write("orders", topic.id, (RecordToWrite(0, None, b"v"), RecordToWrite(0, None, b"w"))))
+    known, unknown = pair.ask(GetBounds(((topic.id, 0), (b"x" * 16, 0)), (0, 2**62)))
     assert known.bounds is not None
     assert (known.bounds.log_start, known.bounds.last_stable, known.bounds.log_end) == (0, 2, 2)
     assert known.bounds.found == (0, None)
@@ -123,7 +123,7 @@ def test_ends_are_told_partition_by_partition(pair: Pair) -> None:
 
 def test_members_sit_where_they_are_sent(pair: Pair) -> None:
     topic = pair.topic()
-    pair.ask(Write("orders", topic.id, (Line(0, None, b"v", (("n\xfc", b"\0"),)),)))
+    pair.ask(Write("orders", topic.id, (RecordToWrite(0, None, b"v", (("n\xfc", b"\0"),)),)))
     assert pair.ask(Join("g", "alice", ("orders",), 60_000)) == {"orders": [0, 1, 2]}
     told = pair.ask(Consume("g", "alice", "orders", 0, 10, 0))
     assert [(each.value, each.headers) for each in told.records] == [
@@ -138,29 +138,29 @@ def test_members_sit_where_they_are_sent(pair: Pair) -> None:
 
 
 def test_what_cannot_be_read_is_no_question(pair: Pair) -> None:
-    answer = pair.there.node.gateway.elsewhere.answer(SESSION, b"\x93abc")
+    answer = pair.there.node.gateway.peer_rpc.answer(SESSION, b"\x93abc")
     assert isinstance(answer.value, KafkaError)
     assert answer.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_an_address_without_end_is_refused(pair: Pair) -> None:
     session = Session("", 0, "x" * 5000)
-    answer = pair.elsewhere.send(2, letters.Leave("g", "alice"), session=session)
+    answer = pair.peer_rpc.send(2, messages.Leave("g", "alice"), session=session)
     assert isinstance(answer.value, KafkaError)
     assert answer.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_who_does_not_answer_fails_the_question(pair: Pair) -> None:
     pair.carrier.failure = PeerFailed("gone", refused=True)
-    assert pair.ask(letters.Leave("g", "alice")) is pair.carrier.failure
+    assert pair.ask(messages.Leave("g", "alice")) is pair.carrier.failure
 
 
 def test_what_waits_has_a_connection_to_itself(pair: Pair) -> None:
     pair.topic()
-    held = pair.elsewhere.send(2, Consume("g", None, "orders", 0, 10, 500), session=SESSION, wait_ms=500)
-    pair.elsewhere.send(2, Consume("g", None, "orders", 1, 10, 500), session=SESSION, wait_ms=500)
+    held = pair.peer_rpc.send(2, Consume("g", None, "orders", 0, 10, 500), session=SESSION, wait_ms=500)
+    pair.peer_rpc.send(2, Consume("g", None, "orders", 1, 10, 500), session=SESSION, wait_ms=500)
     assert not held.is_settled
-    pair.ask(Look(()), about=3)
+    pair.ask(GetBounds(()), about=3)
     waiting, another, quick = pair.carrier.purposes
     assert len({waiting, another, quick}) == 3
     pair.there.world.advance(1000)

@@ -25,15 +25,15 @@ from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
-from penstock.gateway.peer_rpc.calls import elsewhere_of
-from penstock.gateway.peer_rpc.messages import KeyPlaces, Line, Write, Written
+from penstock.gateway.peer_rpc.client import peer_rpc_of
+from penstock.gateway.peer_rpc.messages import KeyPlaces, RecordToWrite, Write, WriteResult
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
 from penstock.gateway.shared.key_search import known_here, known_to_others
 from penstock.gateway.shared.new_records import (
-    Fate,
     NewRecord,
-    Outcome,
-    Placed,
+    PositionOrError,
+    RecordPosition,
+    RecordResult,
     append,
     check_headers,
     check_key,
@@ -41,7 +41,7 @@ from penstock.gateway.shared.new_records import (
     checked_idempotency_key,
     record_bytes_max,
 )
-from penstock.gateway.shared.produce_calls import Batch, Call, Member
+from penstock.gateway.shared.produce_calls import BatchRecord, ProduceBatch, ProduceCall
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
 from penstock.metadata import Topic
@@ -51,14 +51,14 @@ from penstock.replica import Partition
 from penstock.storage import Appended
 from penstock.wire.peers import PeerFailed
 
-__all__ = ["Fate", "NewRecord", "Outcome", "Placed", "Producing"]
+__all__ = ["NewRecord", "PositionOrError", "Producer", "RecordPosition", "RecordResult"]
 
 logger = logging.getLogger(__name__)
 
 TURNS_MAX = 10_000
 """Topics whose turn is remembered; beyond, all begin anew."""
 
-RECORDS_A_TURN = 500
+RECORDS_A_SLICE = 500
 """Records of a long list that are looked at before others get their turn: some ten milliseconds of it."""
 
 TOPICS_MADE_MAX = 100
@@ -71,11 +71,11 @@ class Prepared:
     def __init__(self) -> None:
         self.refused: dict[str, KafkaError] = {}
         """Topics that cannot be written to, by name."""
-        self.known: dict[tuple[str, bytes], Outcome] = {}
+        self.known: dict[tuple[str, bytes], PositionOrError] = {}
         """By topic and digest: records that others have, which came with the same idempotency key."""
 
 
-class Producing:
+class Producer:
     """Part of the `Gateway`."""
 
     def __init__(self, context: Context, keys: IdempotencyKeys | None = None) -> None:
@@ -105,7 +105,7 @@ class Producing:
         headers: Headers = (),
         partition: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Promise[Outcome]:
+    ) -> Promise[PositionOrError]:
         """Write a record, to a topic that is made if need be. Answered with where it is once it is durable, or with
         what is wrong; in steps, `yield` it."""
         context = self._context
@@ -124,35 +124,35 @@ class Producing:
                         builder.append(key, value, now_ms, headers)
                         return _write_one(context, led, builder)
                 except KafkaError as error:
-                    refused: Promise[Outcome] = Promise()
+                    refused: Promise[PositionOrError] = Promise()
                     refused.resolve(error)
                     return refused
-        one: Promise[Outcome] = Promise()
+        one: Promise[PositionOrError] = Promise()
         record = NewRecord(topic, key, value, headers, partition, idempotency_key)
         self.produce_all(session, [record]).then(lambda outcomes: one.resolve(outcomes[0]))
         return one
 
-    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[Outcome]]:
+    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[PositionOrError]]:
         """Write records, those for one partition in one batch if it may be so large, in their order. Each has its own
         outcome; what is wrong with one does not keep another from being written."""
-        outcomes: Promise[list[Outcome]] = Promise()
+        outcomes: Promise[list[PositionOrError]] = Promise()
         if not records:
             outcomes.resolve([])
             return outcomes
         world = self._context.world
         until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
-        call = Call(world, session, records, self._go, until_ms=until_ms)
+        call = ProduceCall(world, session, records, self._go, until_ms=until_ms)
         self._go(call, list(range(len(records))))
         call.then(lambda fates: outcomes.resolve([each.outcome for each in fates]))
         return outcomes
 
-    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[Fate]]:
+    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[RecordResult]]:
         """Write records that another node was given, to partitions which that has chosen, and which are led here."""
-        call = Call(self._context.world, session, records, self._go, passes_on=False)
+        call = ProduceCall(self._context.world, session, records, self._go, passes_on=False)
         self._go(call, list(range(len(records))))
         return call
 
-    def _go(self, call: Call, places: list[int]) -> None:
+    def _go(self, call: ProduceCall, places: list[int]) -> None:
         """Write some records of a call."""
         if not self._must_wait([call.records[at] for at in places]):
             self._write(call, places, Prepared())
@@ -284,13 +284,13 @@ class Producing:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _write(self, call: Call, places: list[int], prepared: Prepared) -> None:
-        batches: dict[Partition, Batch] = {}
+    def _write(self, call: ProduceCall, places: list[int], prepared: Prepared) -> None:
+        batches: dict[Partition, ProduceBatch] = {}
         away: dict[tuple[Uuid, int], list[int]] = {}
         now_ms = self._context.world.now_ms()
 
         def write_from(start: int) -> None:
-            end = min(start + RECORDS_A_TURN, len(places))
+            end = min(start + RECORDS_A_SLICE, len(places))
             for at in places[start:end]:
                 record = call.records[at]
                 try:
@@ -311,10 +311,10 @@ class Producing:
 
     def _add(
         self,
-        call: Call,
+        call: ProduceCall,
         at: int,
         record: NewRecord,
-        batches: dict[Partition, Batch],
+        batches: dict[Partition, ProduceBatch],
         away: dict[tuple[Uuid, int], list[int]],
         prepared: Prepared,
         now_ms: TimestampMs,
@@ -346,8 +346,8 @@ class Producing:
         if batch is None or not batch.has_room(size):
             if batch is not None:
                 batch.write(partition)
-            batch = batches[partition] = Batch(call, partition.log.settings.max_message_bytes, now_ms)
-        batch.add(Member(at, record.key, record.value, headers, claim))
+            batch = batches[partition] = ProduceBatch(call, partition.log.settings.max_message_bytes, now_ms)
+        batch.add(BatchRecord(at, record.key, record.value, headers, claim))
 
     def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
         keys = self.keys.ready(topic)
@@ -359,7 +359,7 @@ class Producing:
         return keys.claim(digest)
 
     def _is_met(
-        self, call: Call, at: int, topic: Topic, digest: bytes, prepared: Prepared, now_ms: TimestampMs
+        self, call: ProduceCall, at: int, topic: Topic, digest: bytes, prepared: Prepared, now_ms: TimestampMs
     ) -> bool:
         """Have a record whose idempotency key is known answered as the first that had it, wherever it would go now."""
         place = prepared.known.get((topic.name, digest))
@@ -375,7 +375,7 @@ class Producing:
 
     # -- passing on ------------------------------------------------------------------------------------
 
-    def _pass_on(self, call: Call, topic_id: Uuid, number: int, places: list[int]) -> None:
+    def _pass_on(self, call: ProduceCall, topic_id: Uuid, number: int, places: list[int]) -> None:
         """Have the leader of a partition write records. Those of one partition are sent on one connection, and so
         written in their order."""
         topic = self._context.image.topic_by_id(topic_id)
@@ -387,11 +387,11 @@ class Producing:
                 )
             return
         lines = tuple(
-            Line(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
+            RecordToWrite(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
             for each in (call.records[at] for at in places)
         )
 
-        def told(answer: list[Written] | KafkaError) -> None:
+        def told(answer: list[WriteResult] | KafkaError) -> None:
             if isinstance(answer, KafkaError):
                 # Who refuses, or is not there, has written nothing; who does not answer may have.
                 is_in_doubt = isinstance(answer, PeerFailed) and not answer.refused
@@ -401,26 +401,28 @@ class Producing:
             for at, each in zip(places, answer, strict=True):
                 error = each.error
                 if error is None:
-                    call.settled(at, Placed(each.partition, each.offset))
+                    call.settled(at, RecordPosition(each.partition, each.offset))
                 else:
                     call.settled(at, error, is_in_doubt=each.is_in_doubt)
 
-        elsewhere_of(self._context).send(
+        peer_rpc_of(self._context).send(
             leader, Write(topic.name, topic.id, lines), session=call.session, about=number
         ).then(told)
 
 
-def _as_outcome(found: tuple[int, Offset] | KafkaError) -> Outcome:
-    return found if isinstance(found, KafkaError) else Placed(*found)
+def _as_outcome(found: tuple[int, Offset] | KafkaError) -> PositionOrError:
+    return found if isinstance(found, KafkaError) else RecordPosition(*found)
 
 
-def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[Outcome]:
+def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[PositionOrError]:
     """Write a batch of one record."""
-    one: Promise[Outcome] = Promise()
+    one: Promise[PositionOrError] = Promise()
 
     def written(outcome: Appended | KafkaError) -> None:
         one.resolve(
-            outcome if isinstance(outcome, KafkaError) else Placed(partition.number, outcome.base_offset)
+            outcome
+            if isinstance(outcome, KafkaError)
+            else RecordPosition(partition.number, outcome.base_offset)
         )
 
     append(context, partition, bytearray(builder.build())).then(written)

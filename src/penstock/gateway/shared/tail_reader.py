@@ -17,8 +17,8 @@ from penstock.base.ids import Offset
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
-from penstock.gateway.peer_rpc.remote_partition import Place, PlaceWalk
-from penstock.gateway.peer_rpc.retry import MOVING, is_alone
+from penstock.gateway.peer_rpc.retry import RETRIABLE, is_alone
+from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, RoutedWalk
 from penstock.handlers.support.context import Context
 from penstock.records import Record
 
@@ -26,17 +26,19 @@ UNLED_MS: Final = 500
 """After how long a partition that nobody leads is looked at again."""
 
 
-class Following:
+class TailReader:
     """Partitions from positions on. `close` it."""
 
-    def __init__(self, context: Context, places: Iterable[Place], positions: Mapping[int, Offset]) -> None:
+    def __init__(
+        self, context: Context, places: Iterable[RoutedPartition], positions: Mapping[int, Offset]
+    ) -> None:
         self._context = context
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, RoutedPartition] = {}
         self.positions: dict[int, Offset] = {}
         """The next offset of each partition, by number."""
         self._ready: dict[int, None] = {}
         """Partitions that may have more to read, the one that waits longest first."""
-        self._walks: dict[int, PlaceWalk] = {}
+        self._walks: dict[int, RoutedWalk] = {}
         """Through partitions of which something was read, and not all that is known to be there."""
         self._watches: dict[int, _Watch] = {}
         self._unwatched: dict[int, None] = {}
@@ -47,7 +49,7 @@ class Following:
         for each in places:
             self.add(each, positions[each.number])
 
-    def add(self, place: Place, position: Offset) -> None:
+    def add(self, place: RoutedPartition, position: Offset) -> None:
         """Follow one more."""
         number = place.number
         self._places[number] = place
@@ -77,7 +79,7 @@ class Following:
                 self._walks.pop(number, None)
                 if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and not is_alone(self._context):
                     self._ready[number] = None  # its log begins elsewhere by now
-                elif error.code in MOVING and not is_alone(self._context):
+                elif error.code in RETRIABLE and not is_alone(self._context):
                     self._context.world.call_later(UNLED_MS, partial(self.grew, number))
                 else:
                     raise
@@ -97,7 +99,7 @@ class Following:
             start = max(self.positions[number], place.log_start)
             if start >= place.last_stable:
                 return []
-            walk = PlaceWalk(self._context, place, start, place.last_stable)
+            walk = RoutedWalk(self._context, place, start, place.last_stable)
         yield from walk.prepare()
         records = walk.some()
         self.positions[number] = walk.position
@@ -159,7 +161,7 @@ class _Watch:
 
     __slots__ = ("_following", "_number")
 
-    def __init__(self, following: Following, number: int) -> None:
+    def __init__(self, following: TailReader, number: int) -> None:
         self._following = following
         self._number = number
 

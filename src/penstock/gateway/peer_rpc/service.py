@@ -1,4 +1,4 @@
-"""Being asked by the gateways of other nodes: what they pass on is done here, and never passed on again."""
+"""Handles requests of other brokers' gateways. They are never forwarded again."""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.coordinator.groups import requests as groups
-from penstock.gateway.peer_rpc import messages as letters
+from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Assignments, Conflict
 from penstock.gateway.shared.controller_call import others_first
-from penstock.gateway.shared.log_inspection import PartitionView, Wanted, view_partitions
-from penstock.gateway.shared.new_records import NewRecord, Placed
+from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
+from penstock.gateway.shared.new_records import NewRecord, RecordPosition
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.log_admin import new_start
 from penstock.handlers.support.context import Context, Session
@@ -21,20 +21,20 @@ from penstock.replica import Partition
 logger = logging.getLogger(__name__)
 
 
-class Answering:
+class PeerService:
     def __init__(self, context: Context, gateway: Any) -> None:
         self._context = context
         self._gateway = gateway
         self._answers: dict[type[Any], Callable[[Session, Any], Steps[Any]]] = {
-            letters.Write: self._write,
-            letters.FindKeys: self._find_keys,
-            letters.Look: self._look,
-            letters.View: self._view,
-            letters.Shorten: self._shorten,
-            letters.Join: self._join,
-            letters.Leave: self._leave,
-            letters.Consume: self._consume,
-            letters.Commit: self._commit,
+            messages.Write: self._write,
+            messages.FindKeys: self._find_keys,
+            messages.GetBounds: self._get_bounds,
+            messages.View: self._view,
+            messages.DeleteRecords: self._delete_records,
+            messages.Join: self._join,
+            messages.Leave: self._leave,
+            messages.Consume: self._consume,
+            messages.Commit: self._commit,
             groups.ListGroups: self._list_groups,
             groups.OffsetCommit: self._of_group,
             groups.OffsetFetch: self._of_group,
@@ -43,23 +43,23 @@ class Answering:
             groups.ConsumerGroupDescribe: self._of_groups,
         }
 
-    def answer(self, session: Session, data: bytes) -> Promise[bytes | KafkaError]:
-        answer: Promise[bytes | KafkaError] = Promise()
+    def answer(self, session: Session, data: bytes) -> Promise[bytes]:
+        answer: Promise[bytes] = Promise()
         try:
-            asked = letters.read(data)
+            asked = messages.read(data)
         except KafkaError as error:
-            answer.resolve(error)
+            answer.fail(error)
             return answer
 
         def failed(error: Exception) -> None:
             if not isinstance(error, KafkaError | Conflict):
-                logger.error("what another node asked could not be done", exc_info=error)
+                logger.error("a request of another broker failed", exc_info=error)
                 error = KafkaError(f"{type(error).__name__}: {error}")
-            answer.resolve(letters.write_reply(error))
+            answer.resolve(messages.write_reply(error))
 
         RunningSteps(
             self._answers[type(asked)](session, asked),
-            lambda reply: answer.resolve(letters.write_reply(reply)),
+            lambda reply: answer.resolve(messages.write_reply(reply)),
             failed,
         )
         return answer
@@ -69,7 +69,7 @@ class Answering:
     def _led(self, topic_id: bytes, number: int) -> Partition:
         return self._context.replicas.find(topic_id, number)
 
-    def _write(self, session: Session, asked: letters.Write) -> Steps[list[letters.Written]]:
+    def _write(self, session: Session, asked: messages.Write) -> Steps[list[messages.WriteResult]]:
         topic = self._context.image.topics.get(asked.topic)
         if topic is None or topic.id != asked.topic_id:
             raise KafkaError(f"this node does not know {asked.topic!r} yet", ErrorCode.UNKNOWN_TOPIC_ID)
@@ -77,56 +77,58 @@ class Answering:
             NewRecord(asked.topic, each.key, each.value, each.headers, each.partition, each.idempotency_key)
             for each in asked.lines
         ]
-        fates = yield self._gateway.producing.write_passed_on(session, records)
+        fates = yield self._gateway.producer.write_passed_on(session, records)
         return [
-            letters.Written(*fate.outcome)
-            if isinstance(fate.outcome, Placed)
-            else letters.Written(-1, -1, int(fate.outcome.code), str(fate.outcome), fate.is_in_doubt)
+            messages.WriteResult(*fate.outcome)
+            if isinstance(fate.outcome, RecordPosition)
+            else messages.WriteResult(-1, -1, int(fate.outcome.code), str(fate.outcome), fate.is_in_doubt)
             for fate in fates
         ]
 
-    def _find_keys(self, _: Session, asked: letters.FindKeys) -> Steps[letters.KeyPlaces]:
+    def _find_keys(self, _: Session, asked: messages.FindKeys) -> Steps[messages.KeyPlaces]:
         topic = self._context.image.topic_by_id(asked.topic_id)
         if topic is None:
             raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
-        found: letters.KeyPlaces = yield from self._gateway.producing.find_keys(topic, asked.digests)
+        found: messages.KeyPlaces = yield from self._gateway.producer.find_keys(topic, asked.digests)
         return found
 
-    def _look(self, _: Session, asked: letters.Look) -> Steps[list[letters.Looked]]:
+    def _get_bounds(self, _: Session, asked: messages.GetBounds) -> Steps[list[messages.BoundsResult]]:
         looked = []
         for count, (topic_id, number) in enumerate(asked.partitions, 1):
             try:
-                looked.append(letters.Looked(0, "", bounds_of(self._led(topic_id, number), asked.times)))
+                looked.append(
+                    messages.BoundsResult(0, "", bounds_of(self._led(topic_id, number), asked.times))
+                )
             except KafkaError as error:
-                looked.append(letters.Looked(int(error.code), str(error)))
+                looked.append(messages.BoundsResult(int(error.code), str(error)))
             if count % LOOKUPS_A_TURN == 0:
                 yield others_first(self._context.world)
         return looked
 
-    def _view(self, _: Session, asked: letters.View) -> Steps[list[PartitionView]]:
+    def _view(self, _: Session, asked: messages.View) -> Steps[list[PartitionView]]:
         topic = self._context.image.topic_by_id(asked.topic_id)
         if topic is None:
             raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
-        wanted = Wanted(asked.segments_max, asked.entries_max)
+        wanted = ViewLimits(asked.segments_max, asked.entries_max)
         return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
 
-    def _shorten(self, _: Session, asked: letters.Shorten) -> Steps[int]:
-        return shorten(self._context, self._led(asked.topic_id, asked.partition), asked.before)
+    def _delete_records(self, _: Session, asked: messages.DeleteRecords) -> Steps[int]:
+        return delete_records(self._context, self._led(asked.topic_id, asked.partition), asked.before)
         yield  # it is done at once
 
     # -- groups ----------------------------------------------------------------------------------------
 
-    def _join(self, session: Session, asked: letters.Join) -> Steps[Assignments]:
+    def _join(self, session: Session, asked: messages.Join) -> Steps[Assignments]:
         members = self._gateway.members
         found: Assignments = yield from members.join(
             session, asked.group, asked.consumer, asked.topics, asked.session_ms
         )
         return found
 
-    def _leave(self, session: Session, asked: letters.Leave) -> Steps[None]:
+    def _leave(self, session: Session, asked: messages.Leave) -> Steps[None]:
         yield from self._gateway.members.leave(session, asked.group, asked.consumer)
 
-    def _consume(self, session: Session, asked: letters.Consume) -> Steps[letters.ConsumedRecords]:
+    def _consume(self, session: Session, asked: messages.Consume) -> Steps[messages.ConsumedRecords]:
         consumed = yield from self._gateway.members.consume(
             session,
             asked.group,
@@ -137,7 +139,7 @@ class Answering:
             asked.wait_ms,
         )
         records = tuple(
-            letters.ConsumedRecord(
+            messages.ConsumedRecord(
                 each.offset,
                 each.timestamp,
                 each.key,
@@ -146,9 +148,9 @@ class Answering:
             )
             for each in consumed.records
         )
-        return letters.ConsumedRecords(records, consumed.next_offset)
+        return messages.ConsumedRecords(records, consumed.next_offset)
 
-    def _commit(self, session: Session, asked: letters.Commit) -> Steps[None]:
+    def _commit(self, session: Session, asked: messages.Commit) -> Steps[None]:
         yield from self._gateway.members.commit(
             session, asked.group, asked.consumer, asked.topic, asked.partition, asked.offset
         )
@@ -168,10 +170,10 @@ class Answering:
         return (yield self._context.groups.handle(asked.groups[0], asked))
 
 
-def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> letters.Bounds:
+def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> messages.Bounds:
     log = partition.log
     found = [log.offset_for_timestamp(each) for each in times]
-    return letters.Bounds(
+    return messages.Bounds(
         log.log_start,
         partition.last_stable,
         partition.high_watermark,
@@ -182,7 +184,7 @@ def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> letters.Boun
     )
 
 
-def shorten(context: Context, partition: Partition, before: int) -> int:
+def delete_records(context: Context, partition: Partition, before: int) -> int:
     """Delete a partition's records before an offset; where it begins then."""
     name = partition.name
     start = new_start(context, name, before, is_allowed=True)

@@ -10,7 +10,7 @@ from penstock.base.errors import KafkaError
 from penstock.gateway.line.commands import Produce
 from penstock.gateway.line.replies import Replies, Reply, error
 from penstock.gateway.shared.gateway import Gateway
-from penstock.gateway.shared.producing import NewRecord, Outcome
+from penstock.gateway.shared.producer import NewRecord, PositionOrError
 from penstock.handlers.support.context import Session
 
 OPEN_MAX = 1000
@@ -35,7 +35,7 @@ class _Write(Reply):
         """When the writing began, for metrics."""
 
 
-class Writing:
+class ProduceBuffer:
     __slots__ = (
         "_context",
         "_gathered",
@@ -55,7 +55,7 @@ class Writing:
     ) -> None:
         """`written` is called after each write whose replies are known."""
         self._context = gateway.context
-        self._producing = gateway.producing
+        self._producing = gateway.producer
         self._session = session
         self._replies = replies
         self._written = written
@@ -109,7 +109,7 @@ class Writing:
         else:
             producing.produce_all(session, records).then(lambda all_of: self._done(write, all_of))
 
-    def _done(self, write: _Write, outcomes: Sequence[Outcome]) -> None:
+    def _done(self, write: _Write, outcomes: Sequence[PositionOrError]) -> None:
         self._open -= write.count
         self._open_bytes -= write.size
         if write.makes_topic:

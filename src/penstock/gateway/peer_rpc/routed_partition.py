@@ -18,15 +18,15 @@ from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.client.decoding import decode, shown_batches
-from penstock.gateway.peer_rpc.answering import bounds_of
-from penstock.gateway.peer_rpc.calls import elsewhere_of
-from penstock.gateway.peer_rpc.messages import Bounds, Look, Looked
-from penstock.gateway.peer_rpc.retry import insist, is_alone
-from penstock.gateway.peer_rpc.watching import Fetched, fetch_request, fetched
+from penstock.gateway.peer_rpc.client import ConnectionPool, peer_rpc_of
+from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds
+from penstock.gateway.peer_rpc.remote_watch import Fetched, fetch_request, fetched
+from penstock.gateway.peer_rpc.retry import is_alone, retry_while_moving
+from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.reading import (
     READ_BYTES,
-    RECORD_BYTES_A_TURN,
-    RECORDS_A_TURN,
+    RECORD_BYTES_A_SLICE,
+    RECORDS_A_SLICE,
     Portion,
     Walk,
     read,
@@ -44,7 +44,7 @@ READ_MS_MAX: Final = 10_000
 _NOTHING: Final = Bounds(0, 0, 0, 0, 0, 0)
 
 
-class Place:
+class RoutedPartition:
     __slots__ = ("_bounds", "_context", "number", "topic", "topic_id")
 
     def __init__(self, context: Context, topic: str, topic_id: Uuid, number: int) -> None:
@@ -126,9 +126,9 @@ class Place:
     def freshen(self, offset: Offset) -> Steps[None]:
         """Have the ends be as they are now, for who reads on at an offset."""
         if self.here is None:
-            recent = elsewhere_of(self._context).watching.recent(self.key, offset)
+            recent = peer_rpc_of(self._context).watcher.recent(self.key, offset)
             if recent is None:
-                yield from look(self._context, [self])
+                yield from look_up_bounds(self._context, [self])
             else:
                 self._told(recent)
 
@@ -147,14 +147,13 @@ class Place:
 
     def fetch(self, offset: Offset, bytes_max: int) -> Steps[Fetched]:
         """Batches from another broker; raises what it says. An offset outside of the log is OFFSET_OUT_OF_RANGE."""
-        elsewhere = elsewhere_of(self._context)
-        recent = elsewhere.watching.recent(self.key, offset)
+        recent: Fetched | None = peer_rpc_of(self._context).watcher.recent(self.key, offset)
         if recent is not None:
             self._told(recent)
             return recent
         request = fetch_request({self.key: offset}, wait_ms=0, partition_bytes=bytes_max, bytes_max=bytes_max)
         response: FetchResponse = yield self._context.broker_client.send(
-            self.leader, request, timeout_ms=READ_MS_MAX, purpose=elsewhere.lanes.shared(self.number)
+            self.leader, request, timeout_ms=READ_MS_MAX, purpose=ConnectionPool.shared(self.number)
         )
         results = [each for _, found in response.topics for each in found]
         code = response.error_code or (results[0].error_code if len(results) == 1 else -1)
@@ -185,17 +184,17 @@ class Place:
         if here is not None:
             here.watch(watcher)
         else:
-            elsewhere_of(self._context).watching.watch(self.key, watcher, self.last_stable)
+            peer_rpc_of(self._context).watcher.watch(self.key, watcher, self.last_stable)
 
     def unwatch(self, watcher: DelayedFetch) -> None:
         here = self._context.replicas.held(self.topic_id, self.number)
         if here is not None:
             here.unwatch(watcher)
         if not is_alone(self._context):
-            elsewhere_of(self._context).watching.unwatch(self.key, watcher)
+            peer_rpc_of(self._context).watcher.unwatch(self.key, watcher)
 
 
-def find_place(context: Context, topic: str, number: int) -> Place:
+def find_partition(context: Context, topic: str, number: int) -> RoutedPartition:
     """A partition of a topic that there is."""
     found = find_topic(context, topic)
     if number not in found.partitions:
@@ -205,40 +204,43 @@ def find_place(context: Context, topic: str, number: int) -> Place:
         )
     if is_alone(context):
         context.replicas.find(topic, number)  # which says what is wrong, where nobody else could serve it
-    return Place(context, topic, found.id, number)
+    return RoutedPartition(context, topic, found.id, number)
 
 
-def look(
+def look_up_bounds(
     context: Context,
-    places: Sequence[Place],
+    places: Sequence[RoutedPartition],
     times: tuple[TimestampMs, ...] = (),
     *,
     is_patient: bool = True,
-) -> Steps[dict[Place, Bounds]]:
+) -> Steps[dict[RoutedPartition, Bounds]]:
     """Learn where places led elsewhere begin and end, and what they have at these times: those of each leader with one
     letter. Of what this node leads nothing is told: it need not be asked for. Who is not patient is told as much as
     can be known at once."""
     away = [each for each in places if each.here is None]
     if not away:
         return {}
-    found: dict[Place, Bounds] = {}
+    found: dict[RoutedPartition, Bounds] = {}
 
     def attempt() -> Steps[None]:
         missing = yield from _look_once(context, [each for each in away if each not in found], times, found)
         if missing is not None and is_patient:
             raise missing
 
-    yield from insist(context, attempt)
+    yield from retry_while_moving(context, attempt)
     # What has come here meanwhile is asked here.
     return found | {each: bounds_of(here, times) for each in away if (here := each.here) is not None}
 
 
 def _look_once(
-    context: Context, places: Sequence[Place], times: tuple[TimestampMs, ...], found: dict[Place, Bounds]
+    context: Context,
+    places: Sequence[RoutedPartition],
+    times: tuple[TimestampMs, ...],
+    found: dict[RoutedPartition, Bounds],
 ) -> Steps[KafkaError | None]:
     """Ask the leaders; what is wrong with the first place that is not known then."""
     wrong: KafkaError | None = None
-    by_leader: dict[int, list[Place]] = {}
+    by_leader: dict[int, list[RoutedPartition]] = {}
     for each in places:
         if each.here is None:
             try:
@@ -246,12 +248,12 @@ def _look_once(
             except KafkaError as error:
                 wrong = wrong or error
     asked = [
-        (those, elsewhere_of(context).send(leader, Look(tuple(each.key for each in those), times)))
+        (those, peer_rpc_of(context).send(leader, GetBounds(tuple(each.key for each in those), times)))
         for leader, those in by_leader.items()
     ]
     for those, answer in asked:
         try:
-            looked: list[Looked] = yield answer
+            looked: list[BoundsResult] = yield answer
         except KafkaError as error:
             wrong = wrong or error
             continue
@@ -264,10 +266,10 @@ def _look_once(
     return wrong
 
 
-class PlaceWalk:
+class RoutedWalk:
     """A `Walk` through a place. `prepare` it before `some`."""
 
-    def __init__(self, context: Context, place: Place, start: Offset, stop: Offset) -> None:
+    def __init__(self, context: Context, place: RoutedPartition, start: Offset, stop: Offset) -> None:
         self._context = context
         self.place = place
         self.position = start
@@ -292,7 +294,7 @@ class PlaceWalk:
                 self._walk = Walk(here, self.position, self._stop)
             return
         self._walk = None
-        yield from insist(self._context, self._bring)
+        yield from retry_while_moving(self._context, self._bring)
 
     def _bring(self) -> Steps[None]:
         if self.place.here is not None:
@@ -317,7 +319,7 @@ class PlaceWalk:
         if self.position <= start:
             raise KafkaError(f"{self.place.name} has no batch at {start}", ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def some(self, records_max: int = RECORDS_A_TURN) -> list[Record]:
+    def some(self, records_max: int = RECORDS_A_SLICE) -> list[Record]:
         """The next records; fewer than there are, or none, before it is over."""
         walk = self._walk
         if walk is not None:
@@ -331,8 +333,8 @@ class PlaceWalk:
             return found
         found = []
         records = self._records
-        wanted, size = min(records_max, RECORDS_A_TURN), 0
-        while records is not None and len(found) < wanted and size < RECORD_BYTES_A_TURN:
+        wanted, size = min(records_max, RECORDS_A_SLICE), 0
+        while records is not None and len(found) < wanted and size < RECORD_BYTES_A_SLICE:
             record = next(records, None)
             if record is None:
                 self._records = None
@@ -352,12 +354,12 @@ class PlaceWalk:
             records.close()
 
 
-class PlaceGrowth(Promise[bool]):
+class RoutedGrowth(Promise[bool]):
     """A `DelayedFetch`: as `Growth`, of a place. What it is answered does not matter: who waits looks again."""
 
     __slots__ = ("_place", "_timer")
 
-    def __init__(self, context: Context, place: Place, wait_ms: float) -> None:
+    def __init__(self, context: Context, place: RoutedPartition, wait_ms: float) -> None:
         super().__init__()
         self._place = place
         self._timer = context.world.call_later(wait_ms, self.changed)
