@@ -196,7 +196,7 @@ class _Call(NamedTuple):
 
 def _group_call(request: type[Any]) -> _Call:
     """A request to a group coordinator, sent as it is. Its reply has the same type whatever the fields are."""
-    empty = request.__new__(request, *("" for _ in request._fields))
+    empty: Any = request.__new__(request, *("" for _ in request._fields))
     return _Call(request, type(groups.refusal(empty, ErrorCode.NONE)))
 
 
