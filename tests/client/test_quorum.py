@@ -58,6 +58,6 @@ def test_voters_come_and_go_and_are_described() -> None:
 
     remove_voter(cluster, 2, directory_id(2))
     assert [each.id for each in describe_quorum(cluster).voters] == [1]
-    with pytest.raises(BrokerRefused, match=r"voter 2: .* is not among the voters") as refusal:
+    with pytest.raises(BrokerRefused, match=r"voter 2: .* is not a voter") as refusal:
         remove_voter(cluster, 2, directory_id(2))
     assert refusal.value.code is ErrorCode.VOTER_NOT_FOUND

@@ -222,7 +222,7 @@ def test_the_reason_of_a_refusal_comes_along_where_the_protocol_has_a_place_for_
         image=lambda: there.image,
     )
     [created] = router.submit(r.CreateTopics((r.NewTopic("t"),))).value
-    assert created.result == Result(ErrorCode.TOPIC_ALREADY_EXISTS, "topic t exists")
+    assert created.result == Result(ErrorCode.TOPIC_ALREADY_EXISTS, "topic t already exists")
     assert str(router.submit(r.UnregisterBroker(8)).value) == "broker 8 is not registered"
     assert "group.version" in str(
         router.submit(r.UpdateFeatures((r.FeatureUpdate("group.version", 0),))).value

@@ -257,7 +257,7 @@ def test_a_voter_that_nobody_finds_where_it_is_said_to_be_is_not_added() -> None
     quorums.settle()
     refused = asked(quorums, 1, add_voter(2, "nowhere"))
     assert int(refused.error_code) == ErrorCode.REQUEST_TIMED_OUT
-    assert refused.error_message.endswith("does not answer at nowhere:9093")
+    assert refused.error_message.endswith("does not respond at nowhere:9093")
     assert [each.key.id for each in quorums.benches[1].quorum.voters] == [1]
 
 

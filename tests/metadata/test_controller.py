@@ -290,13 +290,13 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_settings(world: World) 
 
 def test_a_broker_with_a_new_directory_is_taken_where_the_log_tells_it_the_cluster() -> None:
     world = World((1,))
-    with pytest.raises(KafkaError, match="broker 2 is of cluster unknown, this is ") as refusal:
+    with pytest.raises(KafkaError, match="broker 2 belongs to cluster unknown, not to ") as refusal:
         world.register(2, cluster_id="")
     assert refusal.value.code is E.INCONSISTENT_CLUSTER_ID
     world.controller.replay([s.NoOpRecord(cluster_id="drawn")], world.image.offset + 1, 1)
     world.register(2, cluster_id="")
     world.register(3, cluster_id="drawn")
-    with pytest.raises(KafkaError, match="broker 4 is of cluster earlier, this is drawn"):
+    with pytest.raises(KafkaError, match="broker 4 belongs to cluster earlier, not to drawn"):
         world.register(4, cluster_id="earlier")
 
 

@@ -146,7 +146,7 @@ def test_no_bytes_make_the_decoder_fail_otherwise(data: bytes) -> None:
 
 
 def test_another_frame_version_is_refused() -> None:
-    with pytest.raises(CorruptStruct, match="frame version 2, 1 expected"):
+    with pytest.raises(CorruptStruct, match="frame version 2, expected 1"):
         decode(b"\2\2\0")
 
 

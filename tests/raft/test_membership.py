@@ -163,7 +163,7 @@ def test_a_replica_that_does_not_answer_is_not_added() -> None:
     (reply,) = bench.step(RequestFailed(asked.request_id)).replies
     assert isinstance(reply, VoterChangeReply)
     assert (reply.request_id, reply.error) == (77, ErrorCode.REQUEST_TIMED_OUT)
-    assert "does not answer at" in reply.message
+    assert "does not respond at" in reply.message
     assert bench.node.voters == voter_set(1, 2, 3)
     assert change(bench, AddVoter(0, voter(4), 1000), token=78) is None
     assert bench.sent(AskVersions) == [], "it has just not answered"

@@ -295,9 +295,7 @@ def check(setting: Setting, text: str) -> None:
         if value.lower() not in ("true", "false"):
             raise BadSetting(f"{name} is {text!r}, expected true or false")
         if setting.choices and value.lower() not in setting.choices:
-            raise BadSetting(
-                f"{name} is {text!r}, expected {setting.choices[0]}, the only one that is served"
-            )
+            raise BadSetting(f"{name} is {text!r}, expected {setting.choices[0]}, the only supported value")
     elif setting.type in _NUMBERS:
         _check_number(setting, value)
     elif setting.type is ConfigType.LIST:

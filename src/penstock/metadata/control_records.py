@@ -112,11 +112,13 @@ def encode_control(message: ControlMessage) -> bytes:
 
 def decode_control(kind: ControlType, value: bytes) -> ControlMessage:
     if kind not in MESSAGES:
-        raise CorruptStruct(f"a {kind.name} control record has no place in a metadata log")
+        raise CorruptStruct(f"a {kind.name} control record does not belong in a metadata log")
     if len(value) < _VERSION.size:
-        raise CorruptStruct(f"a {kind.name} control record has {len(value)} bytes, less than a version")
+        raise CorruptStruct(f"a {kind.name} control record has {len(value)} bytes, too few for a version")
     message = MESSAGES[kind]
     (version,) = _VERSION.unpack_from(value)
     if not 0 <= version <= message.LATEST:
-        raise CorruptStruct(f"a {kind.name} control record has version {version}, {message.LATEST} known")
+        raise CorruptStruct(
+            f"a {kind.name} control record has version {version}, expected 0 to {message.LATEST}"
+        )
     return message(**read_whole(message, version, value))

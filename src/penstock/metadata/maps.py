@@ -161,7 +161,7 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
         return next(_differing(self._root, other._root), GONE) is GONE
 
     def __hash__(self) -> int:
-        raise TypeError("a map may hold what has no hash")
+        raise TypeError("a FrozenMap has no hash: its values may be unhashable")
 
     def __repr__(self) -> str:
         return f"FrozenMap({dict(_entries(self._root))!r})"

@@ -361,9 +361,9 @@ def decode(data: bytes) -> AnyRecord:
         key, position = read_uvarint(data, position)
         version, position = read_uvarint(data, position)
     except IndexError as error:
-        raise CorruptStruct(f"a metadata record of {len(data)} bytes ends within its header") from error
+        raise CorruptStruct(f"a metadata record has {len(data)} bytes, and ends within its header") from error
     if frame != FRAME_VERSION:
-        raise CorruptStruct(f"a metadata record has frame version {frame}, {FRAME_VERSION} expected")
+        raise CorruptStruct(f"a metadata record has frame version {frame}, expected {FRAME_VERSION}")
     kind = KINDS.get(key)
     if kind is None or version > LATEST[key]:
         return UnknownRecord(key, version, data[position:])

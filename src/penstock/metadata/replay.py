@@ -55,7 +55,7 @@ class ImageDraft:
             self._transaction = []
         elif isinstance(record, s.EndTransactionRecord | s.AbortTransactionRecord):
             if self._transaction is None:
-                raise ReplayError("a metadata transaction ends that never began")
+                raise ReplayError("a metadata transaction ends that did not begin")
             held, self._transaction = self._transaction, None
             if isinstance(record, s.EndTransactionRecord):
                 for each in held:
@@ -135,7 +135,7 @@ class ImageDraft:
             raise ReplayError(f"{type(record).__name__} for broker {broker_id}, which is not registered")
         if broker.epoch != epoch:
             raise ReplayError(
-                f"{type(record).__name__} for broker {broker_id} has epoch {epoch}, {broker.epoch} expected"
+                f"{type(record).__name__} for broker {broker_id} has epoch {epoch}, expected {broker.epoch}"
             )
         return broker
 
@@ -178,7 +178,7 @@ class ImageDraft:
 
     def _topic(self, record: s.TopicRecord) -> None:
         if self._topics.get(record.name) is not None:
-            raise ReplayError(f"a second topic {record.name} is created")
+            raise ReplayError(f"topic {record.name} is created twice")
         self._topics.set(record.name, Topic(record.name, record.topic_id))
         self._names.set(record.topic_id, record.name)
         key = collision_key(record.name)
@@ -188,7 +188,7 @@ class ImageDraft:
     def _remove_topic(self, record: s.RemoveTopicRecord) -> None:
         name = self._names.get(record.topic_id)
         if name is None:
-            raise ReplayError(f"a topic with the unknown id {record.topic_id.hex()} is removed")
+            raise ReplayError(f"a record removes a topic with the unknown id {record.topic_id.hex()}")
         self._topics.remove(name)
         self._names.remove(record.topic_id)
         key = collision_key(name)
@@ -203,7 +203,9 @@ class ImageDraft:
             name = self._names.get(topic_id)
             topic = None if name is None else self._topics.get(name)
             if topic is None:
-                raise ReplayError(f"a partition of a topic with the unknown id {topic_id.hex()}")
+                raise ReplayError(
+                    f"a record creates a partition of a topic with the unknown id {topic_id.hex()}"
+                )
             partitions = self._partitions[topic_id] = Draft(topic.partitions)
         return partitions
 
@@ -230,7 +232,7 @@ class ImageDraft:
         partition = partitions.get(record.partition_id)
         if partition is None:
             raise ReplayError(
-                f"a change to partition {record.partition_id} of topic {self._names.get(record.topic_id)}, "
+                f"a record changes partition {record.partition_id} of topic {self._names.get(record.topic_id)}, "
                 f"which has no such partition"
             )
         partitions.set(record.partition_id, merge(partition, record))
@@ -239,7 +241,7 @@ class ImageDraft:
         for name in [record.topic_name] if record.topic_name else self._topics.keys():
             topic = self._topics.get(name)
             if topic is None:
-                raise ReplayError(f"the eligible leaders of the unknown topic {name} are cleared")
+                raise ReplayError(f"a record clears the eligible leader replicas of the unknown topic {name}")
             partitions = self._partitions_of(topic.id)
             for number in partitions.keys():  # noqa: SIM118  (not a mapping)
                 partition = partitions.get(number)

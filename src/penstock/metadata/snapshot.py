@@ -18,7 +18,7 @@ KEPT_AFTER_PRODUCER_IDS = (
 
 def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
     if image.transaction is not None:
-        raise ValueError("a metadata transaction is open, and its records would be lost")
+        raise ValueError("a metadata transaction is open; a snapshot would lose its records")
     level = image.metadata_version
     for name in sorted(image.features, key=lambda name: (name != v.METADATA_VERSION, name)):
         yield s.FeatureLevelRecord(name=name, feature_level=image.features[name])

@@ -77,7 +77,7 @@ class VoterChanges:
     def poll(self, now_ms: TimestampMs) -> None:
         """Whoever waits for too long hears no more; the change itself may still be committed."""
         if self._pending is not None and now_ms >= self._pending.deadline:
-            self._settle(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time")
+            self._settle(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time; it may still be")
         self._ask(now_ms)
 
     def _ask(self, now_ms: TimestampMs) -> None:
@@ -97,12 +97,12 @@ class VoterChanges:
             return
         voter = request.voter
         if reply.error is not ErrorCode.NONE:
-            self._settle(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} answers {reply.error.name}")
+            self._settle(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} responded with {reply.error.name}")
         elif reply.kraft_versions is None or not _understands(reply.kraft_versions):
             said = "none" if reply.kraft_versions is None else "{} to {}".format(*reply.kraft_versions)
             self._settle(
                 ErrorCode.INVALID_REQUEST,
-                f"{voter.key} supports kraft.version {said}, and the quorum has {KRAFT_VERSION}",
+                f"{voter.key} supports kraft.version {said}, expected a range with {KRAFT_VERSION}",
             )
         else:
             self._add(request, voter._replace(kraft_versions=reply.kraft_versions), now_ms)
@@ -113,7 +113,7 @@ class VoterChanges:
             where = request.voter.endpoints[0]
             self._settle(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{request.voter.key} does not answer at {where.host}:{where.port}",
+                f"{request.voter.key} does not respond at {where.host}:{where.port}",
             )
 
     def committed(self, high_watermark: Offset) -> None:
@@ -139,13 +139,18 @@ class VoterChanges:
     def _unsettled(self) -> _Refused | None:
         entry = self._leader.node.tail.voters()
         if entry is None:
-            return _Refused(ErrorCode.UNSUPPORTED_VERSION, "the voters are configured, not in the log")
+            return _Refused(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "the voters are configured statically (controller.quorum.voters), and cannot change",
+            )
         committed = self._leader.high_watermark
         if committed < 0:
-            return _Refused(ErrorCode.REQUEST_TIMED_OUT, "the leader has committed nothing in its epoch yet")
+            return _Refused(
+                ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed an entry of its epoch yet; retry"
+            )
         if self._pending is not None or entry.offset >= committed:
             return _Refused(
-                ErrorCode.REQUEST_TIMED_OUT, "an earlier change of the voters is not committed yet"
+                ErrorCode.REQUEST_TIMED_OUT, "an earlier change of the voters is not committed yet; retry"
             )
         return None
 
@@ -158,7 +163,7 @@ class VoterChanges:
         key = request.voter if isinstance(request, RemoveVoter) else request.voter.key
         known = voters.by_id(key.id)
         if known is None or known.key != key:
-            return _Refused(ErrorCode.VOTER_NOT_FOUND, f"{key} is not among the voters")
+            return _Refused(ErrorCode.VOTER_NOT_FOUND, f"{key} is not a voter")
         if isinstance(request, UpdateVoter):
             if not _understands(request.voter.kraft_versions):
                 return _Refused(
@@ -171,14 +176,12 @@ class VoterChanges:
 
     def _added(self, voters: VoterSet, voter: Voter, now_ms: TimestampMs) -> VoterSet | _Refused:
         if voters.by_id(voter.key.id) is not None:
-            return _Refused(ErrorCode.DUPLICATE_VOTER, f"{voter.key.id} is a voter already")
+            return _Refused(ErrorCode.DUPLICATE_VOTER, f"replica {voter.key.id} is already a voter")
         listener = next((each.listener for each in self._leader.node.local.endpoints), None)
         if not any(listener in (None, each.listener) for each in voter.endpoints):
-            return _Refused(
-                ErrorCode.INVALID_REQUEST, f"{voter.key} is not said where its {listener} listens"
-            )
+            return _Refused(ErrorCode.INVALID_REQUEST, f"{voter.key} has no endpoint for listener {listener}")
         if not self._leader.replicas.is_caught_up(voter.key, now_ms):
-            return _Refused(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} has not caught up")
+            return _Refused(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} has not caught up with the log; retry")
         return voters.with_voter(voter)
 
     def _add(self, request: AddVoter, voter: Voter, now_ms: TimestampMs) -> None:

@@ -121,7 +121,7 @@ def test_a_record_of_a_type_that_is_not_acted_on_is_passed_over() -> None:
 
 def test_a_known_record_of_an_unknown_version_is_refused() -> None:
     key = schemas.encode_key(schemas.GroupMetadataKey(group="g"))
-    with pytest.raises(CorruptStruct, match="GroupMetadataValue has version 5, 0 to 4 expected"):
+    with pytest.raises(CorruptStruct, match="GroupMetadataValue has version 5, expected 0 to 4"):
         decode(key, b"\0\5")
 
 

@@ -142,7 +142,7 @@ def test_no_bytes_make_the_decoders_fail_otherwise(data: bytes) -> None:
 
 def test_another_type_of_key_is_passed_over_and_another_version_of_a_value_is_not() -> None:
     assert decode_key(b"\0\1whatever") is None
-    with pytest.raises(CorruptStruct, match="version 2, 0 to 1 expected"):
+    with pytest.raises(CorruptStruct, match="version 2, expected 0 to 1"):
         decode_value(b"\0\2whatever")
     with pytest.raises(CorruptStruct, match="state is 6"):
         from_value(TransactionLogValue(transaction_status=6))

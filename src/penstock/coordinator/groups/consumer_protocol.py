@@ -49,7 +49,7 @@ def _read(of: type[Struct], latest: int, data: bytes) -> Versioned:
     try:
         (version,) = _INT16.unpack_from(data)
         if version < 0:
-            raise CorruptStruct(f"{of.__name__} has version {version}, 0 or more expected")
+            raise CorruptStruct(f"{of.__name__} has version {version}, expected 0 or more")
         values, _ = body_of(of, min(version, latest)).read(data, _INT16.size)
     except (IndexError, StructError, UnicodeDecodeError) as error:
         raise CorruptStruct(f"{of.__name__} of {len(data)} bytes cannot be read: {error}") from error
@@ -71,7 +71,7 @@ def read_topics(data: bytes) -> tuple[str, ...]:
 
 def read_version(data: bytes) -> int:
     if len(data) < _INT16.size:
-        raise CorruptStruct(f"a subscription of {len(data)} bytes has no room for its version")
+        raise CorruptStruct(f"a subscription has {len(data)} bytes, too few for a version")
     version: int = _INT16.unpack_from(data)[0]
     return version
 

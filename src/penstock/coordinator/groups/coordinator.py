@@ -153,10 +153,10 @@ class GroupCoordinator:
 
     def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         if not group_id:
-            raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+            raise KafkaError("the group id is empty", ErrorCode.INVALID_GROUP_ID)
         group = self._state.groups.get(group_id)
         if group is None:
-            raise KafkaError(f"there is no group {group_id}", ErrorCode.UNKNOWN_MEMBER_ID)
+            raise KafkaError(f"group {group_id} does not exist", ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
     def _join(self, request: JoinGroup) -> Outcome[JoinReply | Promise[JoinReply]]:

@@ -56,7 +56,7 @@ class Committing:
                 return  # a simple group comes of it
             if request.knows_epochs:
                 raise _not_found(request.group)
-            raise KafkaError(f"there is no group {request.group}", ErrorCode.ILLEGAL_GENERATION)
+            raise KafkaError(f"group {request.group} does not exist", ErrorCode.ILLEGAL_GENERATION)
         if isinstance(group, ClassicGroup):
             self._membership.may_commit(
                 group, request.member_id, request.instance_id, request.generation, transactional=False
@@ -66,11 +66,11 @@ class Committing:
 
     def commit_in_transaction(self, request: TxnOffsetCommit) -> Outcome[PartitionsReply]:
         if not request.group:
-            raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+            raise KafkaError("the group id is empty", ErrorCode.INVALID_GROUP_ID)
         group = self._state.groups.get(request.group)
         if group is None:
             if request.generation >= 0:
-                raise KafkaError(f"there is no group {request.group}", ErrorCode.ILLEGAL_GENERATION)
+                raise KafkaError(f"group {request.group} does not exist", ErrorCode.ILLEGAL_GENERATION)
         elif isinstance(group, ClassicGroup):
             self._membership.may_commit(
                 group, request.member_id, request.instance_id, request.generation, transactional=True
@@ -133,13 +133,14 @@ class Committing:
 
     def delete(self, request: OffsetDelete) -> Outcome[PartitionsReply]:
         if not request.group:
-            raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+            raise KafkaError("the group id is empty", ErrorCode.INVALID_GROUP_ID)
         group = self._state.groups.get(request.group)
         if group is None:
             raise _not_found(request.group)
         if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
             raise KafkaError(
-                f"group {request.group} has members whose topics are not known", ErrorCode.NON_EMPTY_GROUP
+                f"group {request.group} has members, and their subscriptions are unknown",
+                ErrorCode.NON_EMPTY_GROUP,
             )
         results: list[PartitionResult] = []
         records: list[GroupRecord] = []
@@ -189,7 +190,7 @@ class Committing:
 
 
 def _not_found(group: str) -> KafkaError:
-    return KafkaError(f"there is no group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
+    return KafkaError(f"group {group} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 __all__ = ["Committing", "Place"]

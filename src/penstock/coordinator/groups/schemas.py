@@ -338,7 +338,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     a coordinator that passed over it would forget what it says.
     """
     if len(key) < _INT16.size:
-        raise CorruptStruct(f"a key of {len(key)} bytes has no room for its type")
+        raise CorruptStruct(f"a key has {len(key)} bytes, too few for a type")
     (number,) = _INT16.unpack_from(key)
     kind = KEYS.get(number)
     if kind is None:
@@ -347,11 +347,9 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if value is None:
         return GroupRecord(read_key, None)
     if len(value) < _INT16.size:
-        raise CorruptStruct(
-            f"the value of a {kind.__name__}, {len(value)} bytes, has no room for its version"
-        )
+        raise CorruptStruct(f"the value of a {kind.__name__} has {len(value)} bytes, too few for a version")
     (version,) = _INT16.unpack_from(value)
     of = kind.VALUE
     if not 0 <= version <= of.LATEST:
-        raise CorruptStruct(f"{of.__name__} has version {version}, 0 to {of.LATEST} expected")
+        raise CorruptStruct(f"{of.__name__} has version {version}, expected 0 to {of.LATEST}")
     return GroupRecord(read_key, of(version=version, **read_whole(of, version, value, _INT16.size)))

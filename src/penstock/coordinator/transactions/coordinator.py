@@ -110,7 +110,7 @@ class TransactionCoordinator:
         """A record of the partition, in order. Raises CorruptStruct where it cannot be understood."""
         transactional_id = decode_key(key)
         if transactional_id is None:
-            logger.warning("a record of __transaction_state is of an unknown type, and is passed over")
+            logger.warning("__transaction_state: skipped a record of an unknown type")
         elif value is None:
             self._entries.pop(transactional_id, None)
         else:
@@ -167,7 +167,7 @@ class TransactionCoordinator:
         try:
             decided = _decide(self._view(entry, now_ms, producer_id), request)
         except Refused as refusal:
-            logger.debug("%s is refused: %s", type(request).__name__, refusal)
+            logger.debug("%s rejected: %s", type(request).__name__, refusal)
             return Outcome(_refusal(request, refusal.code))
         except NoProducerId:
             return NEEDS_PRODUCER_ID

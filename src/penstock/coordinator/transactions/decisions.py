@@ -88,7 +88,7 @@ class View(NamedTuple):
         if current is None or current.producer_id != producer_id:
             held = "none" if current is None else f"{current.producer_id}"
             raise Refused(
-                f"transactional id {transactional_id!r} has producer id {held}, not {producer_id}",
+                f"transactional id {transactional_id!r} has producer id {held}, the request has {producer_id}",
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             )
         return current
@@ -96,7 +96,7 @@ class View(NamedTuple):
     def refuse_if_busy(self, transactional_id: str) -> None:
         if self.is_busy:
             raise Refused(
-                f"transactional id {transactional_id!r} is between two states",
+                f"a change of transactional id {transactional_id!r} is not complete yet; retry",
                 ErrorCode.CONCURRENT_TRANSACTIONS,
             )
 
@@ -111,7 +111,7 @@ def init_producer_id(view: View, request: InitProducerId) -> Decision:
     timeout_ms, timeout_ms_max = request.timeout_ms, view.settings.timeout_ms_max
     if not 0 < timeout_ms <= timeout_ms_max:
         raise Refused(
-            f"a transaction timeout of {timeout_ms} ms, 1 to {timeout_ms_max} expected",
+            f"the transaction timeout is {timeout_ms} ms, expected 1 to {timeout_ms_max}",
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
         )
     view.refuse_if_busy(request.transactional_id)
@@ -290,7 +290,7 @@ def _need_name(transactional_id: str) -> None:
     size = len(transactional_id.encode())
     if size > ID_BYTES_MAX:
         raise Refused(
-            f"the transactional id has {size} bytes, at most {ID_BYTES_MAX} expected",
+            f"the transactional id has {size} bytes, expected at most {ID_BYTES_MAX}",
             ErrorCode.INVALID_REQUEST,
         )
 
@@ -298,7 +298,7 @@ def _need_name(transactional_id: str) -> None:
 def _fenced_by(current: Transaction, producer: ProducerEpoch) -> Refused:
     return Refused(
         f"producer {producer.producer_id} has epoch {producer.epoch}, "
-        f"but the transactional id is with producer {current.producer_id}, epoch {current.epoch}",
+        f"but the transactional id now has producer id {current.producer_id}, epoch {current.epoch}",
         ErrorCode.PRODUCER_FENCED,
     )
 

@@ -93,7 +93,7 @@ def decode_value(data: bytes) -> TransactionLogValue:
     version = _number(data, "value")
     if not 0 <= version <= TransactionLogValue.LATEST:
         raise CorruptStruct(
-            f"a transaction's state has version {version}, 0 to {TransactionLogValue.LATEST} expected"
+            f"a transaction's state has version {version}, expected 0 to {TransactionLogValue.LATEST}"
         )
     return TransactionLogValue(
         version=version, **read_whole(TransactionLogValue, version, data, _TYPE_OR_VERSION.size)
@@ -103,7 +103,7 @@ def decode_value(data: bytes) -> TransactionLogValue:
 def _number(data: bytes, what: str) -> int:
     if len(data) < _TYPE_OR_VERSION.size:
         raise CorruptStruct(
-            f"the {what} of a transaction's record has {len(data)} bytes, {_TYPE_OR_VERSION.size} or more expected"
+            f"the {what} of a transaction's record has {len(data)} bytes, expected at least {_TYPE_OR_VERSION.size}"
         )
     number: int = _TYPE_OR_VERSION.unpack_from(data)[0]
     return number

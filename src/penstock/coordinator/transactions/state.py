@@ -150,7 +150,7 @@ class Transaction(NamedTuple):
 def from_value(value: TransactionLogValue) -> Transaction:
     status = value.transaction_status
     if status not in _RECORDED:
-        raise CorruptStruct(f"a transaction's state is {status}, 0 to {int(State.COMPLETE_ABORT)} expected")
+        raise CorruptStruct(f"a transaction's state is {status}, expected 0 to {int(State.COMPLETE_ABORT)}")
     partitions = () if status == State.EMPTY else value.transaction_partitions or ()
     return Transaction(
         producer_id=value.producer_id,

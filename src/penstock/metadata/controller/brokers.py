@@ -119,11 +119,11 @@ def register_broker(
     is_new = not request.cluster_id and image.cluster_id
     if not is_new and request.cluster_id != cluster_id:
         raise KafkaError(
-            f"broker {request.broker_id} is of cluster {request.cluster_id or 'unknown'}, this is {cluster_id}",
+            f"broker {request.broker_id} belongs to cluster {request.cluster_id or 'unknown'}, not to {cluster_id}",
             ErrorCode.INCONSISTENT_CLUSTER_ID,
         )
     if request.broker_id < 0:
-        raise _invalid(f"{request.broker_id} cannot be the id of a broker")
+        raise _invalid(f"the broker id is {request.broker_id}, expected 0 or more")
     held: Broker | None = image.brokers.get(request.broker_id)
     same = held is not None and held.incarnation_id == request.incarnation_id
     if held is not None and not same and _is_alive(sessions, held, request, now_ms):
@@ -177,19 +177,21 @@ def _check_directories(image: ClusterImage, request: RegisterBroker) -> None:
     }
     for directory in request.log_dirs:
         if is_reserved(directory):
-            raise _invalid(f"{uuid_text(directory)} cannot be the id of a directory")
+            raise _invalid(f"{uuid_text(directory)} is a reserved directory id")
         if directory in taken:
             raise _invalid(f"directory {uuid_text(directory)} belongs to broker {taken[directory]}")
     if not request.log_dirs:
         raise _invalid(f"broker {request.broker_id} has no directories")
     if len(set(request.log_dirs)) != len(request.log_dirs):
-        raise _invalid(f"broker {request.broker_id} names a directory twice")
+        raise _invalid(f"broker {request.broker_id} lists a directory twice")
 
 
 def _check_features(image: ClusterImage, request: RegisterBroker) -> None:
     offered = {feature.name: (feature.min_level, feature.max_level) for feature in request.features}
     if v.METADATA_VERSION not in offered:
-        raise _invalid(f"broker {request.broker_id} does not say which {v.METADATA_VERSION} it supports")
+        raise _invalid(
+            f"broker {request.broker_id} does not declare a supported range of {v.METADATA_VERSION}"
+        )
     for name, level in sorted(image.features.items()):
         low, high = offered.get(name, (0, 0))
         if not low <= level <= high:

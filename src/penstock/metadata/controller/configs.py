@@ -71,10 +71,10 @@ def _each(
 
 def _check_exists(image: ClusterImage, resource: Resource) -> None:
     if resource.type == ResourceType.TOPIC and resource.name not in image.topics:
-        raise KafkaError(f"there is no topic {resource.name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(f"topic {resource.name} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if resource.type == ResourceType.BROKER and resource.name:
         if not resource.name.isdecimal():
-            raise KafkaError(f"{resource.name!r} is not the id of a broker", ErrorCode.INVALID_REQUEST)
+            raise KafkaError(f"{resource.name!r} is not a broker id", ErrorCode.INVALID_REQUEST)
         if int(resource.name) not in image.brokers:
             raise KafkaError(f"broker {resource.name} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
 
@@ -84,7 +84,7 @@ def altered(view: ControllerView, resource: Resource, changes: Sequence[ConfigCh
     held = view.image.config(resource)
     for name, count in Counter(change.name for change in changes).items():
         if count > 1:
-            raise KafkaError(f"{name} is changed twice", ErrorCode.INVALID_REQUEST)
+            raise KafkaError(f"the request changes {name} twice", ErrorCode.INVALID_REQUEST)
     records: list[AnyRecord] = []
     after = dict(held)
     for change in changes:
@@ -110,11 +110,11 @@ def _changed_value(resource: Resource, change: ConfigChange, held: str | None) -
     if change.op == ConfigOp.DELETE:
         return None
     if change.value is None:
-        raise BadSetting(f"{change.name} is given no value")
+        raise BadSetting(f"{change.name} has no value")
     value = change.value
     if change.op in (ConfigOp.APPEND, ConfigOp.SUBTRACT):
         if not is_list(resource, change.name):
-            raise BadSetting(f"{change.name} is not a list, and can only be set or deleted")
+            raise BadSetting(f"{change.name} is not a list: it can only be set or deleted")
         old = default_of(resource, change.name) if held is None else held
         parts = [part for part in (old or "").split(",") if part]
         given = [part for part in value.split(",") if part]
@@ -124,7 +124,7 @@ def _changed_value(resource: Resource, change: ConfigChange, held: str | None) -
             parts = [part for part in parts if part not in given]
         value = ",".join(parts)
     elif change.op != ConfigOp.SET:
-        raise KafkaError(f"{change.op} is not a way to change a setting", ErrorCode.INVALID_REQUEST)
+        raise KafkaError(f"unknown config operation {change.op}", ErrorCode.INVALID_REQUEST)
     if len(value.encode()) > VALUE_BYTES_MAX:
         raise BadSetting(f"{change.name} is longer than {VALUE_BYTES_MAX} bytes")
     return value
@@ -134,10 +134,12 @@ def _check_min_isr(resource: Resource, value: str | None) -> None:
     """Eligible leaders are counted against it, so that all brokers must agree on it."""
     if resource.type == ResourceType.BROKER and resource != ALL_BROKERS:
         if value is not None:
-            raise BadSetting(f"{MIN_ISR} is the same for all brokers while eligible leader replicas are on")
+            raise BadSetting(
+                f"{MIN_ISR} cannot be set for one broker while eligible leader replicas are enabled"
+            )
     elif resource == ALL_BROKERS and value is None:
         raise BadSetting(
-            f"{MIN_ISR} of the cluster cannot be taken away while eligible leader replicas are on"
+            f"the cluster's {MIN_ISR} cannot be removed while eligible leader replicas are enabled"
         )
 
 

@@ -36,26 +36,28 @@ def update_features(view: ControllerView, request: UpdateFeatures) -> Outcome[di
 
 
 def _refusal(update: FeatureUpdate, why: str) -> KafkaError:
-    return KafkaError(f"{update.name} cannot go to {update.level}: {why}", ErrorCode.INVALID_UPDATE_VERSION)
+    return KafkaError(
+        f"{update.name} cannot be set to {update.level}: {why}", ErrorCode.INVALID_UPDATE_VERSION
+    )
 
 
 def _check(image: ClusterImage, update: FeatureUpdate) -> None:
     if update.upgrade_type not in tuple(UpgradeType):
-        raise _refusal(update, f"{update.upgrade_type} is not a kind of upgrade")
+        raise _refusal(update, f"unknown upgrade type {update.upgrade_type}")
     if update.level < 0:
-        raise _refusal(update, "levels begin at 0")
+        raise _refusal(update, "expected a level of 0 or more")
     if update.name == KRAFT_VERSION:
-        raise _refusal(update, "it belongs to the quorum, and is changed there")
+        raise _refusal(update, "the Raft quorum sets it")
     held = image.metadata_version if update.name == METADATA_VERSION else image.features.get(update.name, 0)
     for who, (low, high) in _supporters(image, update.name):
         if not low <= update.level <= high:
             raise _refusal(update, f"{who} supports levels {low} to {high}")
     if update.level < held and update.upgrade_type == UpgradeType.UPGRADE:
-        raise _refusal(update, f"it is at {held}, and a downgrade was not asked for")
+        raise _refusal(update, f"it is at {held}, and the request does not allow a downgrade")
     if update.level > held and update.upgrade_type != UpgradeType.UPGRADE:
-        raise _refusal(update, f"it is at {held}, and that would be no downgrade")
+        raise _refusal(update, f"it is at {held}, so this is not a downgrade")
     if update.name == METADATA_VERSION and update.level < held and loses_metadata(held, update.level):
-        raise _refusal(update, "metadata that is written already would be lost")
+        raise _refusal(update, "the downgrade would lose metadata")
 
 
 def _supporters(image: ClusterImage, name: str) -> Iterator[tuple[str, tuple[int, int]]]:

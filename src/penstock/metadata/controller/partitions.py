@@ -40,7 +40,7 @@ def alter_partition(view: ControllerView, request: AlterPartition) -> Outcome[tu
     for change in request.changes:
         try:
             if counts[change.topic_id, change.partition] > 1:
-                raise KafkaError("a partition is changed twice", ErrorCode.INVALID_REQUEST)
+                raise KafkaError("the request changes a partition twice", ErrorCode.INVALID_REQUEST)
             record, reply = _altered(view, request.broker_id, change)
         except KafkaError as error:
             replies.append(IsrChanged(change.topic_id, change.partition, refused(error)))
@@ -56,9 +56,7 @@ def _altered(
 ) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
     topic = view.image.topic_by_id(change.topic_id)
     if topic is None:
-        raise KafkaError(
-            f"there is no topic with id {uuid_text(change.topic_id)}", ErrorCode.UNKNOWN_TOPIC_ID
-        )
+        raise KafkaError(f"no topic has id {uuid_text(change.topic_id)}", ErrorCode.UNKNOWN_TOPIC_ID)
     partition: Partition | None = topic.partitions.get(change.partition)
     if partition is None:
         raise KafkaError(
@@ -77,7 +75,7 @@ def _altered(
     after = partition if record is None else merge(partition, record)
     if after.leader != broker_id:
         # The change ended a reassignment that took the leader away: it holds, and another leads.
-        lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {after.leader} leads now")
+        lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {after.leader} is the new leader")
         return record, IsrChanged(change.topic_id, change.partition, lost)
     return record, _changed(change, after)
 
@@ -119,10 +117,10 @@ def _handed_over(
     record = edit.record()
     if record is None or record.leader < 0 or edit.recovery_state == s.RECOVERING:
         raise KafkaError(
-            f"no replica but {broker_id} may lead {edit.topic.name}-{edit.number}",
+            f"no replica other than broker {broker_id} can lead {edit.topic.name}-{edit.number}",
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         )
-    lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {record.leader} leads now")
+    lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {record.leader} is the new leader")
     return record, IsrChanged(change.topic_id, change.partition, lost)
 
 
@@ -161,14 +159,14 @@ def _check_change(view: ControllerView, broker_id: int, change: IsrChange, held:
         broker = view.image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (-1, broker.epoch):
             raise KafkaError(
-                f"broker {member.broker_id} is fenced, stopping, unknown or of another epoch",
+                f"broker {member.broker_id} is fenced, shutting down, not registered, or has another epoch",
                 ErrorCode.INELIGIBLE_REPLICA,
             )
 
 
 def elect_leaders(view: ControllerView, request: ElectLeaders) -> Outcome[tuple[ElectionResult, ...]]:
     if request.election not in tuple(Election):
-        raise KafkaError(f"{request.election} is not a kind of election", ErrorCode.INVALID_REQUEST)
+        raise KafkaError(f"unknown election type {request.election}", ErrorCode.INVALID_REQUEST)
     election = Election(request.election)
     records: list[s.AnyRecord] = []
     replies = []
@@ -192,10 +190,12 @@ def _elected(
     topic: Topic | None = view.image.topics.get(name)
     partition = None if topic is None else topic.partitions.get(number)
     if topic is None or partition is None:
-        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"), None
+        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {name}-{number} does not exist"), None
     preferred = election is Election.PREFERRED
     if partition.leader == partition.replicas[0] if preferred else partition.leader != s.NO_LEADER:
-        return Result(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{number}"), None
+        return Result(
+            ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} already leads {name}-{number}"
+        ), None
     edit = PartitionEdit(view, topic, number, partition, acceptance(view.image, partition))
     edit.elect = Elect.PREFERRED if preferred else Elect.UNCLEAN
     record = edit.record()
@@ -206,7 +206,7 @@ def _elected(
             f"the preferred leader {partition.replicas[0]} of {name}-{number} is not in sync or not there"
         )
         return Result(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message), None
-    message = f"none of the replicas {list(partition.replicas)} of {name}-{number} is there"
+    message = f"none of the replicas {list(partition.replicas)} of {name}-{number} is available"
     return Result(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message), None
 
 

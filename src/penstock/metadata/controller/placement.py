@@ -138,12 +138,12 @@ def place(
 ) -> list[Ids]:
     """Replicas for new partitions, after those the topic has; of the cluster's first topic the same always."""
     if replication_factor <= 0:
-        raise _impossible(f"a replication factor of {replication_factor} is not positive")
+        raise _impossible(f"the replication factor is {replication_factor}, expected 1 or more")
     if all(each.fenced for each in brokers):
         raise _impossible("all brokers are fenced")
     if replication_factor > len(brokers):
         raise _impossible(
-            f"a replication factor of {replication_factor} needs as many brokers, and {len(brokers)} are registered"
+            f"the replication factor is {replication_factor}, but only {len(brokers)} brokers are registered"
         )
     placer = _Placer(brokers, existing, rng, is_first)
     return [placer.place(replication_factor) for _ in range(partitions)]

@@ -16,7 +16,9 @@ def allocate_producer_ids(view: ControllerView, request: AllocateProducerIds) ->
     view.broker(request.broker_id, request.broker_epoch)
     first = view.image.next_producer_id
     if first > PRODUCER_ID_MAX - BLOCK_SIZE:
-        raise KafkaError(f"producer ids are used up at {first}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise KafkaError(
+            f"no producer ids are left: the next would be {first}", ErrorCode.UNKNOWN_SERVER_ERROR
+        )
     record = ProducerIdsRecord(
         broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + BLOCK_SIZE
     )

@@ -45,11 +45,11 @@ def alter_reassignments(
         try:
             if counts[target.topic, target.partition] > 1:
                 raise KafkaError(
-                    f"{target.topic}-{target.partition} is named twice", ErrorCode.INVALID_REQUEST
+                    f"the request names {target.topic}-{target.partition} twice", ErrorCode.INVALID_REQUEST
                 )
             if len(records) == PARTITIONS_MAX:
                 raise KafkaError(
-                    f"a request can move {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+                    f"a request can move at most {PARTITIONS_MAX} partitions", ErrorCode.POLICY_VIOLATION
                 )
             record = _altered(view, target, request.allow_factor_change)
             if record is not None:
@@ -67,7 +67,8 @@ def _altered(
     partition = None if topic is None else topic.partitions.get(target.partition)
     if topic is None or partition is None:
         raise KafkaError(
-            f"there is no partition {target.topic}-{target.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            f"partition {target.topic}-{target.partition} does not exist",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
     edit = PartitionEdit(view, topic, target.partition, partition, acceptance(view.image, partition))
     if target.replicas is None:
@@ -98,7 +99,7 @@ def _take_back(edit: PartitionEdit) -> None:
     if not edit.isr:
         if not allowed:
             raise KafkaError(
-                f"of {name} none but replicas that are being added are in sync, and unclean elections are not allowed",
+                f"{name}: only replicas that are being added are in sync, and unclean leader election is disabled",
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
         edit.isr, edit.recovery_state = edit.replicas[:1], s.RECOVERING
@@ -129,7 +130,7 @@ def _check_factor(partition: Partition, wanted: int) -> None:
     factor = len(partition.replicas) - len(partition.removing)
     if wanted != factor:
         raise KafkaError(
-            f"the replication factor is {factor}, and {wanted} replicas would change it",
+            f"the replication factor is {factor}, and the request has {wanted} replicas",
             ErrorCode.INVALID_REPLICATION_FACTOR,
         )
 

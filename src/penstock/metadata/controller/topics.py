@@ -65,7 +65,7 @@ def create_topics(view: ControllerView, request: CreateTopics) -> Outcome[tuple[
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
-                raise KafkaError(f"{topic.name} is named twice", ErrorCode.INVALID_REQUEST)
+                raise KafkaError(f"the request names topic {topic.name} twice", ErrorCode.INVALID_REQUEST)
             _check_new_name(view.image, topic.name, names)
             is_first = not view.image.topics and not names
             made, reply = _created(view, topic, budget, is_first)
@@ -82,16 +82,16 @@ def create_topics(view: ControllerView, request: CreateTopics) -> Outcome[tuple[
 def _check_new_name(image: ClusterImage, name: str, beside: set[str]) -> None:
     check_name(name)
     if name == METADATA_TOPIC:
-        raise KafkaError(f"{name} is the cluster's own", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise KafkaError(f"topic {name} is internal to the cluster", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in image.topics:
-        raise KafkaError(f"topic {name} exists", ErrorCode.TOPIC_ALREADY_EXISTS)
+        raise KafkaError(f"topic {name} already exists", ErrorCode.TOPIC_ALREADY_EXISTS)
     key = collision_key(name)
     if key is None:
         return
     other = image.collisions.get(key) or next((each for each in beside if collision_key(each) == key), None)
     if other is not None:
         raise KafkaError(
-            f"topic {name} and the existing {other} differ in dots and underscores alone",
+            f"topic {name} collides with the existing topic {other}: they differ only in dots and underscores",
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         )
 
@@ -118,13 +118,15 @@ def _placed(view: ControllerView, topic: NewTopic, budget: int, is_first: bool) 
     factor = _or_default(view, topic.replication_factor, "default.replication.factor")
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
-            f"a replication factor of {factor} is not positive", ErrorCode.INVALID_REPLICATION_FACTOR
+            f"the replication factor is {factor}, expected 1 or more", ErrorCode.INVALID_REPLICATION_FACTOR
         )
     if topic.partitions < -1 or topic.partitions == 0:
-        raise KafkaError(f"{count} partitions is not a positive number", ErrorCode.INVALID_PARTITIONS)
+        raise KafkaError(
+            f"the number of partitions is {count}, expected 1 or more", ErrorCode.INVALID_PARTITIONS
+        )
     if count > budget:
         raise KafkaError(
-            f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+            f"a request can create at most {PARTITIONS_MAX} partitions", ErrorCode.POLICY_VIOLATION
         )
     return place(usable_brokers(view.image), count, factor, view.rng, is_first=is_first)
 
@@ -136,13 +138,13 @@ def _or_default(view: ControllerView, asked: int, setting: str) -> int:
 def _assigned(image: ClusterImage, topic: NewTopic) -> list[s.Ids]:
     if topic.replication_factor != -1 or topic.partitions != -1:
         raise KafkaError(
-            "with an assignment of replicas, partitions and replication factor are left at -1",
+            "a replica assignment excludes a number of partitions and a replication factor: leave both at -1",
             ErrorCode.INVALID_REQUEST,
         )
     numbers = [number for number, _ in topic.assignments]
     if sorted(numbers) != list(range(len(numbers))):
         raise KafkaError(
-            f"partitions {sorted(numbers)} are assigned, which do not count from 0 without a gap",
+            f"the assigned partitions are {sorted(numbers)}, expected consecutive numbers from 0",
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
     placed = [replicas for _, replicas in sorted(topic.assignments)]
@@ -209,11 +211,11 @@ def delete_topics(view: ControllerView, request: DeleteTopics) -> Outcome[tuple[
     records, replies = [], []
     for name, topic_id, topic in asked:
         if topic is None and topic_id == NO_UUID:
-            result = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            result = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         elif topic is None:
-            result = Result(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {uuid_text(topic_id)}")
+            result = Result(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {uuid_text(topic_id)}")
         elif counts[name, topic_id] > 1:
-            result = Result(ErrorCode.INVALID_REQUEST, f"topic {name} is named twice")
+            result = Result(ErrorCode.INVALID_REQUEST, f"the request names topic {name} twice")
         else:
             result = OK
             records.append(s.RemoveTopicRecord(topic_id=topic_id))
@@ -229,7 +231,7 @@ def create_partitions(view: ControllerView, request: CreatePartitions) -> Outcom
     for each in request.topics:
         try:
             if counts[each.topic] > 1:
-                raise KafkaError(f"{each.topic} is named twice", ErrorCode.INVALID_REQUEST)
+                raise KafkaError(f"the request names topic {each.topic} twice", ErrorCode.INVALID_REQUEST)
             made = _more_partitions(view, each, budget)
         except KafkaError as error:
             replies.append(TopicResult(each.topic, refused(error)))
@@ -243,11 +245,11 @@ def create_partitions(view: ControllerView, request: CreatePartitions) -> Outcom
 def _more_partitions(view: ControllerView, asked: MorePartitions, budget: int) -> Sequence[s.AnyRecord]:
     topic: Topic | None = view.image.topics.get(asked.topic)
     if topic is None:
-        raise KafkaError(f"there is no topic {asked.topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(f"topic {asked.topic} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     held = len(topic.partitions)
     if asked.total <= held:
         raise KafkaError(
-            f"topic {topic.name} has {held} partitions, {asked.total} would not be more",
+            f"topic {topic.name} has {held} partitions; {asked.total} is not more",
             ErrorCode.INVALID_PARTITIONS,
         )
     more = asked.total - held
@@ -255,14 +257,14 @@ def _more_partitions(view: ControllerView, asked: MorePartitions, budget: int) -
     if asked.assignments is None:
         if more > budget:
             raise KafkaError(
-                f"a request can create {PARTITIONS_MAX} partitions at the most", ErrorCode.POLICY_VIOLATION
+                f"a request can create at most {PARTITIONS_MAX} partitions", ErrorCode.POLICY_VIOLATION
             )
         placed = place(usable_brokers(view.image), more, len(existing[0]), view.rng, existing)
     else:
         placed = list(asked.assignments)
         if len(placed) != more:
             raise KafkaError(
-                f"{more} partitions are to be added, and {len(placed)} are assigned",
+                f"the request adds {more} partitions, but assigns {len(placed)}",
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
         for number, replicas in enumerate(placed, held):

@@ -40,7 +40,7 @@ class ControllerView:
             raise KafkaError(f"broker {broker_id} is not registered", ErrorCode.STALE_BROKER_EPOCH)
         if broker.epoch != epoch:
             raise KafkaError(
-                f"broker {broker_id} has epoch {epoch}, {broker.epoch} expected", ErrorCode.STALE_BROKER_EPOCH
+                f"broker {broker_id} has epoch {epoch}, expected {broker.epoch}", ErrorCode.STALE_BROKER_EPOCH
             )
         return broker
 

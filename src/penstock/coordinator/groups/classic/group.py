@@ -185,7 +185,7 @@ class ClassicGroup:
             existing = self.statics.get(instance_id)
             if existing is not None and existing != member_id:
                 raise KafkaError(
-                    f"instance {instance_id} of group {self.group_id} is member {existing} now",
+                    f"instance id {instance_id} of group {self.group_id} now belongs to member {existing}",
                     ErrorCode.FENCED_INSTANCE_ID,
                 )
             if existing is None:

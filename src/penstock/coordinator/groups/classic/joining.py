@@ -31,7 +31,7 @@ class Joining:
             return self._join(request, group)
         if request.member_id != NO_MEMBER_ID:
             raise KafkaError(
-                f"there is no group {request.group} with member {request.member_id}",
+                f"group {request.group} does not exist, and has no member {request.member_id}",
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
         group = ClassicGroup(request.group, state_since_ms=self._state.now_ms)
@@ -55,17 +55,22 @@ class Joining:
     def _join(self, request: JoinGroup, group: ClassicGroup) -> Joined:
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
-            raise KafkaError(f"group {group.group_id} is full", ErrorCode.GROUP_MAX_SIZE_REACHED)
+            raise KafkaError(
+                f"group {group.group_id} already has group.max.size members", ErrorCode.GROUP_MAX_SIZE_REACHED
+            )
         if not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
             raise KafkaError(
-                f"group {group.group_id} does not know the protocols of the member",
+                f"the members of group {group.group_id} have no protocol in common with this member",
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             )
         if request.member_id == NO_MEMBER_ID:
             return self._join_new(request, group)
         if request.member_id in group.pending_joins:
             if request.instance_id is not None:
-                raise KafkaError("an id for a dynamic member was given", ErrorCode.UNKNOWN_MEMBER_ID)
+                raise KafkaError(
+                    "the member id belongs to a dynamic member, but the request has an instance id",
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                )
             return self._add(request, group, request.member_id)
         return self._rejoin(request, group)
 
@@ -138,7 +143,7 @@ class Joining:
                 # A leader that joins again has a reason that the coordinator cannot see, such as new partitions.
                 return self._update(request, group, member)
             return Outcome(self._rebalances.joined(group, member))
-        raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
+        raise KafkaError(f"group {group.group_id} has no members", ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _replace(
         self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str
@@ -188,11 +193,11 @@ def rebalance_timeout_ms(request: JoinGroup) -> int:
 
 def checked(request: JoinGroup, timeout_ms_min: int, timeout_ms_max: int) -> JoinGroup:
     if not request.group:
-        raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError("the group id is empty", ErrorCode.INVALID_GROUP_ID)
     if not timeout_ms_min <= request.session_timeout_ms <= timeout_ms_max:
         raise KafkaError(
             f"the session timeout is {request.session_timeout_ms} ms, "
-            f"{timeout_ms_min} to {timeout_ms_max} expected",
+            f"expected {timeout_ms_min} to {timeout_ms_max}",
             ErrorCode.INVALID_SESSION_TIMEOUT,
         )
     return request

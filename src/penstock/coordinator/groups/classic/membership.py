@@ -26,7 +26,7 @@ class Membership:
 
     def sync(self, request: SyncGroup, group: ClassicGroup) -> Outcome[SyncReply | Promise[SyncReply]]:
         if group.is_empty:
-            raise KafkaError(f"group {group.group_id} is empty", ErrorCode.UNKNOWN_MEMBER_ID)
+            raise KafkaError(f"group {group.group_id} has no members", ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.known(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise _illegal_generation(group, request.generation)
@@ -37,7 +37,9 @@ class Membership:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             )
         if group.state is State.PREPARING:
-            raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
+            raise KafkaError(
+                f"group {group.group_id} is rebalancing; join again", ErrorCode.REBALANCE_IN_PROGRESS
+            )
         self._rebalances.has_synced(group, member.member_id)
         if group.state is State.STABLE:
             return Outcome(SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
@@ -105,10 +107,13 @@ class Membership:
                 self._rebalances.renew(group, member)
         elif not transactional:
             raise KafkaError(
-                f"group {group.group_id} has members: only they may commit", ErrorCode.UNKNOWN_MEMBER_ID
+                f"group {group.group_id} has members, and only members may commit its offsets",
+                ErrorCode.UNKNOWN_MEMBER_ID,
             )
         if not transactional and group.state is State.COMPLETING:
-            raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
+            raise KafkaError(
+                f"group {group.group_id} is rebalancing; join again", ErrorCode.REBALANCE_IN_PROGRESS
+            )
 
 
 def _differ(said: str | None, held: str | None) -> bool:
@@ -117,6 +122,6 @@ def _differ(said: str | None, held: str | None) -> bool:
 
 def _illegal_generation(group: ClassicGroup, generation: int) -> KafkaError:
     return KafkaError(
-        f"group {group.group_id} is in generation {group.generation}, not {generation}",
+        f"group {group.group_id} is in generation {group.generation}, the request has {generation}",
         ErrorCode.ILLEGAL_GENERATION,
     )

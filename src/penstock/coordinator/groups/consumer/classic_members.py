@@ -107,7 +107,7 @@ class ClassicMembers:
             common &= {each.name for each in classic.supported_protocols}
         if request.protocol_type != PROTOCOL_TYPE or not common:
             raise KafkaError(
-                f"group {group.group_id} does not know the protocols of the member",
+                f"the members of group {group.group_id} have no protocol in common with this member",
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             )
 
@@ -124,7 +124,9 @@ class ClassicMembers:
             )
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
             self._sessions.await_join(group, member)
-            raise KafkaError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)
+            raise KafkaError(
+                f"group {group.group_id} is rebalancing; join again", ErrorCode.REBALANCE_IN_PROGRESS
+            )
         self._sessions.synced(group, member)
         has = {topic_id: tuple(partitions) for topic_id, partitions in member.assigned.items()}
         assignment = assignment_of(member, has, self._state.topics)
@@ -165,7 +167,7 @@ class ClassicMembers:
         member = known_static(group, instance_id or "", member_id) if static else group.known(member_id)
         if not member.is_classic:
             raise KafkaError(
-                f"member {member_id} does not speak the classic protocol", ErrorCode.UNKNOWN_MEMBER_ID
+                f"member {member_id} does not use the classic protocol", ErrorCode.UNKNOWN_MEMBER_ID
             )
         return member
 
@@ -182,7 +184,7 @@ def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
 def _check_generation(member: ConsumerMember, generation: int) -> None:
     if generation != member.epoch:
         raise KafkaError(
-            f"member {member.member_id} is in generation {member.epoch}, not {generation}",
+            f"member {member.member_id} is in generation {member.epoch}, the request has {generation}",
             ErrorCode.ILLEGAL_GENERATION,
         )
 

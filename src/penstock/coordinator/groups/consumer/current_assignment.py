@@ -41,7 +41,7 @@ def reconciled(
         return _next(member, member.epoch, target_epoch, target, subscribed, owned, owner_of)
     if owned is None or any(partitions for _, partitions in owned):
         raise KafkaError(
-            f"member {member.member_id} is in a state of a later Kafka, and must begin anew",
+            f"member {member.member_id} has a state that this version does not know; join again",
             ErrorCode.FENCED_MEMBER_EPOCH,
         )
     return _next(member, target_epoch, target_epoch, target, subscribed, owned, owner_of)

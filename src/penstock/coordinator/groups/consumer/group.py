@@ -92,9 +92,7 @@ class ConsumerGroup:
     def known(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
-            raise KafkaError(
-                f"member {member_id} is not a member of group {self.group_id}", ErrorCode.UNKNOWN_MEMBER_ID
-            )
+            raise KafkaError(f"group {self.group_id} has no member {member_id}", ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 
     def static(self, instance_id: str | None) -> ConsumerMember | None:
@@ -142,7 +140,7 @@ class ConsumerGroup:
         member = self.known(request.member_id)
         if isinstance(request, OffsetCommit) and not member.is_classic and not request.knows_epochs:
             raise KafkaError(
-                "a member of the consumer protocol commits with OffsetCommit 9 or later",
+                "members of the consumer protocol need OffsetCommit version 9 or later",
                 ErrorCode.UNSUPPORTED_VERSION,
             )
         if epoch == member.epoch:
@@ -174,7 +172,9 @@ class ConsumerGroup:
 
     def _stale(self, member: ConsumerMember, epoch: int) -> KafkaError:
         code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-        return KafkaError(f"member {member.member_id} is at epoch {member.epoch}, not {epoch}", code)
+        return KafkaError(
+            f"member {member.member_id} is at epoch {member.epoch}, the request has {epoch}", code
+        )
 
     # Who has what.
 

@@ -70,7 +70,7 @@ class Heartbeats:
         limit = self._state.settings.consumer_size_max
         if len(group.members) >= limit and member_id not in group.members:
             raise KafkaError(
-                f"group {group.group_id} has {limit} members, and may have no more",
+                f"group {group.group_id} already has {limit} members, the maximum",
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
 
@@ -90,7 +90,7 @@ class Heartbeats:
             for member in upgraded.members.values():
                 self.sessions.renew(upgraded, member)
             return upgraded, False
-        raise KafkaError(f"there is no consumer group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
+        raise KafkaError(f"consumer group {group_id} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
 
     def _member(
         self,
@@ -114,7 +114,8 @@ class Heartbeats:
                     return existing, None
                 if not existing.is_classic and existing.epoch != AWAY_EPOCH:
                     raise KafkaError(
-                        f"instance {request.instance_id} is member {existing.member_id}, which has not left",
+                        f"instance id {request.instance_id} belongs to member {existing.member_id}, "
+                        "which has not left the group",
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                     )
                 return self.replace(group, existing, member_id, records), existing.member_id
@@ -139,7 +140,7 @@ class Heartbeats:
     def _leave(self, request: ConsumerGroupHeartbeat) -> Outcome[ConsumerHeartbeatReply]:
         group = self._state.groups.get(request.group)
         if not isinstance(group, ConsumerGroup):
-            raise KafkaError(f"there is no consumer group {request.group}", ErrorCode.GROUP_ID_NOT_FOUND)
+            raise KafkaError(f"consumer group {request.group} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
         reply = ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
             member = group.known(request.member_id)
@@ -183,11 +184,12 @@ def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> Cons
     member = group.static(instance_id)
     if member is None:
         raise KafkaError(
-            f"instance {instance_id} is not in group {group.group_id}", ErrorCode.UNKNOWN_MEMBER_ID
+            f"group {group.group_id} has no member with instance id {instance_id}",
+            ErrorCode.UNKNOWN_MEMBER_ID,
         )
     if member.member_id != member_id:
         raise KafkaError(
-            f"instance {instance_id} of group {group.group_id} is member {member.member_id} now",
+            f"instance id {instance_id} of group {group.group_id} now belongs to member {member.member_id}",
             ErrorCode.FENCED_INSTANCE_ID,
         )
     return member
@@ -201,8 +203,8 @@ def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> Non
     if said < member.epoch and said == member.previous_epoch and is_subset(request.owned, member.assigned):
         return
     raise KafkaError(
-        f"member {member.member_id} is at epoch {member.epoch}, not {said}: "
-        "it must give up all its partitions and join again",
+        f"member {member.member_id} is at epoch {member.epoch}, the request has {said}: "
+        "give up all partitions and join again",
         ErrorCode.FENCED_MEMBER_EPOCH,
     )
 

@@ -78,7 +78,7 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, topics: Topics) -> Con
     subscription = read_subscription(known.get(group.protocol or "", member.protocols[0][1]))
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
-        raise CorruptStruct("its assignor keeps data of its own in assignments, which would be lost")
+        raise CorruptStruct("its assignor stores user data in assignments, which would be lost")
     assigned: dict[Uuid, dict[int, int]] = {}
     for each in assignment.assigned_partitions:
         topic = topics.by_name.get(each.topic)

@@ -49,9 +49,7 @@ def _group(state: CoordinatorState, group_id: str, creates: bool) -> ConsumerGro
     if not creates:
         return None
     if isinstance(group, ClassicGroup) and not group.is_simple:
-        raise CorruptStruct(
-            f"group {group_id} is a classic group, and is not taken away before it is another"
-        )
+        raise CorruptStruct(f"a consumer group record follows classic group {group_id} without a tombstone")
     # A simple group is there for its offsets alone, which the consumer group takes over.
     made = state.groups[group_id] = ConsumerGroup(group_id)
     return made
