@@ -86,7 +86,7 @@ def test_records_that_contradict_each_other_stop_the_load() -> None:
     for offset, each in enumerate(desk.log):
         coordinator.replay(each.key, each.value, offset)
     key = encode_key(ConsumerGroupMetadataKey(group_id="g"))
-    with pytest.raises(CorruptStruct, match="the record at offset 9: .* follows classic group g"):
+    with pytest.raises(CorruptStruct, match=r"the record at offset 9: .* follows classic group g"):
         coordinator.replay(key, b"\0\0\0\0\0\2\0", 9)
 
 
