@@ -178,7 +178,7 @@ def test_a_partition_is_made_when_there_is_room_again(caplog: pytest.LogCaptureF
     broker.world.advance(1_000)
     assert broker.replicas.find("orders", 0) is broker.held()
     append(broker.held().log, 0)
-    assert broker.replicas.uncreated == {}
+    assert broker.replicas.failed_creations.reasons == {}
 
 
 def test_a_replica_without_files_leaves_the_isr() -> None:
@@ -217,7 +217,7 @@ def test_a_partition_that_was_deleted_before_there_was_room_is_not_made() -> Non
     full.cancel()
     broker.world.advance(5_000)
     assert broker.directory.logs == {}
-    assert broker.replicas.uncreated == {}
+    assert broker.replicas.failed_creations.reasons == {}
 
 
 def test_a_broker_that_stops_makes_nothing_any_more() -> None:

@@ -12,7 +12,8 @@ fetchers            replication from other leaders: a `fetcher` for each leader,
 follower_replica    one partition of a fetcher: fetched, appended, truncated
 throttle            replication quotas during reassignments
 replicas            all partitions, found by topic name or id; applies the cluster image
-unclaimed           logs on disk that the image does not place here
+failed_creations    partitions whose files could not be created
+unclaimed           logs on disk that the image does not place here; `removals` deletes logs
 housekeeping        retention, compaction, checkpoints
 """
 
