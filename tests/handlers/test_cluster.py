@@ -165,7 +165,7 @@ def test_what_is_not_served_cannot_be_turned_on(cluster: Cluster) -> None:
     for name in ("share.version", "streams.version"):
         refused = update(cluster, (name, 1, 1))
         assert refused.error_code is ErrorCode.invalid_update_version
-        assert "not served" in refused.error_message
+        assert "not supported" in refused.error_message
         assert update(cluster, (name, 0, 1)).error_code is ErrorCode.none
 
 

@@ -162,7 +162,7 @@ def test_a_long_poll_does_not_outlive_its_client(node: StillNode) -> None:
     ask(client, (0, 0), max_wait_ms=2**31 - 1)
     client.connection.connection_lost(None)
     produce(node, 0, b"x")
-    assert client.connection.session.fetch is None
+    assert client.connection.session.state.fetch is None
 
 
 def test_a_long_poll_on_a_topic_that_is_deleted_is_told(node: StillNode) -> None:

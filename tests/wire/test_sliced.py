@@ -12,7 +12,7 @@ from penstock.wire.sliced import LARGE_PARTS_MIN, SLICE_BYTES, is_large, write_r
 
 
 def in_slices(api: Api, version: int, entity: Any) -> tuple[bytes, int]:
-    steps = write_response_in_slices(api, version, entity)
+    steps = write_response_in_slices(api, version, entity, lambda: None)
     slices = 1
     while True:
         try:

@@ -1,16 +1,21 @@
-"""What nodes ask of the controller for themselves: BrokerRegistration, BrokerHeartbeat, AlterPartition,
-AllocateProducerIds, ControllerRegistration.
+"""Requests of nodes to the controller, served at the controllers' listener.
 
-The controllers' listener serves these, and the controller in this process decides: one that is not active says
-NOT_CONTROLLER, and whoever asked looks for the other. UnregisterBroker is an operator's, see `reassignments`.
-AssignReplicasToDirs is not served: a broker here has one directory, and the controller knows it.
+    BrokerRegistration 0 to 4        a broker registers, and gets its epoch
+    BrokerHeartbeat 0 to 2           a broker is alive
+    AlterPartition 2 to 3            a leader changes an ISR
+    AllocateProducerIds 0            a block of producer ids
+    ControllerRegistration 0         a controller's endpoints and features
+
+The controller in this process decides. One that is not active replies NOT_CONTROLLER, and the node retries with
+another. All need CLUSTER_ACTION on the cluster. UnregisterBroker is in `reassignments`. AssignReplicasToDirs is not
+served, since a broker has one log directory.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     AllocateProducerIds,
@@ -28,39 +33,36 @@ from penstock.metadata.records import RECOVERED, Endpoint, SupportedFeature
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.controller_call import ask, default_wait_ms
+from .support.controller_call import default_wait_ms, submit
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, uuid_in, uuid_out
-
-T = TypeVar("T")
+from .support.waiting import in_steps
 
 NO_EPOCH = -1
-"""The epoch of a broker that was not registered."""
+"""The epoch of a broker that is not registered."""
 
 
-def broker_registration(context: Context, call: Call) -> Any | Promise[Any]:
-    """BrokerRegistration 0 to 4: a broker that has started makes itself known, and gets its epoch.
+@in_steps
+def broker_registration(context: Context, call: Call) -> Steps[Any]:
+    """BrokerRegistration 0 to 4: a broker that has started registers, and gets its epoch.
 
-    DUPLICATE_BROKER_REGISTRATION while another process with its id is alive, INCONSISTENT_CLUSTER_ID for a broker of
-    another cluster, UNSUPPORTED_VERSION where it does not support what the cluster is at, INVALID_REGISTRATION for
-    directories or an id that cannot be, BROKER_ID_NOT_REGISTERED for one that still follows ZooKeeper.
+    Errors: DUPLICATE_BROKER_REGISTRATION while another process with the same id is alive, INCONSISTENT_CLUSTER_ID for
+    another cluster, UNSUPPORTED_VERSION where the broker does not support the cluster's feature levels,
+    INVALID_REGISTRATION for invalid directories or ids, BROKER_ID_NOT_REGISTERED for a broker that migrates from
+    ZooKeeper.
 
-    Version 1 came with ZooKeeper's migration, 2 has directories, 3 the epoch before the last clean stop (KIP-966), 4
-    takes features that start at level 0.
+    Version notes: 1 is for migration from ZooKeeper; 2 adds log directories; 3 the epoch before the last clean
+    shutdown (KIP-966); 4 allows features that start at level 0.
     """
     request = call.message
 
-    def respond(answer: int | KafkaError) -> Any:
+    def respond(code: ErrorCode, epoch: int = NO_EPOCH) -> Any:
         return call.make.BrokerRegistrationResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=_code(answer),
-            broker_epoch=NO_EPOCH if isinstance(answer, KafkaError) else answer,
+            throttle_time=NO_THROTTLE, error_code=code, broker_epoch=epoch
         )
 
     if getattr(request, "is_migrating_zk_broker", False):
-        return respond(
-            KafkaError("brokers that follow ZooKeeper are not taken", ErrorCode.BROKER_ID_NOT_REGISTERED)
-        )
-    asked = RegisterBroker(
+        return respond(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    registration = RegisterBroker(
         broker_id=request.broker_id,
         cluster_id=request.cluster_id,
         incarnation_id=uuid_in(request.incarnation_id),
@@ -70,7 +72,10 @@ def broker_registration(context: Context, call: Call) -> Any | Promise[Any]:
         rack=request.rack,
         previous_epoch=getattr(request, "previous_broker_epoch", NO_EPOCH),
     )
-    return _ask(context, call, asked, respond)
+    try:
+        return respond(ErrorCode.NONE, (yield from _decide(context, call, registration)))
+    except KafkaError as error:
+        return respond(error.code)
 
 
 def _endpoints(listeners: Sequence[Any]) -> tuple[Endpoint, ...]:
@@ -89,17 +94,20 @@ def _features(features: Sequence[Any]) -> tuple[SupportedFeature, ...]:
     )
 
 
-def broker_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
-    """BrokerHeartbeat 0 to 2: a broker is alive, has read so much, and wants to be fenced or to stop.
+@in_steps
+def broker_heartbeat(context: Context, call: Call) -> Steps[Any]:
+    """BrokerHeartbeat 0 to 2: a broker is alive, has read the metadata log up to an offset, and may ask to be fenced
+    or to shut down.
 
-    STALE_BROKER_EPOCH for one that is not registered, or not with this epoch: it has to register again. Answered
-    within half the interval of heartbeats, with REQUEST_TIMED_OUT if nothing is decided by then; heard it is at once.
+    A broker that is not registered with this epoch gets STALE_BROKER_EPOCH, and registers again. The controller
+    extends the broker's session at once; if it decides nothing within half the heartbeat interval, the reply is
+    REQUEST_TIMED_OUT.
 
-    Version 1 has directories that failed (KIP-858), 2 those that are cordoned (KIP-1066).
+    Version notes: 1 adds failed log directories (KIP-858); 2 cordoned ones (KIP-1066).
     """
     request = call.message
     cordoned = getattr(request, "cordoned_log_dirs", None)
-    asked = BrokerHeartbeat(
+    heartbeat = BrokerHeartbeat(
         request.broker_id,
         request.broker_epoch,
         request.current_metadata_offset,
@@ -109,32 +117,36 @@ def broker_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
         cordoned_dirs=None if cordoned is None else tuple(uuid_in(each) for each in cordoned),
     )
 
-    def respond(answer: HeartbeatReply | KafkaError) -> Any:
-        reply = HeartbeatReply(False, True, False) if isinstance(answer, KafkaError) else answer
-        if context.liveness is not None and not isinstance(answer, KafkaError):
-            context.liveness.heard(call.session, asked.broker_id, asked.broker_epoch)
-        return call.make.BrokerHeartbeatResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=_code(answer),
-            is_caught_up=reply.is_caught_up,
-            is_fenced=reply.is_fenced,
-            should_shut_down=reply.should_shut_down,
-        )
-
     interval_ms = int(broker_setting("broker.heartbeat.interval.ms", context.image, context.settings) or 0)
-    return _ask(context, call, asked, respond, wait_ms=interval_ms // 2)
+    code, reply = ErrorCode.NONE, HeartbeatReply(False, True, False)
+    try:
+        reply = yield from _decide(context, call, heartbeat, wait_ms=interval_ms // 2)
+    except KafkaError as error:
+        code = error.code
+    else:
+        if context.liveness is not None:
+            context.liveness.heard(call.session, heartbeat.broker_id, heartbeat.broker_epoch)
+    return call.make.BrokerHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        is_caught_up=reply.is_caught_up,
+        is_fenced=reply.is_fenced,
+        should_shut_down=reply.should_shut_down,
+    )
 
 
-def alter_partition(context: Context, call: Call) -> Any | Promise[Any]:
-    """AlterPartition 2 and 3: a leader wants another ISR.
+@in_steps
+def alter_partition(context: Context, call: Call) -> Steps[Any]:
+    """AlterPartition 2 to 3: a leader changes the ISR of its partitions.
 
-    STALE_BROKER_EPOCH, for the whole, where the leader is not registered with this epoch. Of a partition:
-    UNKNOWN_TOPIC_ID and UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION where it has moved
-    on since, NOT_CONTROLLER where the leader knows more than this controller; INVALID_REQUEST for replicas that are
-    not its own, or from one that does not lead it; INELIGIBLE_REPLICA for brokers that are fenced, stopping, or of
-    another epoch; NEW_LEADER_ELECTED where the change ended the leader's own time.
+    The whole request gets STALE_BROKER_EPOCH where the leader is not registered with this epoch. Errors of a
+    partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION where the
+    leader's view is stale, NOT_CONTROLLER where it is newer than this controller's; INVALID_REQUEST for brokers that
+    are not replicas, or from a broker that does not lead the partition; INELIGIBLE_REPLICA for brokers that are
+    fenced, shutting down, or of another epoch; NEW_LEADER_ELECTED where the change completed a reassignment that moves
+    the leader.
 
-    Version 3 has the epochs of the brokers in the ISR (KIP-903).
+    Version notes: 3 adds the epochs of the brokers in the ISR (KIP-903).
     """
     make, request = call.make, call.message
     changes = tuple(
@@ -150,30 +162,32 @@ def alter_partition(context: Context, call: Call) -> Any | Promise[Any]:
         for each in topic.partitions
     )
 
-    def respond(answer: tuple[IsrChanged, ...] | KafkaError) -> Any:
-        by_topic: dict[bytes, list[Any]] = {}
-        for each in () if isinstance(answer, KafkaError) else answer:
-            row = make.PartitionData(
-                partition_index=each.partition,
-                error_code=each.result.code,
-                leader_id=each.leader,
-                leader_epoch=each.leader_epoch,
-                isr=each.isr,
-                leader_recovery_state=each.recovery_state,
-                partition_epoch=each.partition_epoch,
-            )
-            by_topic.setdefault(each.topic_id, []).append(row)
-        return make.AlterPartitionResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=_code(answer),
-            topics=tuple(
-                make.TopicData(topic_id=uuid_out(topic_id), partitions=tuple(rows))
-                for topic_id, rows in by_topic.items()
-            ),
+    code, changed = ErrorCode.NONE, tuple[IsrChanged, ...]()
+    try:
+        request = AlterPartition(request.broker_id, request.broker_epoch, changes)
+        changed = yield from _decide(context, call, request)
+    except KafkaError as error:
+        code = error.code
+    by_topic: dict[bytes, list[Any]] = {}
+    for each in changed:
+        row = make.PartitionData(
+            partition_index=each.partition,
+            error_code=each.result.code,
+            leader_id=each.leader,
+            leader_epoch=each.leader_epoch,
+            isr=each.isr,
+            leader_recovery_state=each.recovery_state,
+            partition_epoch=each.partition_epoch,
         )
-
-    asked = AlterPartition(request.broker_id, request.broker_epoch, changes)
-    return _ask(context, call, asked, respond)
+        by_topic.setdefault(each.topic_id, []).append(row)
+    return make.AlterPartitionResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        topics=tuple(
+            make.TopicData(topic_id=uuid_out(topic_id), partitions=tuple(rows))
+            for topic_id, rows in by_topic.items()
+        ),
+    )
 
 
 def _isr(partition: Any) -> tuple[IsrMember, ...]:
@@ -182,58 +196,54 @@ def _isr(partition: Any) -> tuple[IsrMember, ...]:
     return tuple(IsrMember(each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs)
 
 
-def allocate_producer_ids(context: Context, call: Call) -> Any | Promise[Any]:
-    """AllocateProducerIds 0: the next block of producer ids, which no other broker gets.
+@in_steps
+def allocate_producer_ids(context: Context, call: Call) -> Steps[Any]:
+    """AllocateProducerIds 0: a block of producer ids that no other broker gets.
 
-    STALE_BROKER_EPOCH for a broker that is not registered with this epoch.
+    A broker that is not registered with this epoch gets STALE_BROKER_EPOCH.
     """
+    code, block = ErrorCode.NONE, ProducerIdBlock(-1, 0)
+    try:
+        request = AllocateProducerIds(call.message.broker_id, call.message.broker_epoch)
+        block = yield from _decide(context, call, request)
+    except KafkaError as error:
+        code = error.code
+    return call.make.AllocateProducerIdsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        producer_id_start=block.first,
+        producer_id_len=block.size,
+    )
 
-    def respond(answer: ProducerIdBlock | KafkaError) -> Any:
-        block = ProducerIdBlock(-1, 0) if isinstance(answer, KafkaError) else answer
-        return call.make.AllocateProducerIdsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=_code(answer),
-            producer_id_start=block.first,
-            producer_id_len=block.size,
-        )
 
-    asked = AllocateProducerIds(call.message.broker_id, call.message.broker_epoch)
-    return _ask(context, call, asked, respond)
+@in_steps
+def controller_registration(context: Context, call: Call) -> Steps[Any]:
+    """ControllerRegistration 0: a controller registers its endpoints and features (KIP-919).
 
-
-def controller_registration(context: Context, call: Call) -> Any | Promise[Any]:
-    """ControllerRegistration 0: a controller says where it listens, and what it supports (KIP-919).
-
-    UNSUPPORTED_VERSION where it does not support what the cluster is at.
+    UNSUPPORTED_VERSION where it does not support the cluster's feature levels.
     """
     request = call.message
-
-    def respond(answer: KafkaError | None) -> Any:
-        return call.make.ControllerRegistrationResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=_code(answer),
-            error_message=None if answer is None else str(answer),
-        )
-
-    asked = RegisterController(
+    registration = RegisterController(
         request.controller_id,
         uuid_in(request.incarnation_id),
         _endpoints(request.listeners),
         _features(request.features),
     )
-    return _ask(context, call, asked, respond)
+    code, message = ErrorCode.NONE, None
+    try:
+        yield from _decide(context, call, registration)
+    except KafkaError as error:
+        code, message = error.code, str(error)
+    return call.make.ControllerRegistrationResponse(
+        throttle_time=NO_THROTTLE, error_code=code, error_message=message
+    )
 
 
-def _ask(
-    context: Context, call: Call, asked: Any, respond: Callable[[Any], T], *, wait_ms: int | None = None
-) -> T | Promise[T]:
+def _decide(context: Context, call: Call, request: Any, *, wait_ms: int | None = None) -> Steps[Any]:
+    """The controller's reply to a request of a node."""
     if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
-    return ask(context, asked, default_wait_ms(context) if wait_ms is None else wait_ms, respond)
-
-
-def _code(answer: Any) -> ErrorCode:
-    return answer.code if isinstance(answer, KafkaError) else ErrorCode.NONE
+        raise KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code)
+    return (yield submit(context, request, default_wait_ms(context) if wait_ms is None else wait_ms))
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

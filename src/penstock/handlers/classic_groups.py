@@ -1,15 +1,19 @@
-"""Members of classic groups: they join, are told what they got, say that they are alive, and leave.
+"""Members of classic consumer groups.
 
-The coordinator of the group's partition decides; here its answers get the form of the client's version. What it cannot
-decide now is answered when it can: a JoinGroup when the group has its generation, a SyncGroup when its leader has
-assigned. A client that is gone by then has its session end.
+    JoinGroup 0 to 9        join a group, or its next generation
+    SyncGroup 0 to 5        get the assignment, which the group's leader sends
+    Heartbeat 0 to 4        keep the member's session alive
+    LeaveGroup 0 to 5       leave a group, or remove members from it
+
+The coordinator of the group's partition decides (`coordinator.groups`). JoinGroup is answered when the generation is
+complete, SyncGroup when the leader has sent the assignment. All need READ on the group.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -27,26 +31,26 @@ from penstock.wire import Api
 from .support.context import AclResourceType, Call, Context, Operation
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host
-from .support.waiting import after
+from .support.waiting import in_steps
 
 FIRST_WITH_MEMBER_IDS = 4
 FIRST_WITH_NULL_PROTOCOL = 7
 FIRST_WITH_SKIPPING = 9
 
 
-def join_group(context: Context, call: Call) -> Any | Promise[Any]:
-    """JoinGroup 0 to 9: become a member, or take part in the next generation; answered when there is one.
+@in_steps
+def join_group(context: Context, call: Call) -> Steps[Any]:
+    """JoinGroup 0 to 9: join a group, or its next generation. Answered when that is complete.
 
-    Version 1 has a rebalance timeout of its own, which before was the session's, 4 gives a new member its id with
-    MEMBER_ID_REQUIRED and lets it join with that (KIP-394), 5 has static members (KIP-345), 6 is flexible, 7 tells
-    the protocol's type and may have no protocol, 8 a reason, which nobody reads, 9 may tell a leader to leave the
-    assignment as it is (KIP-814).
+    Version notes: 1 adds the rebalance timeout, which is the session timeout before; 4 gives a new member its id with
+    MEMBER_ID_REQUIRED (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 returns the protocol type, and may
+    return no protocol; 8 adds a reason, which is ignored; 9 can tell the leader to skip the assignment (KIP-814).
     """
     request, version = call.message, call.version
     refused = _refused(context, call)
     if refused is not ErrorCode.NONE:
         return _joined(call, JoinReply(refused, request.member_id))
-    asked = JoinGroup(
+    join = JoinGroup(
         request.group_id,
         call.client_id or "",
         client_host(call.session),
@@ -59,7 +63,7 @@ def join_group(context: Context, call: Call) -> Any | Promise[Any]:
         needs_member_id=version >= FIRST_WITH_MEMBER_IDS,
         may_skip_assignment=version >= FIRST_WITH_SKIPPING,
     )
-    return after(context.groups.handle(request.group_id, asked), lambda reply: _joined(call, reply))
+    return _joined(call, (yield context.groups.handle(request.group_id, join)))
 
 
 def _joined(call: Call, reply: JoinReply) -> Any:
@@ -85,11 +89,12 @@ def _joined(call: Call, reply: JoinReply) -> Any:
     )
 
 
-def sync_group(context: Context, call: Call) -> Any | Promise[Any]:
-    """SyncGroup 0 to 5: what a member got, which the leader says in its own.
+@in_steps
+def sync_group(context: Context, call: Call) -> Steps[Any]:
+    """SyncGroup 0 to 5: get a member's assignment. The leader's request carries the assignments of all.
 
-    Version 3 has static members, 4 is flexible, 5 names the protocol and its type, and gets
-    INCONSISTENT_GROUP_PROTOCOL where it does not (KIP-559).
+    Version notes: 3 adds static members; 4 is flexible; 5 must name the protocol and its type, else it gets
+    INCONSISTENT_GROUP_PROTOCOL (KIP-559).
     """
     request, version = call.message, call.version
     protocol_type = getattr(request, "protocol_type", None)
@@ -99,7 +104,7 @@ def sync_group(context: Context, call: Call) -> Any | Promise[Any]:
         refused = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if refused is not ErrorCode.NONE:
         return _synced(call, SyncReply(refused))
-    asked = SyncGroup(
+    sync = SyncGroup(
         request.group_id,
         request.member_id,
         request.generation_id,
@@ -108,7 +113,7 @@ def sync_group(context: Context, call: Call) -> Any | Promise[Any]:
         protocol,
         tuple((each.member_id, each.assignment) for each in request.assignments),
     )
-    return after(context.groups.handle(request.group_id, asked), lambda reply: _synced(call, reply))
+    return _synced(call, (yield context.groups.handle(request.group_id, sync)))
 
 
 def _synced(call: Call, reply: SyncReply) -> Any:
@@ -121,24 +126,25 @@ def _synced(call: Call, reply: SyncReply) -> Any:
     )
 
 
-def heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
-    """Heartbeat 0 to 4: a member is alive; REBALANCE_IN_PROGRESS tells it to join again.
+@in_steps
+def heartbeat(context: Context, call: Call) -> Steps[Any]:
+    """Heartbeat 0 to 4: keep a member's session alive. REBALANCE_IN_PROGRESS makes the member rejoin.
 
-    While the coordinator reads its partition every heartbeat is fine: sessions begin anew when it has.
+    While the coordinator loads its partition, every heartbeat succeeds: sessions start anew afterwards.
 
-    Version 3 has static members, 4 is flexible.
+    Version notes: 3 adds static members; 4 is flexible.
     """
     request = call.message
     refused = _refused(context, call)
     if refused is not ErrorCode.NONE:
         return _alive(call, HeartbeatReply(refused))
-    asked = Heartbeat(
+    beat = Heartbeat(
         request.group_id,
         request.member_id,
         request.generation_id,
         request.group_instance_id if call.version >= 3 else None,
     )
-    return after(context.groups.handle(request.group_id, asked), lambda reply: _alive(call, reply))
+    return _alive(call, (yield context.groups.handle(request.group_id, beat)))
 
 
 def _alive(call: Call, reply: HeartbeatReply) -> Any:
@@ -146,13 +152,14 @@ def _alive(call: Call, reply: HeartbeatReply) -> Any:
     return call.make.HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
 
 
-def leave_group(context: Context, call: Call) -> Any | Promise[Any]:
-    """LeaveGroup 0 to 5: members leave, or are removed by an administrator.
+@in_steps
+def leave_group(context: Context, call: Call) -> Steps[Any]:
+    """LeaveGroup 0 to 5: members leave, or an administrator removes them.
 
-    Of a group that is not there no member is known: UNKNOWN_MEMBER_ID for each.
+    Members of a group that does not exist get UNKNOWN_MEMBER_ID.
 
-    Version 3 takes several at once, with an error for each (KIP-345), where before the answer's error was that of the
-    one member; 4 is flexible, 5 has reasons, which nobody reads.
+    Version notes: 3 has several members, with an error for each (KIP-345); before, the response's error is the
+    member's. 4 is flexible; 5 adds reasons, which are ignored.
     """
     request = call.message
     if call.version >= 3:
@@ -162,15 +169,11 @@ def leave_group(context: Context, call: Call) -> Any | Promise[Any]:
     refused = _refused(context, call)
     if refused is not ErrorCode.NONE:
         return _left(call, LeaveReply(refused))
-    answer = context.groups.handle(request.group_id, LeaveGroup(request.group_id, members))
-
-    def respond(reply: LeaveReply) -> Any:
-        if reply.code is ErrorCode.UNKNOWN_MEMBER_ID:
-            strangers = [LeftMember(*each, ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
-            reply = LeaveReply(members=tuple(strangers))
-        return _left(call, reply)
-
-    return after(answer, respond)
+    reply = yield context.groups.handle(request.group_id, LeaveGroup(request.group_id, members))
+    if reply.code is ErrorCode.UNKNOWN_MEMBER_ID:
+        unknown = [LeftMember(*each, ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
+        reply = LeaveReply(members=tuple(unknown))
+    return _left(call, reply)
 
 
 def _left(call: Call, reply: LeaveReply) -> Any:

@@ -1,11 +1,17 @@
-"""The cluster itself: its brokers (DescribeCluster), and the quorum that keeps its metadata (DescribeQuorum)."""
+"""The cluster's brokers, and its metadata quorum.
+
+    DescribeCluster 0 to 2      the brokers; at a controller's listener, the controllers
+    DescribeQuorum 0 to 2       leader, voters and observers of the metadata quorum
+
+A broker forwards DescribeQuorum to the active controller; a controller never forwards.
+"""
 
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
@@ -23,21 +29,20 @@ from .support.response_fields import (
     cluster_operations,
     refusal,
 )
-from .support.waiting import after
+from .support.waiting import in_steps
 
 _BROKERS, _CONTROLLERS = 1, 2
-"""What a client may ask to have described, each at an endpoint of that kind."""
+"""Endpoint types. A client must request the type of the listener that it uses."""
 _KINDS = {_BROKERS: "broker", _CONTROLLERS: "controller"}
 
 
 def describe_cluster(context: Context, call: Call) -> Any:
-    """DescribeCluster 0 to 2: the brokers that are alive, and on request those that are fenced.
+    """DescribeCluster 0 to 2 at a broker: the brokers that are alive, and on request those that are fenced.
 
-    The controller is a broker that takes administration, as every one does. This is a broker's endpoint, so that a
-    client which wants the controllers gets MISMATCHED_ENDPOINT_TYPE, and one that wants anything else
-    UNSUPPORTED_ENDPOINT_TYPE.
+    The controller id is that of a broker, since every broker accepts administrative requests. A request for
+    controllers gets MISMATCHED_ENDPOINT_TYPE, one for an unknown type UNSUPPORTED_ENDPOINT_TYPE.
 
-    Version 1 has types of endpoints (KIP-919), 2 fenced brokers (KIP-1073).
+    Version notes: 1 adds endpoint types (KIP-919); 2 fenced brokers (KIP-1073).
     """
     view = ClientView(context, call.session)
     return _described(
@@ -46,9 +51,9 @@ def describe_cluster(context: Context, call: Call) -> Any:
 
 
 def describe_controllers(context: Context, call: Call) -> Any:
-    """DescribeCluster 0 to 2 at a controller's endpoint (KIP-919): the voters of the quorum, and which of them leads.
+    """DescribeCluster 0 to 2 at a controller (KIP-919): the voters of the quorum, and its leader.
 
-    Who wants the brokers, as everyone does who does not say, gets MISMATCHED_ENDPOINT_TYPE.
+    A request for brokers, which is the default, gets MISMATCHED_ENDPOINT_TYPE.
     """
     quorum = context.quorum
     return _described(
@@ -59,27 +64,28 @@ def describe_controllers(context: Context, call: Call) -> Any:
 def _described(
     context: Context, call: Call, here: int, controller_id: Callable[[], int], nodes: Callable[[], list[Any]]
 ) -> Any:
-    """The nodes of one kind, for a client that asked for that kind."""
+    """The nodes of the type `here`, for a client that requests that type."""
     make, request = call.make, call.message
     kind = getattr(request, "endpoint_type", _BROKERS)
     result = Result()
     if kind not in _KINDS:
-        result = Result(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{kind} is not a type of endpoint")
+        why = f"Unknown endpoint type {kind}, expected 1 (brokers) or 2 (controllers)."
+        result = Result(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, why)
     elif kind != here:
-        why = f"{_KINDS[kind]}s were asked for at the endpoint of a {_KINDS[here]}"
+        why = f"This is a {_KINDS[here]}'s listener; request {_KINDS[kind]}s at a {_KINDS[kind]}'s listener."
         result = Result(ErrorCode.MISMATCHED_ENDPOINT_TYPE, why)
-    is_told = result.code is ErrorCode.NONE
+    is_valid = result.code is ErrorCode.NONE
     return make.DescribeClusterResponse(
         throttle_time=NO_THROTTLE,
         error_code=result.code,
         error_message=result.message,
         endpoint_type=here,
-        cluster_id=context.cluster_id if is_told else "",
-        controller_id=controller_id() if is_told else NO_BROKER,
-        brokers=tuple(nodes()) if is_told else (),
+        cluster_id=context.cluster_id if is_valid else "",
+        controller_id=controller_id() if is_valid else NO_BROKER,
+        brokers=tuple(nodes()) if is_valid else (),
         cluster_authorized_operations=(
             cluster_operations(context, call.session)
-            if request.include_cluster_authorized_operations and is_told
+            if request.include_cluster_authorized_operations and is_valid
             else OPERATIONS_NOT_REQUESTED
         ),
     )
@@ -112,28 +118,29 @@ def _brokers(context: Context, call: Call, view: ClientView) -> list[Any]:
     ]
 
 
-def describe_quorum(context: Context, call: Call) -> Any | Promise[Any]:
-    """DescribeQuorum 0 to 2 at a broker: only the quorum's leader knows how far the others are, so that the call is
-    passed on to it, unless that is here."""
+@in_steps
+def describe_quorum(context: Context, call: Call) -> Steps[Any]:
+    """DescribeQuorum 0 to 2 at a broker: forwarded to the quorum's leader, unless that is this node."""
     quorum = context.quorum
     if quorum.is_leader or quorum.leader_address is None or context.peers is None:
         return describe_quorum_here(context, call)
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
 
-    def respond(answer: Any) -> Any:
-        return _quorum_response(call, refusal(answer)) if isinstance(answer, KafkaError) else answer
-
-    return after(forward(context, Api.DESCRIBE_QUORUM, call, default_wait_ms(context)), respond)
+    try:
+        return (yield from forward(context, Api.DESCRIBE_QUORUM, call, default_wait_ms(context)))
+    except KafkaError as error:
+        return _quorum_response(call, refusal(error))
 
 
 def describe_quorum_here(context: Context, call: Call) -> Any:
-    """DescribeQuorum 0 to 2: who leads the metadata quorum, and how far its voters and observers are (KIP-595).
+    """DescribeQuorum 0 to 2: the leader, voters and observers of the metadata quorum, with their log end offsets
+    (KIP-595).
 
-    The one partition to ask for is __cluster_metadata-0; any other gets UNKNOWN_TOPIC_OR_PARTITION. Only the quorum's
-    leader knows how far the others are: elsewhere the answer is NOT_LEADER_OR_FOLLOWER, for the whole.
+    The only valid partition is __cluster_metadata-0; others get UNKNOWN_TOPIC_OR_PARTITION. Only the quorum's leader
+    knows the offsets of the others: other nodes reply NOT_LEADER_OR_FOLLOWER.
 
-    Version 1 has the times of fetches (KIP-836), 2 directories, messages, and where the voters listen (KIP-853).
+    Version notes: 1 adds times of fetches (KIP-836); 2 directories, messages and the voters' endpoints (KIP-853).
     """
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
@@ -141,7 +148,7 @@ def describe_quorum_here(context: Context, call: Call) -> Any:
         return _quorum_response(call, Result(), _unknown(call))
     quorum = context.quorum.describe()
     if not quorum.voters:
-        why = f"node {quorum.leader_id} leads the quorum"
+        why = f"Node {quorum.leader_id} leads the metadata quorum; send the request there."
         return _quorum_response(call, Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
     nodes = tuple(_node(call, each) for each in quorum.voters) if call.version >= 2 else ()
     return _quorum_response(call, Result(), (_quorum(call, quorum),), nodes)
@@ -173,7 +180,7 @@ def _unknown(call: Call) -> tuple[Any, ...]:
                 make.PartitionData(
                     partition_index=partition.partition_index,
                     error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    error_message=f"{METADATA_TOPIC}-0 is the one partition of the quorum",
+                    error_message=f"DescribeQuorum describes {METADATA_TOPIC}-0 only.",
                     leader_id=NO_BROKER,
                     leader_epoch=-1,
                     high_watermark=-1,

@@ -1,8 +1,10 @@
-"""Settings shown: DescribeConfigs and ListConfigResources.
+"""Configs of topics and brokers.
 
-What has settings here are topics and brokers. Kafka also has them for its loggers (BROKER_LOGGER), for groups and for
-client metrics; those are refused with INVALID_REQUEST, as Kafka refuses kinds of resources that it does not know.
-Levels of logging are the node's own affair, and not set over the wire.
+    DescribeConfigs 1 to 4             values, sources and documentation of configs
+    ListConfigResources 0 to 1         resources that have configs
+
+Kafka also has configs of loggers (BROKER_LOGGER), groups and client metrics; these are not supported, and get
+INVALID_REQUEST. Both APIs need DESCRIBE_CONFIGS. `config_changes` changes configs.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ DENIED_GROUP = Result(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized for 
 
 
 def denial(context: Context, call: Call, operation: Operation, resource: Resource) -> Result | None:
-    """Why this client may not do that with a resource's settings; None if it may."""
+    """Why this client is not authorized for a resource's configs; None if it is."""
     match resource.type:
         case ResourceType.TOPIC:
             on, name, denied = AclResourceType.TOPIC, resource.name, DENIED_TOPIC
@@ -33,12 +35,12 @@ def denial(context: Context, call: Call, operation: Operation, resource: Resourc
 
 
 def check_broker(context: Context, resource: Resource) -> None:
-    """Refuse a broker's resource that is not this one's: another's file is not known here."""
+    """Reject another broker's resource: its configuration file is not known here."""
     if resource.name and not resource.name.removeprefix("-").isdecimal():
-        raise KafkaError(f"{resource.name!r} is not the id of a broker", ErrorCode.INVALID_REQUEST)
+        raise KafkaError(f"{resource.name!r} is not a broker id.", ErrorCode.INVALID_REQUEST)
     if resource.name and int(resource.name) != context.node_id:
         raise KafkaError(
-            f"broker {context.node_id} was asked about broker {resource.name}, expected its own id or none",
+            f"This is broker {context.node_id}; send requests for broker {resource.name} to that broker.",
             ErrorCode.INVALID_REQUEST,
         )
 
@@ -47,27 +49,26 @@ def check_kind(resource: Resource) -> None:
     if resource.type not in (ResourceType.TOPIC, ResourceType.BROKER):
         known = {each.value: each.name for each in ResourceType}
         raise KafkaError(
-            f"resources of type {known.get(resource.type, resource.type)} have no settings here",
+            f"Configs of resources of type {known.get(resource.type, resource.type)} are not supported.",
             ErrorCode.INVALID_REQUEST,
         )
 
 
 def describe_configs(context: Context, call: Call) -> Any:
-    """DescribeConfigs 1 to 4: the settings of topics, of this broker, and of all brokers.
+    """DescribeConfigs 1 to 4: the configs of topics, of this broker, and the cluster-wide defaults of brokers.
 
-    Of each setting its value, who set it, and, if asked for, all who have a say and what it means. A topic and a
-    broker have all of their settings told, or those that are named; all brokers (an empty name) those that were set
-    at run time for all of them. A broker is asked about itself. A topic that is not there gets
-    UNKNOWN_TOPIC_OR_PARTITION. A resource that is asked for twice in the same words is told once.
+    Each config has its value and source, and on request its synonyms and documentation. A topic or broker has all its
+    configs, or those that are named; the broker resource with an empty name has the dynamic defaults of all brokers.
+    A broker describes only itself. An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION. Equal resources get one result.
 
-    Version 1 has synonyms and sources, 3 types and documentation, 4 is flexible.
+    Version notes: 1 has synonyms and sources; 3 types and documentation; 4 is flexible.
     """
-    asked = {}
+    requested = {}
     for each in call.message.resources:
         keys = None if each.configuration_keys is None else tuple(each.configuration_keys)
-        asked[Resource(each.resource_type, each.resource_name), keys] = frozenset(keys) if keys else None
+        requested[Resource(each.resource_type, each.resource_name), keys] = frozenset(keys) if keys else None
     rows = []
-    for (resource, _), names in asked.items():
+    for (resource, _), names in requested.items():
         result, described = Result(), list[Described]()
         try:
             result = denial(context, call, Operation.DESCRIBE_CONFIGS, resource) or result
@@ -94,7 +95,7 @@ def _settings(context: Context, resource: Resource, names: frozenset[str] | None
     else:
         check_name(resource.name)
         if resource.name not in context.image.topics:
-            raise KafkaError(f"there is no topic {resource.name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(f"Topic {resource.name} does not exist.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return describe(resource, context.image, context.settings, names)
 
 
@@ -127,13 +128,12 @@ _LISTED = (
 
 
 def list_config_resources(context: Context, call: Call) -> Any:
-    """ListConfigResources 0 and 1: what there is that has settings, by kind (KIP-1142).
+    """ListConfigResources 0 to 1: resources that have configs, by type (KIP-1142).
 
-    All topics and registered brokers; groups and client metrics as far as the metadata log has settings of them,
-    which nothing here can set; no loggers. A kind that the version does not know gets UNSUPPORTED_VERSION, as with
-    Kafka.
+    All topics and registered brokers; groups and client metrics with configs in the metadata log, which this broker
+    cannot set; no loggers. A type that the version does not have gets UNSUPPORTED_VERSION, as in Kafka.
 
-    Version 0, once called ListClientMetricsResources, tells client metrics alone, by name. Version 1 has kinds.
+    Version notes: 0 was ListClientMetricsResources, and lists client metrics only; 1 adds types.
     """
     make = call.make
     code, found = ErrorCode.NONE, list[Resource]()

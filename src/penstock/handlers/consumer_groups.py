@@ -1,40 +1,44 @@
-"""Members of consumer groups (KIP-848): one request joins, reports, gives up partitions, gets others, and leaves."""
+"""Members of consumer groups (KIP-848).
+
+ConsumerGroupHeartbeat 0 to 1     join a group, report owned partitions, get an assignment, and leave
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.wire import Api
 
 from .support.context import AclResourceType, Call, Context, Operation
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host, uuid_in, uuid_out
-from .support.waiting import after
+from .support.waiting import in_steps
 
 
 def is_enabled(context: Context) -> bool:
-    """Whether the cluster has the consumer protocol: its feature may be off."""
+    """Whether the cluster has the consumer protocol (`group.version` 1)."""
     return bool(context.image.features.get("group.version", 0))
 
 
-def consumer_group_heartbeat(context: Context, call: Call) -> Any | Promise[Any]:
-    """ConsumerGroupHeartbeat 0 to 1: a member of a consumer group, alive, and what it is to read from now on.
+@in_steps
+def consumer_group_heartbeat(context: Context, call: Call) -> Steps[Any]:
+    """ConsumerGroupHeartbeat 0 to 1: a member's state, answered with its assignment.
 
-    Where `group.version` is 0 it gets UNSUPPORTED_VERSION, and the client may fall back to the classic protocol. Who
-    subscribes to a topic that it may not describe gets TOPIC_AUTHORIZATION_FAILED.
+    With `group.version` 0 the reply is UNSUPPORTED_VERSION, and clients may fall back to the classic protocol. A
+    subscription to a topic that the client may not describe gets TOPIC_AUTHORIZATION_FAILED.
 
-    Version 1 has regular expressions, and wants members to name themselves, which in version 0 the coordinator does
-    (KIP-1082).
+    Version notes: 1 adds regular expressions, and requires the member to choose its id, which the coordinator does in
+    version 0 (KIP-1082).
     """
     request = call.message
     code = _refused(context, call)
     if code is not ErrorCode.NONE:
         return _response(call, ConsumerHeartbeatReply(code))
     owned = request.topic_partitions
-    asked = ConsumerGroupHeartbeat(
+    heartbeat = ConsumerGroupHeartbeat(
         request.group_id,
         request.member_id,
         request.member_epoch,
@@ -49,7 +53,7 @@ def consumer_group_heartbeat(context: Context, call: Call) -> Any | Promise[Any]
         None if owned is None else tuple((uuid_in(each.topic_id), tuple(each.partitions)) for each in owned),
         needs_member_id=call.version == 0,
     )
-    return after(context.groups.handle(request.group_id, asked), lambda reply: _response(call, reply))
+    return _response(call, (yield context.groups.handle(request.group_id, heartbeat)))
 
 
 def _refused(context: Context, call: Call) -> ErrorCode:

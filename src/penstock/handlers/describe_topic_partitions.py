@@ -1,4 +1,7 @@
-"""Topics described in pages: DescribeTopicPartitions, for clusters whose metadata is too much for one response."""
+"""Topics in pages, for clusters whose metadata is too large for one response.
+
+DescribeTopicPartitions 0
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +19,15 @@ from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, topi
 
 
 def describe_topic_partitions(context: Context, call: Call) -> Any:
-    """DescribeTopicPartitions 0: topics by name, and in the order of their names, a page at a time (KIP-966).
+    """DescribeTopicPartitions 0: topics in the order of their names, a page at a time (KIP-966).
 
-    A page ends after as many partitions as the client asks for, at least one and at most
-    `max.request.partition.size.limit`; where there is more, the cursor says with which topic and partition the next
-    page begins. Without names all topics are told, but for those that the client may not describe. A topic that is
-    asked for by name and is not there has an error, also if it is the cursor's and was deleted between two pages.
+    A page has at most the requested number of partitions, at least one and at most
+    `max.request.partition.size.limit`. If more follow, the cursor names the first topic and partition of the next
+    page. A request without names gets all topics that the client may describe. A named topic that does not exist gets
+    an error, also if it is the cursor's topic and was deleted between two pages.
 
-    Partitions have their eligible leaders, which Metadata does not tell. A cursor with a negative partition, or with
-    a topic that is not among those asked for, gets INVALID_REQUEST for each of these, there being no error for the
-    whole.
+    Partitions include their eligible leader replicas, which Metadata omits. A cursor with a negative partition, or
+    with a topic that is not requested, gets INVALID_REQUEST in each topic, since the response has no error of its own.
     """
     make, request = call.make, call.message
     cursor = request.cursor
@@ -45,7 +47,7 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
     view = ClientView(context, call.session)
     most = int(broker_setting("max.request.partition.size.limit", context.image, context.settings) or 1)
     left = max(1, min(request.response_partition_limit, most))
-    told, next_cursor = [], None
+    topics, next_cursor = [], None
     for name in allowed:
         if not left:
             next_cursor = make.Cursor(topic_name=name, partition_index=0)
@@ -55,19 +57,19 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
             unknown = (
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             )
-            told.append(_missing(call, name, unknown))
+            topics.append(_missing(call, name, unknown))
             continue
         first = cursor.partition_index if cursor is not None and name == start else 0
         numbers = [number for number in sorted(topic.partitions) if number >= first]
-        told.append(_found(context, call, view, topic, numbers[:left]))
+        topics.append(_found(context, call, view, topic, numbers[:left]))
         if len(numbers) > left:
             next_cursor = make.Cursor(topic_name=name, partition_index=numbers[left])
             break
         left -= len(numbers)
     if named:
-        told += [_missing(call, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+        topics += [_missing(call, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
     return make.DescribeTopicPartitionsResponse(
-        throttle_time=NO_THROTTLE, topics=tuple(told), next_cursor=next_cursor
+        throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=next_cursor
     )
 
 

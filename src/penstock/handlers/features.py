@@ -1,34 +1,40 @@
-"""Features moved up and down: UpdateFeatures. ApiVersions shows where they are."""
+"""Levels of the cluster's features.
+
+    UpdateFeatures 0 to 2
+
+ApiVersions returns the current levels.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures, UpgradeType
 from penstock.metadata.versions import UNSERVED
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.controller_call import ask, wait_ms_of
+from .support.controller_call import submit, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.waiting import in_steps
 
 
-def update_features(context: Context, call: Call) -> Any | Promise[Any]:
-    """UpdateFeatures 0 to 2: all of the changes are made, or none.
+@in_steps
+def update_features(context: Context, call: Call) -> Steps[Any]:
+    """UpdateFeatures 0 to 2: change all features, or none. Needs ALTER on the cluster.
 
-    The first one that may not be is told, with INVALID_UPDATE_VERSION for the whole. Of a feature that is named twice
-    the last word counts.
+    The first invalid change rejects the request with INVALID_UPDATE_VERSION. If a feature is named twice, the last
+    change counts.
 
-    Version 0 has one kind of downgrade, the safe one; 1 has the unsafe one, and `validate_only` (KIP-778). Both have
-    a row for each feature if all went well; version 2 has none, the error being one for all.
+    Version notes: 0 has safe downgrades only; 1 adds unsafe ones and `validate_only` (KIP-778). Both return a row for
+    each feature on success; 2 returns one error for all.
     """
     make, request = call.make, call.message
     updates = {each.feature: _update(each) for each in request.feature_updates}
 
-    def respond(answer: Any) -> Any:
-        result = refusal(answer) if isinstance(answer, KafkaError) else _first_refusal(answer)
+    def respond(result: Result) -> Any:
         rows: dict[str, Any] = {}
         if call.version < 2:
             names = updates if result.code is ErrorCode.NONE else ()
@@ -41,13 +47,17 @@ def update_features(context: Context, call: Call) -> Any | Promise[Any]:
         )
 
     if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(KafkaError(DENIED_CLUSTER.message or "", DENIED_CLUSTER.code))
+        return respond(DENIED_CLUSTER)
     for update in updates.values():
         if update.name in UNSERVED and update.level > context.image.features.get(update.name, 0):
-            why = f"{update.name} cannot be turned on: what it brings is not served"
-            return respond(KafkaError(why, ErrorCode.INVALID_UPDATE_VERSION))
-    asked = UpdateFeatures(tuple(updates.values()), getattr(request, "validate_only", False))
-    return ask(context, asked, wait_ms_of(request.timeout), respond)
+            why = f"Feature {update.name} cannot be enabled: its APIs are not supported."
+            return respond(Result(ErrorCode.INVALID_UPDATE_VERSION, why))
+    changes = UpdateFeatures(tuple(updates.values()), getattr(request, "validate_only", False))
+    try:
+        results = yield submit(context, changes, wait_ms_of(request.timeout))
+    except KafkaError as error:
+        return respond(refusal(error))
+    return respond(_first_refusal(results))
 
 
 def _update(each: Any) -> FeatureUpdate:
@@ -60,7 +70,7 @@ def _update(each: Any) -> FeatureUpdate:
 def _first_refusal(results: dict[str, Result]) -> Result:
     for result in results.values():
         if result.code is not ErrorCode.NONE:
-            return Result(result.code, f"no feature was changed: {result.message}")
+            return Result(result.code, f"No feature was changed: {result.message}")
     return Result()
 
 

@@ -92,7 +92,7 @@ def fetch(
     read = one.read()
     if one.is_enough(read) or request.max_wait_ms <= 0:
         return one.reply(read)
-    waiting = DelayedFetch(one, one.bytes_of(read))
+    waiting = DelayedConsumerFetch(one, one.bytes_of(read))
     waiting.begin()
     return waiting.later
 
@@ -332,7 +332,7 @@ class ConsumerFetch:
                 partition.messages_out += _count_of(records)
 
 
-class DelayedFetch:
+class DelayedConsumerFetch:
     """A fetch that found too little. It is told by its partitions when they grow, and by the clock."""
 
     __slots__ = ("_available", "_fetch", "_partitions", "_timer", "later")
@@ -354,7 +354,7 @@ class DelayedFetch:
                     partition.watch(self)
                     self._partitions.append(partition)
         self._timer = one.context.world.call_later(one.request.max_wait_ms, self._time_is_up)
-        one.session.fetch = self
+        one.session.state.fetch = self
 
     def grew(self, bytes_more: int) -> None:
         self._available += bytes_more
@@ -389,4 +389,4 @@ class DelayedFetch:
         for partition in self._partitions:
             partition.unwatch(self)
         self._partitions = []
-        self._fetch.session.fetch = None
+        self._fetch.session.state.fetch = None

@@ -1,23 +1,28 @@
-"""Who coordinates a group or a transactional id: the leader of the partition that keeps it."""
+"""The coordinator of a group or a transactional id: the leader of the partition that stores its state.
+
+FindCoordinator 0 to 6
+"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata.controller.requests import CreateTopics
 from penstock.wire import Api
 
 from .metadata import CREATION_WAIT_MS
 from .support.client_view import NO_BROKER, ClientView
 from .support.context import AclResourceType, Call, Context, Endpoint, Operation
-from .support.controller_call import ask
+from .support.controller_call import submit
 from .support.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, automatic_topic
 from .support.response_fields import NO_THROTTLE
+from .support.waiting import in_steps
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-"""Types of keys."""
+"""Key types."""
 
 _RESOURCES: Final = {
     GROUP: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
@@ -37,18 +42,18 @@ class Coordinator(NamedTuple):
     endpoint: Endpoint = NOWHERE
 
 
-def find_coordinator(context: Context, call: Call) -> Any | Promise[Any]:
-    """FindCoordinator 0 to 6: the broker to which requests of a group, or of a transactional id, go.
+@in_steps
+def find_coordinator(context: Context, call: Call) -> Steps[Any]:
+    """FindCoordinator 0 to 6: the broker that coordinates a group or a transactional id. Needs DESCRIBE on it.
 
-    Where the topic that keeps them is not there, it is created first, whatever `auto.create.topics.enable` says. Kafka
-    starts that and answers COORDINATOR_NOT_AVAILABLE, and its client asks again; here the answer waits for the
-    topic, and is Kafka's where that takes too long or the partition has no leader.
+    If the internal topic does not exist, it is created first, whatever `auto.create.topics.enable` says. Kafka replies
+    COORDINATOR_NOT_AVAILABLE meanwhile; here the reply waits for the topic, and is COORDINATOR_NOT_AVAILABLE only if
+    that takes too long or the partition has no leader.
 
-    A type of key that is not known gets INVALID_REQUEST, and so does that of share groups, which are not there: a
-    Kafka without them says the same.
+    An unknown key type gets INVALID_REQUEST, and so does that of share groups, which are not supported.
 
-    Version 1 has transactional ids and messages, 3 is flexible, 4 asks for many keys at once (KIP-699), 5 knows
-    TRANSACTION_ABORTABLE, 6 share groups.
+    Version notes: 1 adds transactional ids and messages; 3 is flexible; 4 has many keys (KIP-699); 5 has
+    TRANSACTION_ABORTABLE; 6 share groups.
     """
     request = call.message
     kind = getattr(request, "key_type", GROUP)
@@ -57,27 +62,28 @@ def find_coordinator(context: Context, call: Call) -> Any | Promise[Any]:
     allowed = any(error is None for error in refused.values())
     topic = TRANSACTIONS_TOPIC if kind == TRANSACTION else OFFSETS_TOPIC
 
-    def respond(_: Any = None) -> Any:
-        view = ClientView(context, call.session)
-        found = {
-            key: _find(context, view, topic, key) if error is None else Coordinator(error)
-            for key, error in refused.items()
-        }
-        return _response(call, [(key, found[key]) for key in keys])
-
-    if not allowed or topic in context.image.topics:
-        return respond()
-    new = automatic_topic(topic, context.image, context.settings)
-    assert new is not None, f"{topic} is one that is created"
-    return ask(context, CreateTopics((new,)), CREATION_WAIT_MS, respond)
+    if allowed and topic not in context.image.topics:
+        new = automatic_topic(topic, context.image, context.settings)
+        assert new is not None, f"{topic} is created automatically"
+        with suppress(KafkaError):  # then the topic is missing below
+            yield submit(context, CreateTopics((new,)), CREATION_WAIT_MS)
+    view = ClientView(context, call.session)
+    found = {
+        key: _find(context, view, topic, key) if error is None else Coordinator(error)
+        for key, error in refused.items()
+    }
+    return _response(call, [(key, found[key]) for key in keys])
 
 
 def _refused(context: Context, call: Call, kind: int, key: str) -> KafkaError | None:
-    """Why a key is not even looked for."""
+    """Why a key is rejected; None if it is not."""
     if kind == SHARE:
-        return KafkaError("there are no share groups here", ErrorCode.INVALID_REQUEST)
+        return KafkaError("Share groups are not supported.", ErrorCode.INVALID_REQUEST)
     if kind not in _RESOURCES:
-        return KafkaError(f"{kind} is no type of coordinator", ErrorCode.INVALID_REQUEST)
+        return KafkaError(
+            f"Unknown coordinator key type {kind}, expected 0 (group) or 1 (transaction).",
+            ErrorCode.INVALID_REQUEST,
+        )
     on, code, words = _RESOURCES[kind]
     if context.authorize(call.session, Operation.DESCRIBE, on, key):
         return None
@@ -87,11 +93,11 @@ def _refused(context: Context, call: Call, kind: int, key: str) -> KafkaError | 
 def _find(context: Context, view: ClientView, topic: str, key: str) -> Coordinator:
     held = context.image.topics.get(topic)
     if held is None:
-        return Coordinator(_absent(f"there is no topic {topic} yet"))
+        return Coordinator(_absent(f"Topic {topic} does not exist yet; retry."))
     number = partition_for(key, len(held.partitions))
     leader = held.partitions[number].leader
     if leader not in view.brokers:
-        return Coordinator(_absent(f"{topic}-{number} has no leader that can be reached"))
+        return Coordinator(_absent(f"{topic}-{number} has no leader that this client can reach; retry."))
     return Coordinator(None, leader, view.brokers[leader][1])
 
 

@@ -1,14 +1,20 @@
-"""Groups from outside: listed, described and deleted."""
+"""Administration of groups.
+
+ListGroups 0 to 5                 the groups that this broker coordinates
+DescribeGroups 0 to 6             classic groups and their members
+ConsumerGroupDescribe 0 to 1      groups of the consumer protocol (KIP-848)
+DeleteGroups 0 to 2               groups without members, with their offsets
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import (
     ConsumerDescribeReply,
     ConsumerGroupDescribe,
-    DeletedGroup,
     DeleteGroups,
     DeleteReply,
     DescribedConsumer,
@@ -25,76 +31,70 @@ from penstock.wire import Api
 from .consumer_groups import is_enabled
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, group_operations, uuid_out
-from .support.waiting import after, after_all
+from .support.waiting import all_of, in_steps, settled
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-"""Types of members in ConsumerGroupDescribe."""
+"""Member types of ConsumerGroupDescribe."""
 
 
-def list_groups(context: Context, call: Call) -> Any | Promise[Any]:
-    """ListGroups 0 to 5: the groups whose coordinator is this node; all of them together are those of all nodes.
+@in_steps
+def list_groups(context: Context, call: Call) -> Steps[Any]:
+    """ListGroups 0 to 5: the groups that this broker coordinates. Clients ask all brokers.
 
-    A client that may not describe the cluster is told the groups that it may describe. While a coordinator reads its
-    partition the answer is COORDINATOR_LOAD_IN_PROGRESS; groups of a partition that cannot be read are not told.
+    A client that may not describe the cluster gets the groups that it may describe. While a coordinator loads its
+    partition the reply is COORDINATOR_LOAD_IN_PROGRESS; groups of a partition that cannot be read are left out.
 
-    Version 3 is flexible, 4 asks for states (KIP-518), 5 for types (KIP-848); case does not matter.
+    Version notes: 3 is flexible; 4 filters by state (KIP-518); 5 by type (KIP-848). Filters ignore case.
     """
     make, request = call.make, call.message
-    asked = ListGroups(
+    filters = ListGroups(
         frozenset(each.lower() for each in getattr(request, "states_filter", ())),
         frozenset(each.lower() for each in getattr(request, "types_filter", ())),
     )
     sees_all = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME)
-
-    def respond(reply: ListReply) -> Any:
-        groups = () if reply.code is not ErrorCode.NONE else reply.groups
-        return make.ListGroupsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=reply.code,
-            groups=tuple(
-                make.ListedGroup(
-                    group_id=each.group,
-                    protocol_type=each.protocol_type,
-                    group_state=each.state,
-                    group_type=each.type,
-                )
-                for each in groups
-                if sees_all
-                or context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
-            ),
-        )
-
-    return after(context.groups.list_groups(asked), respond)
+    reply: ListReply = yield context.groups.list_groups(filters)
+    groups = () if reply.code is not ErrorCode.NONE else reply.groups
+    return make.ListGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=reply.code,
+        groups=tuple(
+            make.ListedGroup(
+                group_id=each.group,
+                protocol_type=each.protocol_type,
+                group_state=each.state,
+                group_type=each.type,
+            )
+            for each in groups
+            if sees_all
+            or context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
+        ),
+    )
 
 
-def describe_groups(context: Context, call: Call) -> Any | Promise[Any]:
+@in_steps
+def describe_groups(context: Context, call: Call) -> Steps[Any]:
     """DescribeGroups 0 to 6: classic groups and their members.
 
-    A group that is not there, or is of the consumer protocol, is Dead, which from version 6 on is GROUP_ID_NOT_FOUND
-    as well, with a message (KIP-1043).
+    A group that does not exist, or has the consumer protocol, is Dead, from version 6 on with GROUP_ID_NOT_FOUND and a
+    message (KIP-1043).
 
-    Version 3 tells authorized operations, 4 instances, 5 is flexible.
+    Version notes: 3 adds authorized operations; 4 instance ids; 5 is flexible.
     """
     make, request = call.make, call.message
 
-    def ask(group: str) -> Promise[DescribedGroup]:
-        later: Promise[DescribedGroup] = Promise()
+    def describe(group: str) -> Promise[DescribeReply]:
         if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, group):
-            later.resolve(DescribedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            return later
+            return settled(DescribeReply(code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return context.groups.handle(group, DescribeGroups((group,)))
 
-        def told(reply: DescribeReply) -> None:
-            later.resolve(reply.groups[0] if reply.groups else DescribedGroup(group, reply.code))
-
-        context.groups.handle(group, DescribeGroups((group,))).then(told)
-        return later
-
-    def respond(groups: list[DescribedGroup]) -> Any:
-        return make.DescribeGroupsResponse(
-            throttle_time=NO_THROTTLE, groups=tuple(_described(context, call, each) for each in groups)
-        )
-
-    return after_all([ask(group) for group in request.groups], respond)
+    replies: list[DescribeReply] = yield all_of([describe(group) for group in request.groups])
+    groups = [
+        reply.groups[0] if reply.groups else DescribedGroup(group, reply.code)
+        for group, reply in zip(request.groups, replies, strict=True)
+    ]
+    return make.DescribeGroupsResponse(
+        throttle_time=NO_THROTTLE, groups=tuple(_described(context, call, each) for each in groups)
+    )
 
 
 def _described(context: Context, call: Call, group: DescribedGroup) -> Any:
@@ -129,65 +129,58 @@ def _operations(context: Context, call: Call, group: str, code: ErrorCode) -> in
     return OPERATIONS_NOT_REQUESTED
 
 
-def delete_groups(context: Context, call: Call) -> Any | Promise[Any]:
-    """DeleteGroups 0 to 2: groups without members go, with their offsets.
+@in_steps
+def delete_groups(context: Context, call: Call) -> Steps[Any]:
+    """DeleteGroups 0 to 2: delete groups without members, with their offsets.
 
-    One that has members gets NON_EMPTY_GROUP, one that is not there GROUP_ID_NOT_FOUND. Version 2 is flexible.
+    A group with members gets NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND.
+
+    Version notes: 2 is flexible.
     """
     make = call.make
+    names = list(dict.fromkeys(call.message.groups_names))
 
-    def ask(group: str) -> Promise[DeletedGroup]:
-        later: Promise[DeletedGroup] = Promise()
+    def delete(group: str) -> Promise[DeleteReply]:
         if not context.authorize(call.session, Operation.DELETE, AclResourceType.GROUP, group):
-            later.resolve(DeletedGroup(group, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            return later
+            return settled(DeleteReply(code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return context.groups.handle(group, DeleteGroups((group,)))
 
-        def told(reply: DeleteReply) -> None:
-            later.resolve(reply.groups[0] if reply.groups else DeletedGroup(group, reply.code))
-
-        context.groups.handle(group, DeleteGroups((group,))).then(told)
-        return later
-
-    def respond(groups: list[DeletedGroup]) -> Any:
-        results = tuple(
-            make.DeletableGroupResult(group_id=each.group, error_code=each.code) for each in groups
+    replies: list[DeleteReply] = yield all_of([delete(group) for group in names])
+    results = tuple(
+        make.DeletableGroupResult(
+            group_id=group, error_code=reply.groups[0].code if reply.groups else reply.code
         )
-        return make.DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results)
+        for group, reply in zip(names, replies, strict=True)
+    )
+    return make.DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=results)
 
-    return after_all([ask(group) for group in dict.fromkeys(call.message.groups_names)], respond)
 
+@in_steps
+def consumer_group_describe(context: Context, call: Call) -> Steps[Any]:
+    """ConsumerGroupDescribe 0 to 1: groups of the consumer protocol, with current and target assignments.
 
-def consumer_group_describe(context: Context, call: Call) -> Any | Promise[Any]:
-    """ConsumerGroupDescribe 0 to 1: groups of the consumer protocol, with what their members have and will have.
+    An unknown or classic group gets GROUP_ID_NOT_FOUND; one with topics that the client may not describe
+    TOPIC_AUTHORIZATION_FAILED, without members. With `group.version` 0 every group gets UNSUPPORTED_VERSION.
 
-    A group that is not there, or is a classic one, gets GROUP_ID_NOT_FOUND; one with topics that the client may not
-    describe TOPIC_AUTHORIZATION_FAILED, and nothing of it is told. Where `group.version` is 0 all get
-    UNSUPPORTED_VERSION.
-
-    Version 1 tells which members speak the classic protocol.
+    Version notes: 1 adds the member type, which marks members that use the classic protocol.
     """
     make, request = call.make, call.message
 
-    def ask(group: str) -> Promise[DescribedConsumerGroup]:
-        later: Promise[DescribedConsumerGroup] = Promise()
+    def describe(group: str) -> Promise[ConsumerDescribeReply]:
         code = _undescribable(context, call, group)
         if code is not ErrorCode.NONE:
-            later.resolve(DescribedConsumerGroup(group, code))
-            return later
+            return settled(ConsumerDescribeReply(code=code))
+        return context.groups.handle(group, ConsumerGroupDescribe((group,)))
 
-        def told(reply: ConsumerDescribeReply) -> None:
-            later.resolve(reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code))
-
-        context.groups.handle(group, ConsumerGroupDescribe((group,))).then(told)
-        return later
-
-    def respond(groups: list[DescribedConsumerGroup]) -> Any:
-        return make.ConsumerGroupDescribeResponse(
-            throttle_time=NO_THROTTLE,
-            groups=tuple(_described_consumers(context, call, each) for each in groups),
-        )
-
-    return after_all([ask(group) for group in request.group_ids], respond)
+    replies: list[ConsumerDescribeReply] = yield all_of([describe(group) for group in request.group_ids])
+    groups = [
+        reply.groups[0] if reply.groups else DescribedConsumerGroup(group, reply.code)
+        for group, reply in zip(request.group_ids, replies, strict=True)
+    ]
+    return make.ConsumerGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_described_consumers(context, call, each) for each in groups),
+    )
 
 
 def _undescribable(context: Context, call: Call, group: str) -> ErrorCode:
@@ -201,14 +194,14 @@ def _undescribable(context: Context, call: Call, group: str) -> ErrorCode:
 def _described_consumers(context: Context, call: Call, group: DescribedConsumerGroup) -> Any:
     topics = {
         each.topic for member in group.members for each in (*member.assignment, *member.target)
-    }  # what it is subscribed to but does not have is no secret: it said so itself
+    }  # as in Kafka, topics that are subscribed to and not assigned are not checked
     if not all(
         context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name) for name in topics
     ):
         group = DescribedConsumerGroup(
             group.group,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "the group has topics that the client may not describe",
+            "The group has topics that this client is not authorized to describe.",
         )
     return call.make.DescribedGroup(
         error_code=group.code,

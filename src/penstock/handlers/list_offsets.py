@@ -1,22 +1,25 @@
-"""Handlers that say where in a log something is: by time, at one of its ends, by leader epoch.
+"""Offsets by time, at the ends of a log, and by leader epoch.
 
-A look-up by time finds a batch through the indexes, and reads and decompresses that one batch to find the record: some
-tens of microseconds for a small one, milliseconds for one of a megabyte. That happens on the loop. A request may
-name thousands of partitions, so it is answered in turns: after `LOOKUPS_A_TURN` of them everybody else comes first.
+    ListOffsets 1 to 11
+    OffsetForLeaderEpoch 2 to 4
+
+A look-up by time finds a batch through the indexes, then reads and decompresses that batch on the event loop: some
+tens of microseconds for a small batch, milliseconds for one of a megabyte. After `LOOKUPS_A_TURN` look-ups of one
+request other clients are served.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs, TopicPartition
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.time_slices import in_turns
+from .support.waiting import in_steps, next_tick
 
 if TYPE_CHECKING:
     from penstock.replica import Partition
@@ -36,27 +39,27 @@ _SINCE_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version from which each of the special timestamps may be asked for."""
+"""The version that introduced each special timestamp."""
 
-_WHATEVER_IS_VISIBLE = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
-"""Special timestamps whose answer does not depend on how far consumers see."""
+_INDEPENDENT_OF_ISOLATION = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+"""Special timestamps whose offset does not depend on the high watermark or last stable offset."""
 
 CONSUMER = -1
-"""The replica id of a client that is not a replica."""
+"""The replica id of consumers."""
 
 DEBUGGER = -2
-"""The replica id of a client that asks any replica, for what that one has."""
+"""The replica id of a client that reads any replica up to its log end."""
 
 READ_COMMITTED = 1
 
 LOOKUPS_A_TURN = 16
-"""Look-ups that may decompress a batch, before others get their turn: with batches of a megabyte some 50 ms."""
+"""Look-ups that may decompress a batch in one tick: with batches of a megabyte some 50 ms."""
 
 _NO_THROTTLE = timedelta()
 
 
 class FoundOffset(NamedTuple):
-    """The answer for one partition; as it is, nothing was found."""
+    """The result for one partition; the defaults mean that nothing was found."""
 
     timestamp: TimestampMs = NO_TIMESTAMP
     offset: Offset = -1
@@ -66,30 +69,26 @@ class FoundOffset(NamedTuple):
 NOTHING = FoundOffset()
 
 
-def list_offsets(context: Context, call: Call) -> Any | Promise[Any]:
-    """ListOffsets 1 to 11: the offset for a time, or at one of the ends.
+@in_steps
+def list_offsets(context: Context, call: Call) -> Steps[Any]:
+    """ListOffsets 1 to 11: the offset for a timestamp, or at one of the log's ends. Needs DESCRIBE on the topic.
 
-    A consumer is told no more than it could fetch: up to the high watermark, or with isolation level READ_COMMITTED
-    up to the last stable offset. What lies above counts as not found: offset and timestamp are -1. A replica (any
-    replica id but -1) is told of everything up to the log end. Leaders answer; replica id -2 has an answer from any
-    replica that it asks.
+    A consumer gets offsets below the high watermark, with READ_COMMITTED below the last stable offset; if the record
+    is above, offset and timestamp are -1. A replica (a replica id other than -1) gets offsets up to the log end. Only
+    the leader answers, except for replica id -2, which any replica answers.
 
-    The ends come without a timestamp. The leader epoch is that of the record found; with LATEST it is the current
-    one. A leader whose high watermark has not reached the start of its own epoch does not know yet where consumers
-    end: it answers OFFSET_NOT_AVAILABLE, so that LATEST never goes back when leaders change (KIP-207).
+    The ends have no timestamp. The leader epoch is that of the record; with LATEST it is the current one. A leader
+    whose high watermark has not reached the start of its epoch replies OFFSET_NOT_AVAILABLE, so that LATEST never
+    moves back when the leader changes (KIP-207).
 
-    A partition that is named twice gets INVALID_REQUEST, and one answer. A special timestamp that is unknown, or
-    younger than the version, gets UNSUPPORTED_VERSION.
+    A partition that is named twice gets INVALID_REQUEST, in one row. An unknown special timestamp, or one of a later
+    version, gets UNSUPPORTED_VERSION.
 
-    Version 2 brings isolation levels, 4 leader epochs, 5 OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before), 7
-    MAX_TIMESTAMP (KIP-734), 8 EARLIEST_LOCAL (KIP-405), 9 LATEST_TIERED (KIP-1005), 10 a timeout for remote storage,
-    11 EARLIEST_PENDING_UPLOAD (KIP-1023). There is no remote storage: the local log is the whole log, the offsets of
-    the tiered part are -1, and nothing needs the timeout.
+    Version notes: 2 adds isolation levels; 4 leader epochs; 5 OFFSET_NOT_AVAILABLE (before, LEADER_NOT_AVAILABLE); 7
+    MAX_TIMESTAMP (KIP-734); 8 EARLIEST_LOCAL (KIP-405); 9 LATEST_TIERED (KIP-1005); 10 a timeout for remote storage;
+    11 EARLIEST_PENDING_UPLOAD (KIP-1023). Remote storage is not supported: the local log is the whole log, tiered
+    offsets are -1, and the timeout is ignored.
     """
-    return in_turns(context.world, _list_offsets(context, call))
-
-
-def _list_offsets(context: Context, call: Call) -> Generator[None, None, Any]:
     make, request = call.make, call.message
     named = Counter(
         TopicPartition(topic.name, each.partition_index)
@@ -111,7 +110,7 @@ def _list_offsets(context: Context, call: Call) -> Generator[None, None, Any]:
             try:
                 if not is_allowed:
                     raise KafkaError(
-                        f"{topic.name} may not be described", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        f"not authorized to describe {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     )
                 if named[name] > 1:
                     raise KafkaError(f"{name} is named {named[name]} times", ErrorCode.INVALID_REQUEST)
@@ -126,7 +125,7 @@ def _list_offsets(context: Context, call: Call) -> Generator[None, None, Any]:
             lookups += _may_read_batch(each.timestamp)
             if lookups >= LOOKUPS_A_TURN:
                 lookups = 0
-                yield
+                yield next_tick(context.world)
         if partitions:
             topics.append(make.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return make.ListOffsetsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
@@ -145,7 +144,7 @@ def _in_version(code: ErrorCode, version: int) -> ErrorCode:
 def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any) -> FoundOffset:
     if wanted.timestamp < 0 and call.version < _SINCE_VERSION.get(wanted.timestamp, call.version + 1):
         raise KafkaError(
-            f"the special timestamp {wanted.timestamp} is not of ListOffsets {call.version}",
+            f"ListOffsets {call.version} has no special timestamp {wanted.timestamp}",
             ErrorCode.UNSUPPORTED_VERSION,
         )
     partition = None
@@ -159,23 +158,23 @@ def _find_offset(context: Context, call: Call, name: TopicPartition, wanted: Any
     is_committed = getattr(call.message, "isolation_level", 0) == READ_COMMITTED
     visible = partition.last_stable if is_committed else partition.high_watermark
     found = _offset_for(partition, wanted.timestamp, visible)
-    if wanted.timestamp not in _WHATEVER_IS_VISIBLE and (found == NOTHING or found.offset == visible):
+    if wanted.timestamp not in _INDEPENDENT_OF_ISOLATION and (found == NOTHING or found.offset == visible):
         _check_end_is_known(partition)
     return found
 
 
 def _check_end_is_known(partition: "Partition") -> None:
-    """Refuse where what is not visible here yet may have been visible under the last leader."""
+    """Raise where offsets above the high watermark may have been visible under the previous leader."""
     if partition.high_watermark < partition.epoch_start:
         raise KafkaError(
-            f"{partition.name} is visible up to {partition.high_watermark}, and its leader's epoch began at "
-            f"{partition.epoch_start}",
+            f"The high watermark of {partition.name}, {partition.high_watermark}, has not reached the start of the "
+            f"leader's epoch, {partition.epoch_start}; retry.",
             ErrorCode.OFFSET_NOT_AVAILABLE,
         )
 
 
 def _offset_for(partition: "Partition", timestamp: TimestampMs, visible: Offset) -> FoundOffset:
-    """What a timestamp, special or not, stands for, below what is visible."""
+    """The first record at or after a timestamp, or the end that a special one names, below offset `visible`."""
     log = partition.log
     if timestamp == LATEST:
         return FoundOffset(NO_TIMESTAMP, visible, partition.leader_epoch)
@@ -190,15 +189,15 @@ def _offset_for(partition: "Partition", timestamp: TimestampMs, visible: Offset)
 
 
 def offset_for_leader_epoch(context: Context, call: Call) -> Any:
-    """OffsetForLeaderEpoch 2 to 4: where a leader epoch ended, for replicas and consumers that check their position.
+    """OffsetForLeaderEpoch 2 to 4: where a leader epoch ended, for followers and consumers that check their position.
 
-    The answer is the largest epoch at or below the one asked for, and the first offset after it: where the next one
-    began, or the log end (not the high watermark) for the current one. An epoch that nobody has heard of yet, and -1,
-    get -1 and -1; one from before the log's first, itself and the first one's start (KIP-101, KIP-279).
+    The result is the largest epoch at or below the requested one, and its end: the start of the next epoch, or the log
+    end for the current one. An epoch above the current one, and -1, gets -1 and -1; one before the log's first epoch
+    gets itself and the start of the first (KIP-101, KIP-279).
 
-    Who may act for the cluster may ask about every topic; others about those they may describe.
+    Needs CLUSTER_ACTION on the cluster or DESCRIBE on the topic.
 
-    Version 3 brings the replica id, which changes nothing in the answer, 4 is flexible.
+    Version notes: 3 adds the replica id, which is ignored; 4 is flexible.
     """
     make = call.make
     is_peer = context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
@@ -213,7 +212,7 @@ def offset_for_leader_epoch(context: Context, call: Call) -> Any:
             try:
                 if not is_allowed:
                     raise KafkaError(
-                        f"{topic.topic} may not be described", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        f"not authorized to describe {topic.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     )
                 partition = context.replicas.find(topic.topic, each.partition)
                 partition.check_epoch(each.current_leader_epoch)

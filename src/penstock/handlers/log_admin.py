@@ -1,8 +1,13 @@
-"""Handlers that look after logs: records deleted, directories and producers described."""
+"""Administration of logs.
+
+DeleteRecords 0 to 2           move the start of partitions
+DescribeLogDirs 1 to 5         log directories, and the sizes of logs
+DescribeProducers 0            idempotent and transactional producers of partitions
+"""
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -10,6 +15,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
@@ -19,29 +25,30 @@ from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS
-from .support.time_slices import in_turns
+from .support.waiting import in_steps, next_tick
 
 logger = logging.getLogger(__name__)
 
 TO_HIGH_WATERMARK: Offset = -1
 NO_LOW_WATERMARK: Offset = -1
 NO_LAG = -1
-"""The lag of a log that no replica uses."""
+"""The lag of a log without a replica."""
 
 _NO_THROTTLE = timedelta()
 
 
 def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
-    """DeleteRecords 0 to 2: have partitions begin at an offset; -1 is the high watermark.
+    """DeleteRecords 0 to 2: move the log start offset of partitions; -1 means the high watermark. Needs DELETE on the
+    topic.
 
-    The answer is the low watermark of each partition: where it begins on every replica that is alive. Followers hear
-    of the new beginning from their leader and say when they have it; what they have not said within the request's
-    timeout is REQUEST_TIMED_OUT, and comes later. An offset above the high watermark gets OFFSET_OUT_OF_RANGE, a topic
-    that is compacted and never deleted from POLICY_VIOLATION, an internal topic INVALID_TOPIC_EXCEPTION. The new
-    beginnings are durable before any of them shows, with one sync for the whole request; the files go later, when
-    retention next looks.
+    The result is the low watermark: the largest log start offset of all live replicas. Followers learn the new start
+    from the leader's fetch responses and confirm it with their next fetch. A partition that they do not confirm within
+    the request's timeout gets REQUEST_TIMED_OUT, and its records are deleted later. An offset above the high watermark
+    gets OFFSET_OUT_OF_RANGE, a topic whose only cleanup policy is compaction POLICY_VIOLATION, an internal topic
+    INVALID_TOPIC_EXCEPTION. One sync makes all new starts of a request durable before they take effect; retention
+    deletes the files later.
 
-    Version 2 is flexible.
+    Version notes: 2 is flexible.
     """
     request = call.message
     refused: dict[TopicPartition, KafkaError] = {}
@@ -68,7 +75,7 @@ def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
 
 
 class _Deletion:
-    """A request whose partitions begin where they should here, and perhaps not yet elsewhere."""
+    """Waits until followers have confirmed the new log start offsets of a request."""
 
     def __init__(self, context: Context, call: Call, refused: dict[TopicPartition, KafkaError]) -> None:
         self.later: Promise[Any] = Promise()
@@ -109,7 +116,8 @@ class _Deletion:
     def _time_is_up(self) -> None:
         for name in self._waiting:
             self._refused[name] = KafkaError(
-                f"replicas of {name} have not deleted records in time", ErrorCode.REQUEST_TIMED_OUT
+                f"Not all replicas of {name} have deleted the records in time; they will later.",
+                ErrorCode.REQUEST_TIMED_OUT,
             )
         self._waiting = {}
         self._answer()
@@ -136,60 +144,62 @@ class _Deletion:
 
 
 def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:
-    """Where a partition is to begin; refuses what may not be."""
+    """The new log start offset of a partition; raises if the request is invalid."""
     if not is_allowed:
-        raise KafkaError(f"records of {name.topic} may not be deleted", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise KafkaError(
+            f"not authorized to delete records of {name.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
     partition = context.replicas.find(*name)
     if name.topic in INTERNAL_TOPICS:
-        raise KafkaError(f"{name.topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        raise KafkaError(
+            f"{name.topic} is internal: its records cannot be deleted", ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
     settings = partition.log.settings
     if settings.is_compacted and not settings.is_deleted:
         raise KafkaError(
-            f"{name.topic} is compacted, and nothing else deletes from it", ErrorCode.POLICY_VIOLATION
+            f"{name.topic} is compacted; DeleteRecords needs cleanup.policy=delete",
+            ErrorCode.POLICY_VIOLATION,
         )
     start = partition.high_watermark if offset == TO_HIGH_WATERMARK else offset
     if not 0 <= start <= partition.high_watermark:
         raise KafkaError(
-            f"{name} is visible up to {partition.high_watermark}, and cannot begin at {offset}",
+            f"cannot delete records of {name} up to {offset}: the high watermark is {partition.high_watermark}",
             ErrorCode.OFFSET_OUT_OF_RANGE,
         )
     return max(start, partition.log.log_start)
 
 
 LOGS_A_TURN: Final = 500
-"""Logs that are told of before others are served: some 4 ms."""
+"""Logs described in one tick: some 4 ms."""
 
 
-def describe_log_dirs(context: Context, call: Call) -> Any:
-    """DescribeLogDirs 1 to 5: the node's log directory, how full its volume is, and the logs in it with their sizes.
+@in_steps
+def describe_log_dirs(context: Context, call: Call) -> Steps[Any]:
+    """DescribeLogDirs 1 to 5: the node's log directory, the space of its volume, and the sizes of its logs. Needs
+    DESCRIBE on the cluster.
 
-    Without topics all logs are told, with them those that are there: nothing is said of one that is not. The lag is
-    how far a log is behind its leader's high watermark, -1 for a log that no replica uses. A directory that cannot
-    be looked at gets KAFKA_STORAGE_ERROR. Logs do not move between directories, so none is a future one, and none
-    is cordoned.
+    A request without topics gets all logs; otherwise unknown partitions are left out. The lag is the distance to the
+    leader's high watermark, -1 for a log without a replica. A directory that cannot be read gets KAFKA_STORAGE_ERROR.
+    A node has one directory: no log is a future one, and no directory is cordoned.
 
-    Version 2 is flexible, 3 has an error for the whole (who may not describe the cluster is told nothing before), 4
-    the volume's size and room (KIP-827), 5 whether the directory is cordoned (KIP-1066).
+    Version notes: 2 is flexible; 3 adds an error for the whole response (before, an unauthorized client gets no rows);
+    4 the volume's size and free space (KIP-827); 5 whether the directory is cordoned (KIP-1066).
     """
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return call.make.DescribeLogDirsResponse(
             throttle_time=_NO_THROTTLE, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
         )
-    return in_turns(context.world, _describe_log_dirs(context, call))
-
-
-def _describe_log_dirs(context: Context, call: Call) -> Generator[None, None, Any]:
     make, directory = call.make, context.replicas.directory
-    wanted = call.message.topics
-    if wanted is None:
+    requested = call.message.topics
+    if requested is None:
         logs = list(directory.logs.items())
     else:
-        names = {TopicPartition(topic.topic, each): None for topic in wanted for each in topic.partitions}
+        names = {TopicPartition(topic.topic, each): None for topic in requested for each in topic.partitions}
         logs = [(name, directory.logs[name]) for name in names if name in directory.logs]
     by_topic: dict[str, list[Any]] = defaultdict(list)
     for at, (name, log) in enumerate(logs, 1):
         if at % LOGS_A_TURN == 0:
-            yield
+            yield next_tick(context.world)
         by_topic[name.topic].append(
             make.DescribeLogDirsPartition(
                 partition_index=name.partition,
@@ -206,7 +216,7 @@ def _describe_log_dirs(context: Context, call: Call) -> Generator[None, None, An
     try:
         total, usable = directory.vfs.usage(directory.layout.logs)
     except OSError as error:
-        logger.error("cannot look at %s: %s", directory.layout.logs, error.strerror or error)
+        logger.error("Cannot read the free space of %s: %s", directory.layout.logs, error.strerror or error)
         code, topics = ErrorCode.KAFKA_STORAGE_ERROR, []
     result = make.DescribeLogDirsResult(
         error_code=code,
@@ -230,13 +240,13 @@ def _lag(context: Context, name: TopicPartition, log: Log) -> int:
 
 
 def describe_producers(context: Context, call: Call) -> Any:
-    """DescribeProducers 0: who writes to partitions, as their leader remembers it (KIP-664).
+    """DescribeProducers 0: the producer state of partitions, from their leader (KIP-664). Needs READ on the topic.
 
-    A producer is told until it has been idle for `producer.id.expiration.ms`: its epoch, the sequence and timestamp of
-    its last batch, the epoch of the coordinator that ended its last transaction, and where its open transaction
-    began; -1 where there is no such thing. Of a producer with a transaction in doubt (`storage.producers`) that one is
-    told, with the coordinator epoch by which a tool that aborts it accepts the loss. What cannot be a topic's name
-    gets INVALID_TOPIC_EXCEPTION.
+    A producer is listed until it has been idle for `producer.id.expiration.ms`: its epoch, the sequence and timestamp
+    of its last batch, the epoch of the coordinator that ended its last transaction, and the first offset of its open
+    transaction; -1 where a value is missing. A producer with a transaction in doubt (`storage.producers`) is listed
+    with that transaction, and with the coordinator epoch by which a tool that aborts it accepts the loss. An invalid
+    topic name gets INVALID_TOPIC_EXCEPTION.
     """
     make = call.make
     topics = []
@@ -249,7 +259,9 @@ def describe_producers(context: Context, call: Call) -> Any:
             try:
                 check_name(topic.name)
                 if not is_allowed:
-                    raise KafkaError(f"{topic.name} may not be read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    raise KafkaError(
+                        f"not authorized to read {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    )
                 producers = _producers(call, context.replicas.find(topic.name, number).log)
             except KafkaError as error:
                 code, message = error.code, str(error)

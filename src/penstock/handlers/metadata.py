@@ -1,27 +1,30 @@
-"""Where everything is: the Metadata API, which every client asks first and then again and again.
+"""Brokers, topics, and the leaders and replicas of partitions.
 
-An unknown topic may be created by being asked for. Kafka starts to create it and answers that it is unknown, so that
-the client asks again; here the answer waits for the creation, which spares the client that round. If it takes longer
-than `CREATION_WAIT_MS`, the answer is Kafka's.
+    Metadata 0 to 13
+
+A request may create an unknown topic. Kafka starts the creation and replies that the topic is unknown, so that the
+client retries; here the reply waits for the creation, up to `CREATION_WAIT_MS`. While a leader may be failing over,
+the reply waits briefly (`support.metadata_delay`).
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
-from penstock.metadata.controller.requests import CreateTopics, NewTopic
+from penstock.metadata.controller.requests import CreatedTopic, CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
 from penstock.wire import Api
 
 from .support.client_view import ClientView
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.controller_call import ask
+from .support.controller_call import submit
 from .support.internal_topics import INTERNAL_TOPICS, automatic_topic
-from .support.metadata_delay import once_sure
+from .support.metadata_delay import leaders_known
 from .support.response_fields import (
     NO_THROTTLE,
     OPERATIONS_NOT_REQUESTED,
@@ -30,24 +33,23 @@ from .support.response_fields import (
     uuid_in,
     uuid_out,
 )
-from .support.time_slices import in_turns
-from .support.waiting import chained
+from .support.waiting import in_steps, next_tick
 
 CREATION_WAIT_MS = 5_000
-"""Well below the 30 s after which clients give up on a request: replies on the same connection wait behind it."""
+"""Well below clients' request timeout of 30 s, since later replies on the connection wait too."""
 
-_TOLD = frozenset(
+_FINAL_ERRORS = frozenset(
     {
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Refusals of a creation that asking again does not cure. All others leave the topic unknown."""
+"""Errors of a creation that a retry does not cure. With any other the topic is reported as unknown."""
 
 
 PARTITIONS_A_TURN: Final = 500
-"""Partitions, and topics, that are told of before others are served: some 4 ms."""
+"""Partitions and topics described in one tick: some 4 ms."""
 
 
 class RequestedTopic(NamedTuple):
@@ -57,73 +59,70 @@ class RequestedTopic(NamedTuple):
     id: Uuid = NO_UUID
 
 
-def metadata(context: Context, call: Call) -> Any | Promise[Any]:
-    """Metadata 0 to 13: brokers, and where the partitions of topics are.
+@in_steps
+def metadata(context: Context, call: Call) -> Steps[Any]:
+    """Metadata 0 to 13: brokers, topics, and the leaders and replicas of partitions.
 
-    Without a list all topics are told, with an empty one none. A topic that is named and not there is created, if
-    both the client and `auto.create.topics.enable` say so. One by a wrong name gets INVALID_TOPIC_EXCEPTION, one that
-    is not there UNKNOWN_TOPIC_OR_PARTITION or, by id, UNKNOWN_TOPIC_ID. Whoever may not describe a topic is told so
-    whether or not it is there, and does not find it among all topics.
+    A null list requests all topics, an empty list none. A named topic that does not exist is created if both the
+    request and `auto.create.topics.enable` allow it. An invalid name gets INVALID_TOPIC_EXCEPTION, an unknown topic
+    UNKNOWN_TOPIC_OR_PARTITION or, by id, UNKNOWN_TOPIC_ID. A client without DESCRIBE on a topic gets
+    TOPIC_AUTHORIZATION_FAILED whether or not the topic exists; among all topics it is left out.
 
-    A partition whose leader cannot be reached has an error and leader -1, and the rest is told all the same. The
-    controller is a broker that takes administration, as every one does.
+    A partition without a leader that the client can reach has an error and leader -1, and its other fields. The
+    controller id is that of a broker, since every broker accepts administrative requests.
 
-    Version 0 has no null: an empty list is all topics; and replicas that are not alive are left out, with
-    REPLICA_NOT_AVAILABLE. Version 1 brings controller, racks and internal topics, 2 the cluster's id, 4 the client's
-    say on creation, 5 offline replicas, 6 LISTENER_NOT_FOUND for what was LEADER_NOT_AVAILABLE, 7 leader epochs, 8
-    authorized operations (of the cluster in 8 to 10 only), 9 is flexible, 10 has topic ids in answers, 12 in
-    requests, 13 an error for the whole, which says that a client should start over, and is never set here.
+    Version notes: in 0 an empty list requests all topics, and replicas that are down are left out, with
+    REPLICA_NOT_AVAILABLE; 1 adds controller, racks and internal topics; 2 the cluster id; 4 lets the client forbid
+    creation; 5 adds offline replicas; 6 has LISTENER_NOT_FOUND (before, LEADER_NOT_AVAILABLE); 7 leader epochs; 8
+    authorized operations (of the cluster in 8 to 10 only); 9 is flexible; 10 returns topic ids; 12 accepts them; 13
+    adds an error that makes clients rebootstrap, which this broker never sets.
     """
     try:
-        wanted = _wanted(call)
+        requested = _requested(call)
     except KafkaError as error:
         return _response(context, call, ClientView(context, call.session), _refused(call, error.code))
-    topics, refusals = _to_create(context, call, wanted or [])
-    if not topics:
-        return chained(
-            once_sure(context, call.session, lambda: _leaders(context, wanted), lambda: True),
-            lambda _: in_turns(context.world, _answer(context, call, wanted, refusals)),
-        )
-
-    def respond(answer: Any) -> Any:
-        for created in () if isinstance(answer, KafkaError) else answer:
-            if created.result.code in _TOLD:
+    topics, refusals = _to_create(context, call, requested or [])
+    if topics:
+        created_topics: tuple[CreatedTopic, ...] = ()
+        with suppress(KafkaError):  # then the topics are reported as unknown
+            created_topics = yield submit(context, CreateTopics(tuple(topics)), CREATION_WAIT_MS)
+        for created in created_topics:
+            if created.result.code in _FINAL_ERRORS:
                 refusals[created.name] = created.result.code
             elif created.result.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                # Somebody else has just created it, and this node may not have heard of it yet.
+                # Another request has just created it, and this node may not have its metadata yet.
                 refusals[created.name] = ErrorCode.LEADER_NOT_AVAILABLE
-        return in_turns(context.world, _answer(context, call, wanted, refusals))
-
-    return chained(
-        ask(context, CreateTopics(tuple(topics)), CREATION_WAIT_MS, lambda answer: answer), respond
-    )
+    else:
+        yield leaders_known(context, call.session, lambda: _leaders(context, requested))
+    return (yield from _answer(context, call, requested, refusals))
 
 
-def _wanted(call: Call) -> list[RequestedTopic] | None:
-    """The topics asked for, each once, in the client's order; None for all."""
+def _requested(call: Call) -> list[RequestedTopic] | None:
+    """The requested topics, each once, in the client's order; None for all."""
     topics = call.message.topics
     if topics is None or (call.version == 0 and not topics):
         return None
-    wanted = [RequestedTopic(each.name, uuid_in(getattr(each, "topic_id", None))) for each in topics]
-    for each in wanted if call.version < 12 else ():
+    requested = [RequestedTopic(each.name, uuid_in(getattr(each, "topic_id", None))) for each in topics]
+    for each in requested if call.version < 12 else ():
         if each.name is None or each.id != NO_UUID:
             raise KafkaError(
-                f"Metadata {call.version} asks for topics by name alone", ErrorCode.INVALID_REQUEST
+                f"Metadata {call.version} identifies topics by name only; ids need version 12.",
+                ErrorCode.INVALID_REQUEST,
             )
     return list(
-        dict.fromkeys(each if each.id == NO_UUID else RequestedTopic(None, each.id) for each in wanted)
+        dict.fromkeys(each if each.id == NO_UUID else RequestedTopic(None, each.id) for each in requested)
     )
 
 
 def _to_create(
-    context: Context, call: Call, wanted: list[RequestedTopic]
+    context: Context, call: Call, requested: list[RequestedTopic]
 ) -> tuple[list[NewTopic], dict[str, ErrorCode]]:
-    """What is to be created first, and what is missing but not this client's to create."""
+    """Topics to create, and errors of missing topics that this client may not create."""
     if not getattr(call.message, "allow_auto_topic_creation", True):
         return [], {}
     missing = [
         each.name
-        for each in wanted
+        for each in requested
         if each.name is not None and each.name not in context.image.topics and is_name(each.name)
     ]
     if not missing or not broker_flag("auto.create.topics.enable", context.image, context.settings):
@@ -153,40 +152,40 @@ def is_name(name: str) -> bool:
     return True
 
 
-def _leaders(context: Context, wanted: list[RequestedTopic] | None) -> Iterator[int]:
-    """Who leads the partitions that were asked for."""
+def _leaders(context: Context, requested: list[RequestedTopic] | None) -> Iterator[int]:
+    """The leaders of the requested partitions."""
     topics = context.image.topics
-    if wanted is None:
+    if requested is None:
         named = list(topics.values())
     else:
         by_name = [
-            topics.get(each.name) if each.name else context.image.topic_by_id(each.id) for each in wanted
+            topics.get(each.name) if each.name else context.image.topic_by_id(each.id) for each in requested
         ]
         named = [each for each in by_name if each is not None]
     return (partition.leader for topic in named for partition in topic.partitions.values())
 
 
 def _answer(
-    context: Context, call: Call, wanted: list[RequestedTopic] | None, refusals: dict[str, ErrorCode]
-) -> Generator[None, None, Any]:
-    """The response; others are served after every so many partitions."""
+    context: Context, call: Call, requested: list[RequestedTopic] | None, refusals: dict[str, ErrorCode]
+) -> Steps[Any]:
+    """The response. Other clients are served after every PARTITIONS_A_TURN partitions."""
     image, view = context.image, ClientView(context, call.session)
     found: list[Any] = []
-    told = 0
-    if wanted is None:
+    described = 0
+    if requested is None:
         names: Iterable[RequestedTopic] = [
             RequestedTopic(name)
             for name in sorted(image.topics)
             if context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         ]
     else:
-        names = wanted
+        names = requested
     for each in names:
         found.append((yield from _one(context, call, view, image, each, refusals)))
-        told += 1 + len(found[-1].partitions)
-        if told >= PARTITIONS_A_TURN:
-            told = 0
-            yield
+        described += 1 + len(found[-1].partitions)
+        if described >= PARTITIONS_A_TURN:
+            described = 0
+            yield next_tick(context.world)
     return _response(context, call, view, found)
 
 
@@ -195,41 +194,41 @@ def _one(
     call: Call,
     view: ClientView,
     image: ClusterImage,
-    wanted: RequestedTopic,
+    requested: RequestedTopic,
     refusals: dict[str, ErrorCode],
-) -> Generator[None, None, Any]:
-    by_id = wanted.name is None
-    topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
+) -> Steps[Any]:
+    by_id = requested.name is None
+    topic = image.topic_by_id(requested.id) if by_id else image.topics.get(requested.name or "")
     if by_id and topic is None:
-        return _missing(call, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-    name = wanted.name if topic is None else topic.name
+        return _missing(call, ErrorCode.UNKNOWN_TOPIC_ID, requested)
+    name = requested.name if topic is None else topic.name
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name or ""):
-        return _missing(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted)
+        return _missing(call, ErrorCode.TOPIC_AUTHORIZATION_FAILED, requested)
     if topic is not None:
         return (yield from _found(context, call, view, topic))
     unknown = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name(name or "") else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
-    return _missing(call, refusals.get(name or "", unknown), wanted)
+    return _missing(call, refusals.get(name or "", unknown), requested)
 
 
-def _missing(call: Call, code: ErrorCode, wanted: RequestedTopic) -> Any:
+def _missing(call: Call, code: ErrorCode, requested: RequestedTopic) -> Any:
     return call.make.MetadataResponseTopic(
         error_code=code,
-        name=wanted.name,
-        topic_id=uuid_out(wanted.id),
-        is_internal=wanted.name in INTERNAL_TOPICS and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=requested.name,
+        topic_id=uuid_out(requested.id),
+        is_internal=requested.name in INTERNAL_TOPICS and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         partitions=(),
         topic_authorized_operations=OPERATIONS_NOT_REQUESTED,
     )
 
 
-def _found(context: Context, call: Call, view: ClientView, topic: Topic) -> Generator[None, None, Any]:
+def _found(context: Context, call: Call, view: ClientView, topic: Topic) -> Steps[Any]:
     make, version = call.make, call.version
     partitions: list[Any] = []
     for number, partition in sorted(topic.partitions.entries()):
         if len(partitions) % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
-            yield
+            yield next_tick(context.world)
         seen = view.partition(partition, hide_absent=version == 0, tell_listener=version >= 6)
         partitions.append(
             make.MetadataResponsePartition(

@@ -1,15 +1,20 @@
-"""Offsets that groups have committed: written, read and deleted.
+"""Committed offsets of groups.
 
-Whether a topic is there, and whether the client may use it, is seen to here, partition by partition; who may commit
-for a group, and what is written, the group's coordinator decides. A response has a row for each partition that was
-asked for, in the client's order.
+    OffsetCommit 2 to 10
+    OffsetFetch 1 to 10
+    OffsetDelete 0
+
+The handlers check that topics exist and that the client is authorized, for each partition. The group's coordinator
+decides whether a member may commit. A response has a row for each requested partition, in the client's order.
+OffsetCommits that repeat the last one of their connection take a fast path (`support.commit_fast_path`).
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import (
     FetchedOffset,
     OffsetDelete,
@@ -24,52 +29,50 @@ from penstock.wire import Api
 from .support.commit_parts import (
     FIRST_WITH_IDS,
     CommitTopic,
-    commit_asked,
-    is_there,
-    named,
+    commit_request,
+    commit_topic,
+    partition_exists,
     sift_commit,
     topic_error,
 )
 from .support.context import AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE, uuid_out
-from .support.time_slices import in_turns
-from .support.waiting import after, after_all, chained
+from .support.waiting import all_of, in_steps, next_tick, settled
 
 FIRST_WITH_GROUPS = 8
-"""Of OffsetFetch: many groups in one request (KIP-709)."""
+"""The version of OffsetFetch with many groups in one request (KIP-709)."""
 
 
 # -- committed ------------------------------------------------------------------------------------------
 
 
-def offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
-    """OffsetCommit 2 to 10: how far a group has come, by one of its members, or by anybody where it has none.
+@in_steps
+def offset_commit(context: Context, call: Call) -> Steps[Any]:
+    """OffsetCommit 2 to 10: commit offsets for a group, as one of its members, or as any client if it has none. Needs
+    READ on the group and the topics.
 
-    A partition that is not there gets UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID, and the others are
-    committed. What refuses the commit as such is said in each of them.
+    An unknown partition gets UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID, and the others are committed. An
+    error of the whole commit is set in each partition.
 
-    Versions 2 to 4 say how long offsets are kept, which since is `offsets.retention.minutes`; 6 has leader epochs, 7
-    static members, 8 is flexible, 9 is for members of the consumer protocol, and can be told of stale epochs and of
-    groups that are not there, 10 has ids of topics.
+    Version notes: 2 to 4 have a retention time, later `offsets.retention.minutes` applies; 6 adds leader epochs; 7
+    static members; 8 is flexible; 9 adds members of the consumer protocol, and returns STALE_MEMBER_EPOCH and
+    GROUP_ID_NOT_FOUND; 10 has topic ids.
     """
     request = call.message
-    topics = [(named(context, call, each), each) for each in request.topics]
+    topics = [(commit_topic(context, call, each), each) for each in request.topics]
     sifted = sift_commit(context, call)
     if sifted is None:
         return _committed(call, topics, lambda *_: ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = sifted.refused
-
-    def respond(reply: PartitionsReply) -> Any:
-        codes = {(each.topic, each.partition): each.code for each in reply.partitions}
-        return _committed(
-            call,
-            topics,
-            lambda topic, number: refused.get((topic, number)) or codes.get((topic.name, number), reply.code),
-        )
-
-    if not sifted.partitions:
-        return respond(PartitionsReply())
-    return after(context.groups.handle(request.group_id, commit_asked(call, sifted.partitions)), respond)
+    reply = PartitionsReply()
+    if sifted.partitions:
+        reply = yield context.groups.handle(request.group_id, commit_request(call, sifted.partitions))
+    codes = {(each.topic, each.partition): each.code for each in reply.partitions}
+    return _committed(
+        call,
+        topics,
+        lambda topic, number: refused.get((topic, number)) or codes.get((topic.name, number), reply.code),
+    )
 
 
 def _committed(
@@ -105,53 +108,57 @@ class GroupRequest(NamedTuple):
 
     group: str
     topics: tuple[tuple[CommitTopic, tuple[int, ...]], ...] | None
-    """None for all that it has committed."""
+    """None for all committed offsets of the group."""
     member_id: str | None = None
     member_epoch: int = -1
 
 
 class GroupOffsets(NamedTuple):
-    """And of its answer."""
+    """One group's part of the response."""
 
     code: ErrorCode
     topics: tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...] = ()
 
 
 OFFSETS_A_TURN: Final = 1000
-"""Offsets that are told of before others are served: some 3 ms."""
+"""Offsets written to a response in one tick: some 3 ms."""
 
 
-def offset_fetch(context: Context, call: Call) -> Any | Promise[Any]:
-    """OffsetFetch 1 to 10: how far groups have come; offset -1 where nothing is committed.
+@in_steps
+def offset_fetch(context: Context, call: Call) -> Steps[Any]:
+    """OffsetFetch 1 to 10: committed offsets of groups; -1 where none is committed. Needs DESCRIBE on the group and
+    the topics.
 
-    A group that is not there has committed nothing, which is no error. Without topics all that a group has is told, as
-    far as the client may describe it.
+    A group that does not exist has no committed offsets, without an error. A request without topics gets all offsets
+    of topics that the client may describe.
 
-    Version 2 takes null for all topics and has an error for the group, which before was said in each partition; 5
-    tells leader epochs, 6 is flexible, 7 can have UNSTABLE_OFFSET_COMMIT where a transaction is open (KIP-447), 8 asks
-    for many groups (KIP-709), 9 has members' epochs and is told STALE_MEMBER_EPOCH, 10 has ids of topics: what is
-    committed for topics that have none is left out.
+    Version notes: 2 accepts null for all topics, and has an error for the group, which before is set in each
+    partition; 5 adds leader epochs; 6 is flexible; 7 can return UNSTABLE_OFFSET_COMMIT while a transaction is open
+    (KIP-447); 8 has many groups (KIP-709); 9 adds member epochs, and returns STALE_MEMBER_EPOCH; 10 has topic ids, and
+    leaves out topics without one.
     """
-    wanted = _wanted(context, call)
+    groups = _groups(context, call)
     require_stable = getattr(call.message, "require_stable", False)
-    answers = [_fetch(context, call, each, require_stable) for each in wanted]
-    return chained(
-        after_all(answers, lambda fetched: fetched),
-        lambda fetched: in_turns(context.world, _fetch_response(call, wanted, fetched)),
-    )
+    asked = [_ask(context, call, each, require_stable) for each in groups]
+    replies = yield all_of([reply for reply, _ in asked])
+    fetched = [
+        _fetched(context, call, group, reply, refused)
+        for group, reply, (_, refused) in zip(groups, replies, asked, strict=True)
+    ]
+    return (yield from _fetch_response(context, call, groups, fetched))
 
 
-def _wanted(context: Context, call: Call) -> list[GroupRequest]:
+def _groups(context: Context, call: Call) -> list[GroupRequest]:
     request = call.message
 
     def topics(rows: Iterable[Any] | None) -> tuple[tuple[CommitTopic, tuple[int, ...]], ...] | None:
         if rows is None:
             return None
-        return tuple((named(context, call, each), tuple(each.partition_indexes)) for each in rows)
+        return tuple((commit_topic(context, call, each), tuple(each.partition_indexes)) for each in rows)
 
     if call.version < FIRST_WITH_GROUPS:
         return [GroupRequest(request.group_id, topics(request.topics))]
-    # A group that is named again is told of once: each may have thousands of offsets.
+    # A group that is named twice gets one row: it may have thousands of offsets.
     groups = {each.group_id: each for each in reversed(request.groups)}
     return [
         GroupRequest(
@@ -164,65 +171,70 @@ def _wanted(context: Context, call: Call) -> list[GroupRequest]:
     ]
 
 
-def _fetch(context: Context, call: Call, wanted: GroupRequest, require_stable: bool) -> Promise[GroupOffsets]:
-    later: Promise[GroupOffsets] = Promise()
-    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, wanted.group):
-        later.resolve(GroupOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        return later
+def _ask(
+    context: Context, call: Call, group: GroupRequest, require_stable: bool
+) -> tuple[Promise[OffsetFetchReply], dict[CommitTopic, ErrorCode]]:
+    """The coordinator's reply, and the errors of topics that it was not asked for."""
     refused: dict[CommitTopic, ErrorCode] = {}
+    if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, group.group):
+        return settled(OffsetFetchReply(ErrorCode.GROUP_AUTHORIZATION_FAILED)), refused
     partitions: list[WantedOffset] | None = None
-    if wanted.topics is not None:
+    if group.topics is not None:
         partitions = []
-        for topic, numbers in wanted.topics:
+        for topic, numbers in group.topics:
             code = topic_error(context, call, topic, Operation.DESCRIBE)
             if code is ErrorCode.NONE:
                 partitions += (WantedOffset(topic.name, number, topic.id) for number in numbers)
             else:
                 refused[topic] = code
-    asked = OffsetFetch(
-        wanted.group,
+    request = OffsetFetch(
+        group.group,
         None if partitions is None else tuple(partitions),
-        wanted.member_id,
-        wanted.member_epoch,
+        group.member_id,
+        group.member_epoch,
         require_stable,
     )
+    return context.groups.handle(group.group, request), refused
 
-    def told(reply: OffsetFetchReply) -> None:
-        if reply.code is not ErrorCode.NONE:
-            later.resolve(GroupOffsets(reply.code))
-        elif wanted.topics is None:
-            later.resolve(GroupOffsets(ErrorCode.NONE, _all_of(context, call, reply.offsets)))
-        else:
-            later.resolve(GroupOffsets(ErrorCode.NONE, _asked_for(wanted.topics, reply.offsets, refused)))
 
-    context.groups.handle(wanted.group, asked).then(told)
-    return later
+def _fetched(
+    context: Context,
+    call: Call,
+    group: GroupRequest,
+    reply: OffsetFetchReply,
+    refused: dict[CommitTopic, ErrorCode],
+) -> GroupOffsets:
+    if reply.code is not ErrorCode.NONE:
+        return GroupOffsets(reply.code)
+    if group.topics is None:
+        return GroupOffsets(ErrorCode.NONE, _all_of(context, call, reply.offsets))
+    return GroupOffsets(ErrorCode.NONE, _requested(group.topics, reply.offsets, refused))
 
 
 def _all_of(
     context: Context, call: Call, offsets: tuple[FetchedOffset, ...]
 ) -> tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...]:
-    """What a group has committed, by topic, as far as the client may know and its version can say."""
+    """All committed offsets of a group, by topic, that the client may describe and its version can express."""
     by_topic: dict[str, list[FetchedOffset]] = {}
     for each in offsets:
         by_topic.setdefault(each.topic, []).append(each)
-    told = []
+    topics = []
     for name, rows in by_topic.items():
         if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
         topic = context.image.topics.get(name)
         if call.version >= FIRST_WITH_IDS and topic is None:
             continue
-        told.append((CommitTopic(name, NO_UUID if topic is None else topic.id), tuple(rows)))
-    return tuple(told)
+        topics.append((CommitTopic(name, NO_UUID if topic is None else topic.id), tuple(rows)))
+    return tuple(topics)
 
 
-def _asked_for(
+def _requested(
     topics: tuple[tuple[CommitTopic, tuple[int, ...]], ...],
     offsets: tuple[FetchedOffset, ...],
     refused: dict[CommitTopic, ErrorCode],
 ) -> tuple[tuple[CommitTopic, tuple[FetchedOffset, ...]], ...]:
-    """The coordinator's rows, which are in the order of the question, with those of refused topics in their places."""
+    """The coordinator's offsets, which are in the order of the request, merged with the errors of refused topics."""
     found = iter(offsets)
     return tuple(
         (
@@ -237,34 +249,36 @@ def _asked_for(
 
 
 def _fetch_response(
-    call: Call, wanted: list[GroupRequest], fetched: list[GroupOffsets]
-) -> Generator[None, None, Any]:
+    context: Context, call: Call, groups: list[GroupRequest], fetched: list[GroupOffsets]
+) -> Steps[Any]:
     make, version = call.make, call.version
     if version >= FIRST_WITH_GROUPS:
-        groups = []
-        for asked, each in zip(wanted, fetched, strict=True):
-            topics = yield from _fetched_topics(call, each, make.OffsetFetchResponseTopics, "Partitions")
-            groups.append(
-                make.OffsetFetchResponseGroup(group_id=asked.group, topics=topics, error_code=each.code)
+        rows = []
+        for group, each in zip(groups, fetched, strict=True):
+            topics = yield from _fetched_topics(
+                context, call, each, make.OffsetFetchResponseTopics, "Partitions"
             )
-        return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
-    [asked], [one] = wanted, fetched
+            rows.append(
+                make.OffsetFetchResponseGroup(group_id=group.group, topics=topics, error_code=each.code)
+            )
+        return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(rows))
+    [group], [one] = groups, fetched
     if version < 2 and one.code is not ErrorCode.NONE:
-        rows = tuple(
+        errors = tuple(
             (topic, tuple(FetchedOffset(topic.name, number, code=one.code) for number in numbers))
-            for topic, numbers in asked.topics or ()
+            for topic, numbers in group.topics or ()
         )
-        one = GroupOffsets(one.code, rows)
-    topics = yield from _fetched_topics(call, one, make.OffsetFetchResponseTopic, "Partition")
+        one = GroupOffsets(one.code, errors)
+    topics = yield from _fetched_topics(context, call, one, make.OffsetFetchResponseTopic, "Partition")
     return make.OffsetFetchResponse(throttle_time=NO_THROTTLE, topics=topics, error_code=one.code)
 
 
 def _fetched_topics(
-    call: Call, fetched: GroupOffsets, make_topic: Callable[..., Any], suffix: str
-) -> Generator[None, None, tuple[Any, ...]]:
+    context: Context, call: Call, fetched: GroupOffsets, make_topic: Callable[..., Any], suffix: str
+) -> Steps[tuple[Any, ...]]:
     make_partition = getattr(call.make, f"OffsetFetchResponse{suffix}")
     topics: list[Any] = []
-    told = 0
+    count = 0
     for topic, rows in fetched.topics:
         partitions: list[Any] = []
         for each in rows:
@@ -277,9 +291,9 @@ def _fetched_topics(
                     error_code=each.code,
                 )
             )
-            told += 1
-            if told % OFFSETS_A_TURN == 0:
-                yield
+            count += 1
+            if count % OFFSETS_A_TURN == 0:
+                yield next_tick(context.world)
         topics.append(make_topic(**_name_of(call, topic), partitions=tuple(partitions)))
     return tuple(topics)
 
@@ -287,11 +301,13 @@ def _fetched_topics(
 # -- deleted --------------------------------------------------------------------------------------------
 
 
-def offset_delete(context: Context, call: Call) -> Any | Promise[Any]:
-    """OffsetDelete 0: offsets are forgotten, of topics that no live member is subscribed to (KIP-496).
+@in_steps
+def offset_delete(context: Context, call: Call) -> Steps[Any]:
+    """OffsetDelete 0: delete committed offsets of topics that no member subscribes to (KIP-496). Needs DELETE on the
+    group and READ on the topics.
 
-    Such a one gets GROUP_SUBSCRIBED_TO_TOPIC, a partition that is not there UNKNOWN_TOPIC_OR_PARTITION. A group that
-    is not there is GROUP_ID_NOT_FOUND, one whose members are no consumers NON_EMPTY_GROUP, and nothing is looked at.
+    A subscribed topic gets GROUP_SUBSCRIBED_TO_TOPIC, an unknown partition UNKNOWN_TOPIC_OR_PARTITION. An unknown
+    group gets GROUP_ID_NOT_FOUND, one whose members are not consumers NON_EMPTY_GROUP, for the whole request.
     """
     make, request = call.make, call.message
     if not context.authorize(call.session, Operation.DELETE, AclResourceType.GROUP, request.group_id):
@@ -299,41 +315,37 @@ def offset_delete(context: Context, call: Call) -> Any | Promise[Any]:
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, throttle_time=NO_THROTTLE, topics=()
         )
     refused: dict[tuple[str, int], ErrorCode] = {}
-    places: list[tuple[str, int]] = []
+    partitions: list[tuple[str, int]] = []
     for topic in request.topics:
         may = context.authorize(call.session, Operation.READ, AclResourceType.TOPIC, topic.name)
         for each in topic.partitions:
-            place = (topic.name, each.partition_index)
+            partition = (topic.name, each.partition_index)
             if not may:
-                refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not is_there(context, *place):
-                refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not partition_exists(context, *partition):
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                places.append(place)
-
-    def respond(reply: PartitionsReply) -> Any:
-        codes = {(each.topic, each.partition): each.code for each in reply.partitions} | refused
-        topics = () if reply.code is not ErrorCode.NONE else request.topics
-        return make.OffsetDeleteResponse(
-            error_code=reply.code,
-            throttle_time=NO_THROTTLE,
-            topics=tuple(
-                make.OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        make.OffsetDeleteResponsePartition(
-                            partition_index=each.partition_index,
-                            error_code=codes[topic.name, each.partition_index],
-                        )
-                        for each in topic.partitions
-                    ),
-                )
-                for topic in topics
-            ),
-        )
-
-    answer = context.groups.handle(request.group_id, OffsetDelete(request.group_id, tuple(places)))
-    return after(answer, respond)
+                partitions.append(partition)
+    reply = yield context.groups.handle(request.group_id, OffsetDelete(request.group_id, tuple(partitions)))
+    codes = {(each.topic, each.partition): each.code for each in reply.partitions} | refused
+    topics = () if reply.code is not ErrorCode.NONE else request.topics
+    return make.OffsetDeleteResponse(
+        error_code=reply.code,
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            make.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    make.OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes[topic.name, each.partition_index],
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in topics
+        ),
+    )
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

@@ -1,8 +1,10 @@
-"""Numbers for producers: no two producers of a cluster ever get the same.
+"""Producer ids and epochs.
 
-The controller gives out blocks of a thousand. A broker hands its block out one by one, and asks for the next block
-when a tenth is left, so that no producer waits for the quorum but the first. Where they do wait, they are served in
-the order in which they came.
+    InitProducerId 0 to 5
+
+No two producers of a cluster get the same id. The controller allocates blocks of a thousand to brokers. A broker
+requests the next block when a tenth of its block is left, so that only its first producer waits for the quorum.
+Producers that wait are served in order.
 """
 
 from collections import deque
@@ -12,6 +14,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.coordinator.transactions.codes import for_client
 from penstock.metadata.controller.port import ControllerPort
@@ -21,33 +24,33 @@ from penstock.wire import Api
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.response_fields import NO_THROTTLE
-from .support.waiting import after
+from .support.waiting import in_steps
 
 PREFETCH_FRACTION = 0.1
-"""How much of a block is left when the next one is asked for; Kafka's."""
+"""The fraction of a block that is left when the next one is requested, as in Kafka."""
 
 
 class ProducerIds:
-    """Ids to hand out. Nothing is written down: what is left of a block when the node stops is never used."""
+    """The broker's blocks of producer ids. They are not stored: a restart drops the rest of a block."""
 
     def __init__(self, controller: ControllerPort, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._block = range(0)
-        """What is left of the block in use."""
+        """The rest of the current block."""
         self._next_block: range | None = None
         self._prefetch_at = 0
         self._is_asking = False
-        self._waiting: deque[Promise[ProducerId | KafkaError]] = deque()
-        """Invariant: empty while there is an id to give."""
+        self._waiting: deque[Promise[ProducerId]] = deque()
+        """Invariant: empty while an id is available."""
 
-    def take(self) -> Promise[ProducerId | KafkaError]:
-        """An id that nobody else has; or why there is none now, and another try may be luckier."""
-        later: Promise[ProducerId | KafkaError] = Promise()
-        self._waiting.append(later)
+    def take(self) -> Promise[ProducerId]:
+        """A new id. Fails where the controller rejects the request for a block; callers may retry."""
+        taken: Promise[ProducerId] = Promise()
+        self._waiting.append(taken)
         self._serve()
-        return later
+        return taken
 
     def _serve(self) -> None:
         while self._waiting:
@@ -69,58 +72,76 @@ class ProducerIds:
             return
         self._is_asking = True
         request = AllocateProducerIds(self._node_id, self._broker_epoch())
-        self._controller.submit(request).then(self._answered)
+        self._controller.submit(request).then(self._allocated, self._rejected)
 
-    def _answered(self, answer: ProducerIdBlock | KafkaError) -> None:
+    def _allocated(self, block: ProducerIdBlock) -> None:
         self._is_asking = False
-        if isinstance(answer, KafkaError):
-            # Who waits is told; a block that was asked for early is asked for again with the next producer.
-            refused, self._waiting = self._waiting, deque()
-            for later in refused:
-                later.resolve(answer)
-            return
-        self._next_block = range(answer.first, answer.first + answer.size)
+        self._next_block = range(block.first, block.first + block.size)
         self._serve()
 
+    def _rejected(self, error: KafkaError) -> None:
+        """Fail those that wait. If none waits, the next producer requests the block again."""
+        self._is_asking = False
+        refused, self._waiting = self._waiting, deque()
+        for each in refused:
+            each.fail(error)
 
-def init_producer_id(context: Context, call: Call) -> Any | Promise[Any]:
-    """InitProducerId 0 to 5: who a producer is. An idempotent one gets a new id, with epoch 0; a transactional one
-    the id that its transactional id has, with the next epoch.
 
-    An idempotent producer that says which id and epoch it had gets a new id all the same. Where the controller has no
-    ids to give, or not in time, the answer is COORDINATOR_LOAD_IN_PROGRESS, and every client tries again. To name a
-    former id without its epoch, or the other way round, is INVALID_REQUEST.
+@in_steps
+def init_producer_id(context: Context, call: Call) -> Steps[Any]:
+    """InitProducerId 0 to 5: an idempotent producer gets a new id with epoch 0; a transactional producer gets the id
+    of its transactional id with the next epoch.
 
-    A transactional id is its coordinator's: an open transaction is aborted first, for which the producer is told
-    CONCURRENT_TRANSACTIONS and comes again, and whoever had the id before is fenced. Who says which id and epoch it
-    had goes on only if it was the last to have it.
+    An idempotent producer needs IDEMPOTENT_WRITE on the cluster or WRITE on some topic. If it names its former id, it
+    gets a new one all the same. If the controller allocates no ids in time, the reply is
+    COORDINATOR_LOAD_IN_PROGRESS, which clients retry. A former id without its epoch, or an epoch without its id, gets
+    INVALID_REQUEST.
 
-    Version 2 is flexible, 3 has the former id and epoch (KIP-360), 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
+    A transactional producer needs WRITE on its transactional id. The coordinator aborts an open transaction first,
+    with CONCURRENT_TRANSACTIONS until it has, and fences the former producer. A producer that names its former id and
+    epoch continues only if it was the last with that transactional id.
+
+    Version notes: 2 is flexible; 3 adds the former id and epoch (KIP-360); 4 has PRODUCER_FENCED; 5
+    TRANSACTION_ABORTABLE.
     """
     code = _refused(context, call)
     if code is not ErrorCode.NONE:
         return _response(call, code)
     if call.message.transactional_id is not None:
-        return _init_transactional(context, call)
+        return (yield from _init_transactional(context, call))
+    try:
+        producer_id = yield _take_in_time(context)
+    except KafkaError:
+        return _response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return _response(call, ErrorCode.NONE, producer_id, 0)
+
+
+def _take_in_time(context: Context) -> Promise[ProducerId]:
     taken = context.producer_ids.take()
     if taken.is_settled:
-        return _given(call, taken.value)
-    reply: Promise[Any] = Promise()
-    timer = context.world.call_later(
-        default_wait_ms(context),
-        lambda: reply.resolve(_response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)),
-    )
+        return taken
+    reply: Promise[ProducerId] = Promise()
 
-    def given(answer: ProducerId | KafkaError) -> None:
+    def time_out() -> None:
+        reply.fail(KafkaError("no producer ids were allocated in time", ErrorCode.REQUEST_TIMED_OUT))
+
+    timer = context.world.call_later(default_wait_ms(context), time_out)
+
+    def given(producer_id: ProducerId) -> None:
         if not reply.is_settled:
             timer.cancel()
-            reply.resolve(_given(call, answer))
+            reply.resolve(producer_id)
 
-    taken.then(given)
+    def failed(error: KafkaError) -> None:
+        if not reply.is_settled:
+            timer.cancel()
+            reply.fail(error)
+
+    taken.then(given, failed)
     return reply
 
 
-def _init_transactional(context: Context, call: Call) -> Any | Promise[Any]:
+def _init_transactional(context: Context, call: Call) -> Steps[Any]:
     message = call.message
     former = ProducerEpoch(
         getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_PRODUCER_EPOCH)
@@ -130,12 +151,9 @@ def _init_transactional(context: Context, call: Call) -> Any | Promise[Any]:
         wait_ms_of(message.transaction_timeout),
         None if former.producer_id == NO_PRODUCER_ID else former,
     )
-
-    def respond(reply: ProducerReply) -> Any:
-        code = for_client(reply.code, Api.INIT_PRODUCER_ID, call.version)
-        return _response(call, code, reply.producer_id, reply.epoch)
-
-    return after(context.transactions.handle(message.transactional_id, request), respond)
+    reply: ProducerReply = yield context.transactions.handle(message.transactional_id, request)
+    code = for_client(reply.code, Api.INIT_PRODUCER_ID, call.version)
+    return _response(call, code, reply.producer_id, reply.epoch)
 
 
 def _refused(context: Context, call: Call) -> ErrorCode:
@@ -156,19 +174,13 @@ def _refused(context: Context, call: Call) -> ErrorCode:
 
 
 def _may_write(context: Context, call: Call) -> bool:
-    """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic there is (KIP-679)."""
+    """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
     if context.authorize(call.session, Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return True
     return any(
         context.authorize(call.session, Operation.WRITE, AclResourceType.TOPIC, name)
         for name in context.image.topics
     )
-
-
-def _given(call: Call, answer: ProducerId | KafkaError) -> Any:
-    if isinstance(answer, KafkaError):
-        return _response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return _response(call, ErrorCode.NONE, answer, 0)
 
 
 def _response(

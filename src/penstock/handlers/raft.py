@@ -1,18 +1,21 @@
-"""What the replicas of the metadata log ask each other, at the controllers' listeners (KIP-595, KIP-630, KIP-853).
+"""Requests between the replicas of the metadata log, at the controllers' listeners (KIP-595, KIP-630, KIP-853).
 
-    Vote, BeginQuorumEpoch, EndQuorumEpoch     who leads; between voters
-    Fetch, FetchSnapshot                       the log and its snapshots; by voters, and by brokers, who observe
+    Vote 0 to 2                   between voters
+    BeginQuorumEpoch 0 to 1
+    EndQuorumEpoch 0 to 1
+    Fetch 4 to 18                 the metadata log; from voters and observers (`fetch_metadata`)
+    FetchSnapshot 0 to 1          snapshots of it
 
-A request names the cluster that it is for: another's gets INCONSISTENT_CLUSTER_ID at the top of the answer; one that
-names none is taken, since its sender has a new directory. A node with a new directory does not know its cluster yet
-(`controlplane.cluster_naming`): it follows a leader of any cluster, but answers BROKER_NOT_AVAILABLE to other requests
-that name one. So only a majority of voters with new directories begins a cluster, and only a majority of voters with
-the cluster's id carries it on.
+All need CLUSTER_ACTION on the cluster. A request for another cluster gets INCONSISTENT_CLUSTER_ID; one without a
+cluster id is accepted, since its sender has a new directory. A node with a new directory does not know its cluster id
+yet (`controlplane.cluster_naming`): it follows a leader of any cluster, but replies BROKER_NOT_AVAILABLE to other
+requests with a cluster id. So a cluster starts only with a majority of voters with new directories, and continues only
+with a majority of voters that have its id.
 
-There is one partition to speak of, __cluster_metadata-0: a request about anything else gets
-INVALID_REQUEST at the top, and FetchSnapshot UNKNOWN_TOPIC_OR_PARTITION in place. The rest is for the quorum to judge:
-a stale epoch gets FENCED_LEADER_EPOCH, one to come UNKNOWN_LEADER_EPOCH, and whoever takes us for another voter
-INVALID_VOTER_KEY. Every answer has the epoch, its leader, and where that listens.
+The only partition is __cluster_metadata-0: a request for another gets INVALID_REQUEST, FetchSnapshot
+UNKNOWN_TOPIC_OR_PARTITION. The quorum checks the rest: a stale epoch gets FENCED_LEADER_EPOCH, a future one
+UNKNOWN_LEADER_EPOCH, a request that names another voter INVALID_VOTER_KEY. Every reply has the epoch, the leader, and
+the leader's endpoint.
 """
 
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
@@ -57,23 +61,22 @@ from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation, Session
 from .support.response_fields import NO_THROTTLE
-from .support.waiting import after
+from .support.waiting import in_steps, run
 
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
-"""Kafka's id for the metadata log, the same in every cluster."""
+"""The topic id of the metadata log, the same in every cluster, as in Kafka."""
 
 PIECE_BYTES_MAX: Final = 8 << 20
-"""The most that one answer brings of the log or of a snapshot, whatever was asked for: Kafka's own batches of metadata
-are no larger."""
+"""Limit of one reply with records or a part of a snapshot. Kafka's batches of metadata are no larger."""
 
 
 # -- elections ------------------------------------------------------------------------------------------
 
 
-def vote(context: Context, call: Call) -> Any | Promise[Any]:
-    """Vote 0 to 2: a candidate asks for a vote, or from 2 on, with `pre_vote`, whether it would get one (KIP-996).
+def vote(context: Context, call: Call) -> Any:
+    """Vote 0 to 2: a candidate requests a vote.
 
-    Version 1 names directories: the candidate's, and that of the voter that is meant.
+    Version notes: 1 adds directory ids of the candidate and the voter; 2 pre-votes (KIP-996).
     """
 
     def request(asked: Any) -> Request:
@@ -86,23 +89,29 @@ def vote(context: Context, call: Call) -> Any | Promise[Any]:
             getattr(asked, "pre_vote", False),
         )
 
-    return _between_voters(context, call, "VoteResponse", request, call.message.cluster_id)
+    return run(_between_voters(context, call, "VoteResponse", request, call.message.cluster_id))
 
 
-def begin_quorum_epoch(context: Context, call: Call) -> Any | Promise[Any]:
-    """BeginQuorumEpoch 0 and 1: a leader says that it leads; from 1 on also where it listens, and whom it means."""
+def begin_quorum_epoch(context: Context, call: Call) -> Any:
+    """BeginQuorumEpoch 0 to 1: a leader announces itself.
+
+    Version notes: 1 adds the leader's endpoints and the addressed voter.
+    """
 
     def request(asked: Any) -> Request:
         hint = LeaderHint(asked.leader_epoch, asked.leader_id, _leader_endpoints(call.message))
         return BeginQuorumEpoch(NOT_SENT, hint, _voter_meant(context, call.message, asked))
 
-    # Whoever leads was elected by a majority of its cluster, which a new directory may join.
+    # A leader was elected by a majority of its cluster, which a node with a new directory may join.
     named = call.message.cluster_id if context.cluster_id else None
-    return _between_voters(context, call, "BeginQuorumEpochResponse", request, named)
+    return run(_between_voters(context, call, "BeginQuorumEpochResponse", request, named))
 
 
-def end_quorum_epoch(context: Context, call: Call) -> Any | Promise[Any]:
-    """EndQuorumEpoch 0 and 1: a leader resigns, and names successors; from 1 on with their directories."""
+def end_quorum_epoch(context: Context, call: Call) -> Any:
+    """EndQuorumEpoch 0 to 1: a leader resigns, and names its preferred successors.
+
+    Version notes: 1 adds the successors' directory ids.
+    """
 
     def request(asked: Any) -> Request:
         hint = LeaderHint(asked.leader_epoch, asked.leader_id, _leader_endpoints(call.message))
@@ -115,7 +124,7 @@ def end_quorum_epoch(context: Context, call: Call) -> Any | Promise[Any]:
             successors = tuple(ReplicaKey(each) for each in asked.preferred_successors)
         return EndQuorumEpoch(NOT_SENT, hint, successors)
 
-    return _between_voters(context, call, "EndQuorumEpochResponse", request, call.message.cluster_id)
+    return run(_between_voters(context, call, "EndQuorumEpochResponse", request, call.message.cluster_id))
 
 
 def _between_voters(
@@ -124,7 +133,7 @@ def _between_voters(
     response_name: str,
     request_of: Callable[[Any], Request],
     cluster_id: str | None,
-) -> Any | Promise[Any]:
+) -> Steps[Any]:
     make = call.make
     make_response = getattr(make, response_name)
     asked = None
@@ -134,36 +143,33 @@ def _between_voters(
         error = ErrorCode.NONE if asked is not None else ErrorCode.INVALID_REQUEST
     if error is not ErrorCode.NONE:
         return make_response(error_code=error, topics=())
-
-    def respond(reply: Reply) -> Any:
-        told = {
-            "partition_index": 0,
-            "error_code": reply.error,
-            "leader_id": reply.leader.leader_id,
-            "leader_epoch": reply.leader.epoch,
-        }
-        if isinstance(reply, VoteReply):
-            told["vote_granted"] = reply.granted
-        return make_response(
-            error_code=ErrorCode.NONE,
-            topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(**told),)),),
-            **_where(call, reply.leader),
-        )
-
-    return after(context.quorum.receive(request_of(asked)), respond)
+    reply: Reply = yield context.quorum.receive(request_of(asked))
+    fields = {
+        "partition_index": 0,
+        "error_code": reply.error,
+        "leader_id": reply.leader.leader_id,
+        "leader_epoch": reply.leader.epoch,
+    }
+    if isinstance(reply, VoteReply):
+        fields["vote_granted"] = reply.granted
+    return make_response(
+        error_code=ErrorCode.NONE,
+        topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(**fields),)),),
+        **_where(call, reply.leader),
+    )
 
 
 def _one_partition(request: Any) -> Any | None:
-    """What is said of the metadata log, if nothing else is spoken of."""
-    said = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
-    if len(request.topics) != 1 or len(said) != 1:
+    """The request's part about the metadata log; None if it names another partition."""
+    rows = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
+    if len(request.topics) != 1 or len(rows) != 1:
         return None
-    name, asked = said[0]
+    name, asked = rows[0]
     return asked if (name, asked.partition_index) == (METADATA_TOPIC, 0) else None
 
 
 def _voter_meant(context: Context, request: Any, asked: Any) -> ReplicaKey:
-    """To whom it is addressed; to us, whoever we are, where it does not say."""
+    """The voter that the request addresses; this node, where it names none."""
     voter_id = getattr(request, "voter_id", -1)
     if voter_id < 0:
         return ReplicaKey(context.node_id)
@@ -171,12 +177,13 @@ def _voter_meant(context: Context, request: Any, asked: Any) -> ReplicaKey:
 
 
 def _leader_endpoints(request: Any) -> tuple[Endpoint, ...]:
-    told = getattr(request, "leader_endpoints", ())
-    return tuple(Endpoint(each.name, each.host, each.port) for each in told)
+    return tuple(
+        Endpoint(each.name, each.host, each.port) for each in getattr(request, "leader_endpoints", ())
+    )
 
 
 def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
-    """Where the leader listens, in a version that can tell."""
+    """The leader's endpoint, in versions that have the field."""
     endpoint = endpoint_for(call.session, leader.endpoints)
     if call.version < 1 or endpoint is None:
         return {}
@@ -191,14 +198,14 @@ def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
 def fetch_metadata(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
 ) -> list[Piece] | Promise[list[Piece]]:
-    """Fetch 4 to 18, of the metadata log: batches from an offset on, at once, or when there are some to fetch.
+    """Fetch 4 to 18 of the metadata log: batches from an offset on, at once or when there are some.
 
-    Who fetches says of which epoch its last batch was. Where its log and the leader's part it is told where; where the
-    leader's begins later, which snapshot to fetch. A fetch also waits for the high watermark to move, if the
-    follower says which one it knows (KIP-1166).
+    The replica names the epoch of its last batch. If its log diverges from the leader's, the reply has the diverging
+    epoch; if the leader's log starts later, the snapshot to fetch. A fetch that names the replica's high watermark
+    also waits for that to move (KIP-1166).
 
-    Version notes: 12 can say the epoch of the last batch, without which nobody is served (INVALID_REQUEST); 13 has the
-    topic's id, 15 the replica's in a tag, 16 tells where the leader listens, 17 has directories, 18 high watermarks.
+    Version notes: 12 has the epoch of the last batch, which is required (INVALID_REQUEST before); 13 the topic id; 15
+    the replica id in a tag; 16 the leader's endpoint; 17 directory ids; 18 high watermarks.
     """
     version, correlation_id = header.api_version, header.correlation_id
     request = parse_fetch(frame, header.body_at, version)
@@ -216,8 +223,7 @@ def fetch_metadata(
     ]:
         return refuse(ErrorCode.INVALID_REQUEST)
 
-    def respond(reply: Reply) -> list[Piece]:
-        assert isinstance(reply, FetchReply)
+    def respond(reply: FetchReply) -> list[Piece]:
         if reply.error is not ErrorCode.NONE:
             context.metrics.fetch.fail(reply.error)
         endpoint = endpoint_for(session, reply.leader.endpoints)
@@ -228,7 +234,11 @@ def fetch_metadata(
     (asked,) = request.topics[0].partitions
     if request.max_wait_ms < 0:
         return respond(FetchReply(NOT_SENT, ErrorCode.INVALID_REQUEST, _own_hint(context)))
-    return after(context.quorum.receive(_fetch(request, asked)), respond)
+
+    def steps() -> Steps[list[Piece]]:
+        return respond((yield context.quorum.receive(_fetch(request, asked))))
+
+    return run(steps())
 
 
 def _fetch(request: FetchRequest, asked: FetchPartition) -> Fetch:
@@ -262,25 +272,26 @@ def _result(reply: FetchReply) -> FetchResult:
     )
 
 
-def fetch_snapshot(context: Context, call: Call) -> Any | Promise[Any]:
-    """FetchSnapshot 0 and 1: a piece of a snapshot, which a Fetch named.
+@in_steps
+def fetch_snapshot(context: Context, call: Call) -> Steps[Any]:
+    """FetchSnapshot 0 to 1: a part of a snapshot that a Fetch reply named.
 
-    One that is not there (any more) gets SNAPSHOT_NOT_FOUND, a position beyond its end POSITION_OUT_OF_RANGE.
-    Version 1 names the replica's directory, and tells where the leader listens.
+    A snapshot that does not exist any more gets SNAPSHOT_NOT_FOUND, a position beyond its end POSITION_OUT_OF_RANGE.
+
+    Version notes: 1 adds the replica's directory id and the leader's endpoint.
     """
     make, message = call.make, call.message
-    said = [(topic.name, each) for topic in message.topics for each in topic.partitions]
+    rows = [(topic.name, each) for topic in message.topics for each in topic.partitions]
     error = refused(context, call.session, message.cluster_id)
-    if error is ErrorCode.NONE and len(said) != 1:
+    if error is ErrorCode.NONE and len(rows) != 1:
         error = ErrorCode.INVALID_REQUEST
     if error is not ErrorCode.NONE:
         return make.FetchSnapshotResponse(throttle_time=NO_THROTTLE, error_code=error, topics=())
-    ((name, asked),) = said
+    ((name, asked),) = rows
 
-    def respond(reply: Reply) -> Any:
-        assert isinstance(reply, FetchSnapshotReply)
+    def respond(reply: FetchSnapshotReply) -> Any:
         snapshot_id = reply.snapshot_id or OffsetAndEpoch(-1, -1)
-        told = make.PartitionSnapshot(
+        snapshot = make.PartitionSnapshot(
             index=asked.partition,
             error_code=reply.error,
             snapshot_id=make.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
@@ -294,7 +305,7 @@ def fetch_snapshot(context: Context, call: Call) -> Any | Promise[Any]:
         return make.FetchSnapshotResponse(
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.NONE,
-            topics=(make.TopicSnapshot(name=name, partitions=(told,)),),
+            topics=(make.TopicSnapshot(name=name, partitions=(snapshot,)),),
             **_where(call, reply.leader),
         )
 
@@ -309,28 +320,28 @@ def fetch_snapshot(context: Context, call: Call) -> Any | Promise[Any]:
         asked.position,
         _bounded(message.max_bytes),
     )
-    return after(context.quorum.receive(request), respond)
+    return respond((yield context.quorum.receive(request)))
 
 
-# -- what they have in common ---------------------------------------------------------------------------
+# -- shared ---------------------------------------------------------------------------------------------
 
 
 def refused(context: Context, session: Session, cluster_id: str | None) -> ErrorCode:
-    """Why a request is not looked at; NONE if it is."""
+    """The error that rejects a request before the quorum sees it, or NONE."""
     if not context.authorize(session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if cluster_id is None or cluster_id == context.cluster_id:
         return ErrorCode.NONE
     if context.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
-    # The sender may have learnt that the id is committed before this node did.
+    # The sender may know before this node does that the id is committed.
     return (
         ErrorCode.NONE if cluster_id == context.quorum.cluster_id_in_log else ErrorCode.BROKER_NOT_AVAILABLE
     )
 
 
 def endpoint_for(session: Session, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:
-    """Where this client reaches a node: through the listener that it uses here, or else through the node's first."""
+    """A node's endpoint for this client: the one of the client's listener, or else the first."""
     named = (each for each in endpoints if each.listener == session.listener)
     return next(named, next(iter(endpoints), None))
 
@@ -353,4 +364,4 @@ HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
     Api.END_QUORUM_EPOCH: end_quorum_epoch,
     Api.FETCH_SNAPSHOT: fetch_snapshot,
 }
-"""Fetch is answered by hand, see `dispatch`."""
+"""Without Fetch, which `dispatch` passes to `fetch_metadata`."""

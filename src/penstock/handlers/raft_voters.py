@@ -1,13 +1,17 @@
-"""Who votes in the metadata quorum, changed: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter (KIP-853).
+"""Changes of the voters of the metadata quorum (KIP-853).
 
-Operators add and remove; a voter that listens elsewhere than the set says updates itself. One change is made at a
-time, and answered when it is committed. Only the quorum's leader makes them: a broker passes an operator's request on
-to it, a controller that does not lead answers NOT_LEADER_OR_FOLLOWER.
+    AddRaftVoter 0 to 1           by operators
+    RemoveRaftVoter 0             by operators
+    UpdateRaftVoter 0             by a voter whose endpoints or versions have changed; at controllers only
 
-INCONSISTENT_CLUSTER_ID for a request to another cluster; INVALID_REQUEST where the voter has no id, no directory, does
-not listen where the others would look for it, or does not support the quorum's kraft.version, for which it is asked;
-DUPLICATE_VOTER, VOTER_NOT_FOUND; REQUEST_TIMED_OUT for a voter that does not answer or has not caught up, or while an
-earlier change is not committed; UNSUPPORTED_VERSION where the voters are configured and not in the log.
+One change is made at a time, and answered when it is committed. Only the quorum's leader makes changes: a broker
+forwards an operator's request to it, a controller that does not lead replies NOT_LEADER_OR_FOLLOWER. Operators need
+ALTER on the cluster.
+
+Errors: INCONSISTENT_CLUSTER_ID for another cluster; INVALID_REQUEST for a voter without id, directory or usable
+endpoint, or without support for the quorum's kraft.version; DUPLICATE_VOTER; VOTER_NOT_FOUND; REQUEST_TIMED_OUT for a
+voter that does not answer or has not caught up, or while an earlier change is not committed; UNSUPPORTED_VERSION where
+the voters are configured statically and are not in the log.
 """
 
 from collections.abc import Callable
@@ -15,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import Result
 from penstock.raft.messages import (
     NOT_SENT,
@@ -35,49 +39,50 @@ from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Opera
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.forwarding import forward
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
-from .support.waiting import after
+from .support.waiting import in_steps, run
 
 
-def add_raft_voter_here(context: Context, call: Call) -> Any | Promise[Any]:
-    """AddRaftVoter 0 and 1: a controller that follows the log becomes a voter. From 1 on the caller may be content
-    with the change being in the leader's log (KIP-1186)."""
+def add_raft_voter_here(context: Context, call: Call) -> Any:
+    """AddRaftVoter 0 to 1: make a controller that follows the log a voter.
+
+    Version notes: 1 can be acknowledged when the change is in the leader's log (KIP-1186).
+    """
     message = call.message
     endpoints = _endpoints(message)
     key = _key(message)
     if key is None or not endpoints:
-        why = (
-            "the voter has no id and directory" if key is None else "the voter is not said to listen anywhere"
-        )
-        return _ask(context, call, Api.ADD_RAFT_VOTER, Result(ErrorCode.INVALID_REQUEST, why))
+        why = "The voter has no id or no directory id." if key is None else "The voter has no endpoints."
+        return run(_decide(context, call, Api.ADD_RAFT_VOTER, Result(ErrorCode.INVALID_REQUEST, why)))
     wait_ms = max(0, wait_ms_of(message.timeout))
     request = AddVoter(NOT_SENT, Voter(key, endpoints), wait_ms, getattr(message, "ack_when_committed", True))
-    return _ask(context, call, Api.ADD_RAFT_VOTER, request)
+    return run(_decide(context, call, Api.ADD_RAFT_VOTER, request))
 
 
-def remove_raft_voter_here(context: Context, call: Call) -> Any | Promise[Any]:
-    """RemoveRaftVoter 0: a voter votes no more; the leader itself resigns once its removal is committed."""
+def remove_raft_voter_here(context: Context, call: Call) -> Any:
+    """RemoveRaftVoter 0: remove a voter. A leader that is removed resigns once the removal is committed."""
     key = _key(call.message)
     if key is None:
-        why = "the voter has no id and directory"
-        return _ask(context, call, Api.REMOVE_RAFT_VOTER, Result(ErrorCode.INVALID_REQUEST, why))
+        why = "The voter has no id or no directory id."
+        return run(_decide(context, call, Api.REMOVE_RAFT_VOTER, Result(ErrorCode.INVALID_REQUEST, why)))
     request = RemoveVoter(NOT_SENT, key, context.quorum.request_timeout_ms)
-    return _ask(context, call, Api.REMOVE_RAFT_VOTER, request)
+    return run(_decide(context, call, Api.REMOVE_RAFT_VOTER, request))
 
 
-def add_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
-    """The same at a broker: passed on to the active controller, unless that is here."""
+def add_raft_voter(context: Context, call: Call) -> Any:
+    """AddRaftVoter 0 to 1 at a broker: forwarded to the active controller, unless that is this node."""
     wait_ms = wait_ms_of(call.message.timeout)
-    return _passed_on(context, call, Api.ADD_RAFT_VOTER, wait_ms, add_raft_voter_here)
+    return _forwarded(context, call, Api.ADD_RAFT_VOTER, wait_ms, add_raft_voter_here)
 
 
-def remove_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
-    """The same at a broker: passed on to the active controller, unless that is here."""
+def remove_raft_voter(context: Context, call: Call) -> Any:
+    """RemoveRaftVoter 0 at a broker: forwarded to the active controller, unless that is this node."""
     wait_ms = default_wait_ms(context)
-    return _passed_on(context, call, Api.REMOVE_RAFT_VOTER, wait_ms, remove_raft_voter_here)
+    return _forwarded(context, call, Api.REMOVE_RAFT_VOTER, wait_ms, remove_raft_voter_here)
 
 
-def update_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
-    """UpdateRaftVoter 0: where a voter listens now, and which versions of the quorum's records it can live with."""
+@in_steps
+def update_raft_voter(context: Context, call: Call) -> Steps[Any]:
+    """UpdateRaftVoter 0: a voter's endpoints, and the range of kraft.version it supports. Needs CLUSTER_ACTION."""
     make, message = call.make, call.message
 
     def respond(reply: Reply) -> Any:
@@ -108,42 +113,41 @@ def update_raft_voter(context: Context, call: Call) -> Any | Promise[Any]:
     voter = Voter(key, endpoints, (low, high))
     timeout_ms = context.quorum.request_timeout_ms
     request = UpdateVoter(NOT_SENT, message.current_leader_epoch, voter, timeout_ms)
-    return after(context.quorum.receive(request), respond)
+    return respond((yield context.quorum.receive(request)))
 
 
-def _ask(context: Context, call: Call, api: Api, request: Request | Result) -> Any | Promise[Any]:
-    """Have the quorum decide, if this is its cluster, the operator may, and the request is none that is refused."""
+def _decide(context: Context, call: Call, api: Api, request: Request | Result) -> Steps[Any]:
+    """The quorum's decision about an operator's request; a `Result` is the error of an invalid request."""
     cluster_id = call.message.cluster_id
     if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _respond(call, api, DENIED_CLUSTER)
     if cluster_id is not None and cluster_id != context.cluster_id:
-        why = f"this is cluster {context.cluster_id}, and not {cluster_id}"
+        why = f"This is cluster {context.cluster_id}, the request is for cluster {cluster_id}."
         return _respond(call, api, Result(ErrorCode.INCONSISTENT_CLUSTER_ID, why))
     if isinstance(request, Result):
         return _respond(call, api, request)
-
-    def respond(reply: Reply) -> Any:
-        assert isinstance(reply, VoterChangeReply)
-        message = reply.message or None
-        if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and message is None:
-            message = f"node {reply.leader.leader_id} leads the quorum"
-        return _respond(call, api, Result(reply.error, message))
-
-    return after(context.quorum.receive(request), respond)
+    reply: VoterChangeReply = yield context.quorum.receive(request)
+    message = reply.message or None
+    if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and message is None:
+        message = f"Node {reply.leader.leader_id} leads the metadata quorum; send the request there."
+    return _respond(call, api, Result(reply.error, message))
 
 
-def _passed_on(
+def _forwarded(
     context: Context, call: Call, api: Api, wait_ms: int, here: Callable[[Context, Call], Any]
-) -> Any | Promise[Any]:
+) -> Any:
     if context.quorum.is_leader:
         return here(context, call)
     if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _respond(call, api, DENIED_CLUSTER)
 
-    def respond(answer: Any) -> Any:
-        return _respond(call, api, refusal(answer)) if isinstance(answer, KafkaError) else answer
+    def steps() -> Steps[Any]:
+        try:
+            return (yield from forward(context, api, call, max(wait_ms, 0)))
+        except KafkaError as error:
+            return _respond(call, api, refusal(error))
 
-    return after(forward(context, api, call, max(wait_ms, 0)), respond)
+    return run(steps())
 
 
 def _respond(call: Call, api: Api, result: Result) -> Any:
@@ -153,7 +157,7 @@ def _respond(call: Call, api: Api, result: Result) -> Any:
 
 
 def _key(message: Any) -> ReplicaKey | None:
-    """Which replica is meant; one without a directory is none."""
+    """The voter of a request; None if its id or directory id is missing."""
     directory: UUID | None = message.voter_directory_id
     if message.voter_id < 0 or directory is None:
         return None

@@ -1,15 +1,19 @@
-"""What an operator does with replicas and brokers: AlterPartitionReassignments, ListPartitionReassignments,
-ElectLeaders, UnregisterBroker.
+"""Operators' changes of replicas, leaders and brokers.
 
-The controller decides; here its answers find their rows. What refuses a whole request is said at the top of the
-response, and in each row of what was asked for.
+    AlterPartitionReassignments 0 to 1        move replicas, or cancel moves
+    ListPartitionReassignments 0              moves in progress
+    ElectLeaders 0 to 2                       elect preferred or unclean leaders
+    UnregisterBroker 0                        remove a broker's registration
+
+The controller decides. An error of the whole request is set at the top of the response and in each requested row. All
+need ALTER on the cluster, ListPartitionReassignments DESCRIBE.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.base.errors import KafkaError
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
     AlterReassignments,
@@ -23,19 +27,20 @@ from penstock.metadata.controller.requests import (
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.controller_call import ask, default_wait_ms, wait_ms_of
+from .support.controller_call import default_wait_ms, submit, wait_ms_of
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.waiting import in_steps
 
 
-def alter_partition_reassignments(context: Context, call: Call) -> Any | Promise[Any]:
-    """AlterPartitionReassignments 0 and 1: where replicas of partitions are to be (KIP-455).
+@in_steps
+def alter_partition_reassignments(context: Context, call: Call) -> Steps[Any]:
+    """AlterPartitionReassignments 0 to 1: start moving replicas of partitions (KIP-455).
 
-    A partition without a list of replicas stops moving: NO_REASSIGNMENT_IN_PROGRESS where it does not. A list that is
-    empty, has a broker twice or one that is not registered gets INVALID_REPLICA_ASSIGNMENT, and so does a partition
-    that cannot stop without an unclean election where that is not allowed. The answer says that a move has begun, not
-    that it is done.
+    A null list of replicas cancels a move: NO_REASSIGNMENT_IN_PROGRESS if there is none. An empty list, one with a
+    broker twice or with a broker that is not registered gets INVALID_REPLICA_ASSIGNMENT, and so does a move that
+    cannot be cancelled without an unclean election that is not allowed. The reply confirms that a move has begun.
 
-    Version 1 can forbid other numbers of replicas than there are: INVALID_REPLICATION_FACTOR (KIP-860).
+    Version notes: 1 can forbid changes of the replication factor: INVALID_REPLICATION_FACTOR (KIP-860).
     """
     make, request = call.make, call.message
     allow_factor_change = getattr(request, "allow_replication_factor_change", True)
@@ -46,63 +51,57 @@ def alter_partition_reassignments(context: Context, call: Call) -> Any | Promise
         for topic in request.topics
         for each in topic.partitions
     )
-
-    def respond(answer: Any) -> Any:
-        whole, results = _results(answer, [(each.topic, each.partition) for each in targets])
-        return make.AlterPartitionReassignmentsResponse(
-            throttle_time=NO_THROTTLE,
-            allow_replication_factor_change=allow_factor_change,
-            error_code=whole.code,
-            error_message=whole.message,
-            responses=tuple(
-                make.ReassignableTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        make.ReassignablePartitionResponse(
-                            partition_index=each.partition_index,
-                            error_code=results[topic.name, each.partition_index].code,
-                            error_message=results[topic.name, each.partition_index].message,
-                        )
-                        for each in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            ),
-        )
-
-    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(DENIED_CLUSTER)
-    return ask(
-        context, AlterReassignments(targets, allow_factor_change), wait_ms_of(request.timeout), respond
+    moves = AlterReassignments(targets, allow_factor_change)
+    partitions = [(each.topic, each.partition) for each in targets]
+    whole, results = yield from _decide(context, call, moves, partitions, wait_ms_of(request.timeout))
+    return make.AlterPartitionReassignmentsResponse(
+        throttle_time=NO_THROTTLE,
+        allow_replication_factor_change=allow_factor_change,
+        error_code=whole.code,
+        error_message=whole.message,
+        responses=tuple(
+            make.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    make.ReassignablePartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=results[topic.name, each.partition_index].code,
+                        error_message=results[topic.name, each.partition_index].message,
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
     )
 
 
-def list_partition_reassignments(context: Context, call: Call) -> Any | Promise[Any]:
-    """ListPartitionReassignments 0: which partitions move, of those asked for or of all (KIP-455).
+@in_steps
+def list_partition_reassignments(context: Context, call: Call) -> Steps[Any]:
+    """ListPartitionReassignments 0: the requested partitions, or all, whose replicas move (KIP-455).
 
-    What does not move, or is not there, has no row.
+    A partition that does not move, or does not exist, has no row.
     """
     make, request = call.make, call.message
-
-    def respond(answer: Any) -> Any:
-        whole, moving = Result(), answer
-        if isinstance(answer, KafkaError):
-            whole, moving = refusal(answer), ()
-        elif isinstance(answer, Result):
-            whole, moving = answer, ()
-        return make.ListPartitionReassignmentsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=whole.code,
-            error_message=whole.message,
-            topics=_moving(call, moving),
-        )
-
+    whole, moving = Result(), tuple[Reassignment, ...]()
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(DENIED_CLUSTER)
-    asked = None
-    if request.topics is not None:
-        asked = tuple((topic.name, each) for topic in request.topics for each in topic.partition_indexes)
-    return ask(context, ListReassignments(asked), wait_ms_of(request.timeout), respond)
+        whole = DENIED_CLUSTER
+    else:
+        requested = None
+        if request.topics is not None:
+            requested = tuple(
+                (topic.name, each) for topic in request.topics for each in topic.partition_indexes
+            )
+        try:
+            moving = yield submit(context, ListReassignments(requested), wait_ms_of(request.timeout))
+        except KafkaError as error:
+            whole = refusal(error)
+    return make.ListPartitionReassignmentsResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=whole.code,
+        error_message=whole.message,
+        topics=_moving(call, moving),
+    )
 
 
 def _moving(call: Call, moving: Iterable[Reassignment]) -> tuple[Any, ...]:
@@ -122,71 +121,74 @@ def _moving(call: Call, moving: Iterable[Reassignment]) -> tuple[Any, ...]:
     )
 
 
-def elect_leaders(context: Context, call: Call) -> Any | Promise[Any]:
-    """ElectLeaders 0 to 2: the preferred replica leads, or, with the unclean kind, any that is alive.
+@in_steps
+def elect_leaders(context: Context, call: Call) -> Steps[Any]:
+    """ElectLeaders 0 to 2: elect the preferred replica, or with the unclean type any live replica.
 
-    Without partitions all are looked at, and those that have the leader they should have get no row; asked for by
-    name they get ELECTION_NOT_NEEDED. PREFERRED_LEADER_NOT_AVAILABLE where the first replica may not lead,
-    ELIGIBLE_LEADERS_NOT_AVAILABLE where none is alive; a kind that there is not gets INVALID_REQUEST.
+    A request without partitions covers all, and leaves out those that need no election; a named partition that needs
+    none gets ELECTION_NOT_NEEDED. PREFERRED_LEADER_NOT_AVAILABLE where the preferred replica cannot lead,
+    ELIGIBLE_LEADERS_NOT_AVAILABLE where no replica is alive; an unknown type gets INVALID_REQUEST.
 
-    Version 0 knows preferred replicas alone and has no error for the whole, 1 has kinds (KIP-460), 2 is flexible.
+    Version notes: 0 elects preferred replicas only, and has no error for the whole; 1 adds types (KIP-460); 2 is
+    flexible.
     """
     make, request = call.make, call.message
-    asked: list[tuple[str, int]] | None = None
+    partitions: list[tuple[str, int]] | None = None
     if request.topic_partitions is not None:
         named = ((topic.topic, each) for topic in request.topic_partitions for each in topic.partitions)
-        asked = list(dict.fromkeys(named))
-
-    def respond(answer: Any) -> Any:
-        whole, results = _results(answer, asked or ())
-        by_topic: dict[str, list[Any]] = {}
-        for (topic, number), (code, message) in results.items():
-            row = make.PartitionResult(partition_id=number, error_code=code, error_message=message)
-            by_topic.setdefault(topic, []).append(row)
-        return make.ElectLeadersResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=whole.code,
-            replica_election_results=tuple(
-                make.ReplicaElectionResult(topic=topic, partition_result=tuple(rows))
-                for topic, rows in by_topic.items()
-            ),
-        )
-
-    if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(DENIED_CLUSTER)
+        partitions = list(dict.fromkeys(named))
     kind = getattr(request, "election_type", Election.PREFERRED)
-    wanted = ElectLeaders(kind, None if asked is None else tuple(asked))
-    return ask(context, wanted, wait_ms_of(request.timeout), respond)
+    election = ElectLeaders(kind, None if partitions is None else tuple(partitions))
+    whole, results = yield from _decide(
+        context, call, election, partitions or (), wait_ms_of(request.timeout)
+    )
+    by_topic: dict[str, list[Any]] = {}
+    for (topic, number), (code, message) in results.items():
+        row = make.PartitionResult(partition_id=number, error_code=code, error_message=message)
+        by_topic.setdefault(topic, []).append(row)
+    return make.ElectLeadersResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=whole.code,
+        replica_election_results=tuple(
+            make.ReplicaElectionResult(topic=topic, partition_result=tuple(rows))
+            for topic, rows in by_topic.items()
+        ),
+    )
 
 
-def unregister_broker(context: Context, call: Call) -> Any | Promise[Any]:
-    """UnregisterBroker 0: a broker that will not come back is forgotten, and is in no ISR any more.
+@in_steps
+def unregister_broker(context: Context, call: Call) -> Steps[Any]:
+    """UnregisterBroker 0: remove the registration of a broker that will not return, and remove it from all ISRs.
 
-    One that is not registered gets BROKER_ID_NOT_REGISTERED. Its replicas stay assigned to it: they are to be
-    reassigned before.
+    A broker that is not registered gets BROKER_ID_NOT_REGISTERED. Its replicas stay assigned to it: reassign them
+    first.
     """
-
-    def respond(answer: Any) -> Any:
-        whole = Result() if answer is None else answer
-        if isinstance(answer, KafkaError):
-            whole = refusal(answer)
-        return call.make.UnregisterBrokerResponse(
-            throttle_time=NO_THROTTLE, error_code=whole.code, error_message=whole.message
-        )
-
+    result = Result()
     if not context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return respond(DENIED_CLUSTER)
-    return ask(context, UnregisterBroker(call.message.broker_id), default_wait_ms(context), respond)
+        result = DENIED_CLUSTER
+    else:
+        try:
+            yield submit(context, UnregisterBroker(call.message.broker_id), default_wait_ms(context))
+        except KafkaError as error:
+            result = refusal(error)
+    return call.make.UnregisterBrokerResponse(
+        throttle_time=NO_THROTTLE, error_code=result.code, error_message=result.message
+    )
 
 
-def _results(
-    answer: Any, asked: Iterable[tuple[str, int]]
-) -> tuple[Result, Mapping[tuple[str, int], Result]]:
-    """What is said of the whole request, and of each partition."""
-    whole = refusal(answer) if isinstance(answer, KafkaError) else answer
-    if isinstance(whole, Result):
-        return whole, dict.fromkeys(asked, whole)
-    return Result(), {(each.topic, each.partition): each.result for each in whole}
+def _decide(
+    context: Context, call: Call, request: Any, partitions: Iterable[tuple[str, int]], wait_ms: int
+) -> Steps[tuple[Result, Mapping[tuple[str, int], Result]]]:
+    """The result of the whole request, and of each partition. Needs ALTER on the cluster."""
+    whole = DENIED_CLUSTER
+    if context.authorize(call.session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME):
+        try:
+            decided = yield submit(context, request, wait_ms)
+        except KafkaError as error:
+            whole = refusal(error)
+        else:
+            return Result(), {(each.topic, each.partition): each.result for each in decided}
+    return whole, dict.fromkeys(partitions, whole)
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

@@ -1,8 +1,12 @@
-"""Topics created, deleted and given more partitions. The controller decides; here its answers find their rows.
+"""Creation and deletion of topics, and growth of their partitions.
 
-A response has a row for each thing that was asked for, in the client's order: some refused here, for want of
-authorization or because they were named twice, the others as the controller says. What refuses the whole request is
-said in each row.
+    CreateTopics 2 to 7
+    DeleteTopics 1 to 6
+    CreatePartitions 0 to 3
+
+The controller decides. A response has a row for each requested topic, in the client's order: the handler rejects
+topics without authorization and topics that are named twice, the controller the others. An error of the whole request
+is set in each row.
 """
 
 from collections import Counter
@@ -11,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.metadata import NO_UUID, Resource, ResourceType, Result, describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
@@ -27,19 +31,21 @@ from penstock.metadata.records import ConfigRecord
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.controller_call import ask, wait_ms_of
+from .support.controller_call import submit, wait_ms_of
 from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
+from .support.waiting import in_steps
 
 
-def create_topics(context: Context, call: Call) -> Any | Promise[Any]:
-    """CreateTopics 2 to 7: all that can be created is, and each of the others says why not.
+@in_steps
+def create_topics(context: Context, call: Call) -> Steps[Any]:
+    """CreateTopics 2 to 7: create topics, independently of each other. Needs CREATE on the cluster or the topic.
 
-    A topic that is named twice gets INVALID_REQUEST, once, and so does the topic of the metadata log. `validate_only`
-    creates nothing, and answers the same. The answer has the topic's partitions, replicas and settings, for those who
-    may describe its settings.
+    A topic that is named twice gets INVALID_REQUEST, in one row, and so does the topic of the metadata log.
+    `validate_only` creates nothing. A client with DESCRIBE_CONFIGS also gets the number of partitions and replicas,
+    and the configs.
 
-    Version 4 lets -1 stand for the default partitions and replicas, 5 tells settings, 6 may throttle by quota, which
-    never happens here, 7 tells the topic's id.
+    Version notes: 4 accepts -1 for the default partitions and replicas; 5 returns configs; 6 has quotas, which this
+    broker does not apply; 7 returns the topic id.
     """
     make, request = call.make, call.message
     everywhere = context.authorize(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
@@ -48,30 +54,25 @@ def create_topics(context: Context, call: Call) -> Any | Promise[Any]:
     refused: dict[str, Result] = {}
     for name in topics:
         if counts[name] > 1:
-            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
+            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"Topic {name} is named twice.")
         elif name == METADATA_TOPIC:
-            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own")
+            refused[name] = Result(ErrorCode.INVALID_REQUEST, f"{name} is the topic of the metadata log.")
         elif not everywhere and not context.authorize(
             call.session, Operation.CREATE, AclResourceType.TOPIC, name
         ):
             refused[name] = DENIED_TOPIC
     allowed = [topic for name, topic in topics.items() if name not in refused]
-
-    def respond(answer: Any) -> Any:
-        whole = refusal(answer) if isinstance(answer, KafkaError) else None
-        created: dict[str, CreatedTopic] = {} if whole else {each.name: each for each in answer}
-        rows = []
-        settings = _Settings(context, call)
-        for name, topic in topics.items():
-            result = refused.get(name, whole)
-            row = created[name] if result is None else CreatedTopic(name, result)
-            rows.append(_created(context, call, topic, row, settings))
-        return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
-
-    if not allowed:
-        return respond(())
-    asked = CreateTopics(tuple(_new_topic(topic) for topic in allowed), request.validate_only)
-    return ask(context, asked, wait_ms_of(request.timeout), respond)
+    created = {name: CreatedTopic(name, result) for name, result in refused.items()}
+    if allowed:
+        creation = CreateTopics(tuple(_new_topic(topic) for topic in allowed), request.validate_only)
+        try:
+            decided = yield submit(context, creation, wait_ms_of(request.timeout))
+            created |= {each.name: each for each in decided}
+        except KafkaError as error:
+            created |= {topic.name: CreatedTopic(topic.name, refusal(error)) for topic in allowed}
+    settings = _Settings(context, call)
+    rows = [_created(context, call, topic, created[name], settings) for name, topic in topics.items()]
+    return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -85,8 +86,8 @@ def _new_topic(topic: Any) -> NewTopic:
 
 
 class _Settings:
-    """What new topics are set to, as far as the client may know. Topics of one request are mostly set alike, and
-    describing a topic's three dozen settings costs more than creating it: it is done once for all that are alike."""
+    """Configs of new topics. Most topics of a request have the same, and describing a topic's three dozen configs
+    costs more than creating it, so that equal configs are described once."""
 
     def __init__(self, context: Context, call: Call) -> None:
         self._context, self._call = context, call
@@ -99,7 +100,7 @@ class _Settings:
         return self._described[own]
 
     def _describe(self, own: tuple[tuple[str, str], ...]) -> tuple[Any, ...]:
-        # Of a topic without a name, which no image has: one that was only validated is not in the image either.
+        # With an empty topic name, since a topic that was only validated is not in the image.
         resource = Resource(ResourceType.TOPIC, "")
         records = [
             ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)
@@ -149,54 +150,49 @@ class TopicToDelete(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """By one of them, that is."""
+        """Whether it has a name or an id, and not both."""
         return (self.name is None) != (self.id == NO_UUID)
 
 
-def delete_topics(context: Context, call: Call) -> Any | Promise[Any]:
-    """DeleteTopics 1 to 6: topics by name or by id.
+@in_steps
+def delete_topics(context: Context, call: Call) -> Steps[Any]:
+    """DeleteTopics 1 to 6: delete topics by name or id. Needs DELETE on the topic.
 
-    One that is not there gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that is named twice, there or not,
-    INVALID_REQUEST, once; so does a row with both name and id, or with neither. Who may not describe a topic is told
-    nothing of it, neither that it is there nor its name.
+    An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID. A topic that is named twice gets
+    INVALID_REQUEST, in one row; so does a row with both name and id, or with neither. A client without DESCRIBE learns
+    neither whether a topic exists nor its name.
 
-    Version 3 tells a cluster in which `delete.topic.enable` is off with TOPIC_DELETION_DISABLED, what was
-    INVALID_REQUEST before; 4 is flexible, 5 has messages, 6 takes and gives ids.
+    Version notes: 3 has TOPIC_DELETION_DISABLED where `delete.topic.enable` is false (before, INVALID_REQUEST); 4 is
+    flexible; 5 adds messages; 6 ids.
     """
     make, request = call.make, call.message
     if call.version >= 6:
-        doomed = [TopicToDelete(each.name, uuid_in(each.topic_id)) for each in request.topics]
+        topics = [TopicToDelete(each.name, uuid_in(each.topic_id)) for each in request.topics]
     else:
-        doomed = [TopicToDelete(name) for name in request.topic_names]
-    counts = Counter(doomed)
-    doomed = _distinct(doomed)
+        topics = [TopicToDelete(name) for name in request.topic_names]
+    counts = Counter(topics)
+    topics = _distinct(topics)
     rows: list[DeletedTopic | None] = [
         _named_twice(each) if each.is_sound and counts[each] > 1 else _undeletable(context, call, each)
-        for each in doomed
+        for each in topics
     ]
-    doomed, rows = _without_aliases(context, doomed, rows)
-    # The controller answers names first, then ids.
-    asked = [place for place, row in enumerate(rows) if row is None and doomed[place].name is not None]
-    ids_from = len(asked)
-    asked += [place for place, row in enumerate(rows) if row is None and doomed[place].name is None]
-
-    def respond(answer: Any) -> Any:
-        for turn, place in enumerate(asked):
-            if isinstance(answer, KafkaError):
-                result = _in_version(refusal(answer), call.version)
-                rows[place] = DeletedTopic(doomed[place].name, doomed[place].id, result)
-            else:
-                rows[place] = answer[turn]
-        results = [_deleted(call, row) for row in rows if row is not None]
-        return make.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
-
-    if not asked:
-        return respond(())
-    wanted = DeleteTopics(
-        tuple(doomed[place].name or "" for place in asked[:ids_from]),
-        tuple(doomed[place].id for place in asked[ids_from:]),
-    )
-    return ask(context, wanted, wait_ms_of(request.timeout), respond)
+    topics, rows = _without_aliases(context, topics, rows)
+    # The controller's results have names first, then ids.
+    names = [at for at, row in enumerate(rows) if row is None and topics[at].name is not None]
+    ids = [at for at, row in enumerate(rows) if row is None and topics[at].name is None]
+    if names or ids:
+        deletion = DeleteTopics(
+            tuple(topics[at].name or "" for at in names), tuple(topics[at].id for at in ids)
+        )
+        try:
+            deleted = yield submit(context, deletion, wait_ms_of(request.timeout))
+        except KafkaError as error:
+            result = _in_version(refusal(error), call.version)
+            deleted = [DeletedTopic(topics[at].name, topics[at].id, result) for at in (*names, *ids)]
+        for at, row in zip((*names, *ids), deleted, strict=True):
+            rows[at] = row
+    results = [_deleted(call, row) for row in rows if row is not None]
+    return make.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
 
 
 def _in_version(result: Result, version: int) -> Result:
@@ -205,49 +201,55 @@ def _in_version(result: Result, version: int) -> Result:
     return result
 
 
-def _distinct(doomed: list[TopicToDelete]) -> list[TopicToDelete]:
-    """Each topic once, in order; rows that name none, or one in two ways, are all kept."""
+def _distinct(topics: list[TopicToDelete]) -> list[TopicToDelete]:
+    """Each topic once, in order. Invalid rows are all kept."""
     seen: set[TopicToDelete] = set()
     kept = []
-    for each in doomed:
+    for each in topics:
         if not each.is_sound or each not in seen:
             kept.append(each)
         seen.add(each)
     return kept
 
 
-def _named_twice(doomed: TopicToDelete, topic_id: Uuid | None = None) -> DeletedTopic:
-    which = "an id" if doomed.name is None else f"topic {doomed.name}"
-    result = Result(ErrorCode.INVALID_REQUEST, f"{which} is named twice")
-    return DeletedTopic(doomed.name, doomed.id if topic_id is None else topic_id, result)
+def _named_twice(topic: TopicToDelete, topic_id: Uuid | None = None) -> DeletedTopic:
+    which = "A topic id" if topic.name is None else f"Topic {topic.name}"
+    result = Result(ErrorCode.INVALID_REQUEST, f"{which} is named twice.")
+    return DeletedTopic(topic.name, topic.id if topic_id is None else topic_id, result)
 
 
 def _without_aliases(
-    context: Context, doomed: list[TopicToDelete], rows: list[DeletedTopic | None]
+    context: Context, topics: list[TopicToDelete], rows: list[DeletedTopic | None]
 ) -> tuple[list[TopicToDelete], list[DeletedTopic | None]]:
-    """The same without ids of topics that are there by name as well: those names are refused."""
-    wanted = {each.id for each, row in zip(doomed, rows, strict=True) if row is None and each.name is None}
+    """Without ids of topics that are also requested by name; the rows of those names get an error."""
+    requested = {each.id for each, row in zip(topics, rows, strict=True) if row is None and each.name is None}
     aliases: set[Uuid] = set()
-    for place, (name, _) in enumerate(doomed):
+    for at, (name, _) in enumerate(topics):
         topic = None if name is None else context.image.topics.get(name)
-        if topic is not None and rows[place] is None and topic.id in wanted:
-            rows[place] = _named_twice(doomed[place], topic.id)
+        if topic is not None and rows[at] is None and topic.id in requested:
+            rows[at] = _named_twice(topics[at], topic.id)
             aliases.add(topic.id)
-    kept = [place for place, each in enumerate(doomed) if each.name is not None or each.id not in aliases]
-    return [doomed[place] for place in kept], [rows[place] for place in kept]
+    kept = [at for at, each in enumerate(topics) if each.name is not None or each.id not in aliases]
+    return [topics[at] for at in kept], [rows[at] for at in kept]
 
 
-def _undeletable(context: Context, call: Call, doomed: TopicToDelete) -> DeletedTopic | None:
-    """The row of a topic that the controller need not be asked about."""
+def _undeletable(context: Context, call: Call, topic_to_delete: TopicToDelete) -> DeletedTopic | None:
+    """The row of a topic that is rejected before the controller is asked; None if it is not."""
 
     def may(operation: Operation, name: str) -> bool:
         return context.authorize(call.session, operation, AclResourceType.TOPIC, name)
 
-    name, topic_id = doomed
+    name, topic_id = topic_to_delete
     if name is None and topic_id == NO_UUID:
-        return DeletedTopic(None, NO_UUID, Result(ErrorCode.INVALID_REQUEST, "neither name nor id is given"))
+        return DeletedTopic(
+            None, NO_UUID, Result(ErrorCode.INVALID_REQUEST, "The topic has neither name nor id.")
+        )
     if name is not None and topic_id != NO_UUID:
-        return DeletedTopic(name, topic_id, Result(ErrorCode.INVALID_REQUEST, "both name and id are given"))
+        return DeletedTopic(
+            name,
+            topic_id,
+            Result(ErrorCode.INVALID_REQUEST, "The topic has both name and id; send one of them."),
+        )
     if name is not None:
         is_denied = not may(Operation.DESCRIBE, name) or (
             name in context.image.topics and not may(Operation.DELETE, name)
@@ -268,13 +270,15 @@ def _deleted(call: Call, row: DeletedTopic) -> Any:
     )
 
 
-def create_partitions(context: Context, call: Call) -> Any | Promise[Any]:
-    """CreatePartitions 0 to 3: topics grown to a number of partitions, where the controller or the client places them.
+@in_steps
+def create_partitions(context: Context, call: Call) -> Steps[Any]:
+    """CreatePartitions 0 to 3: grow topics to a number of partitions, assigned by the controller or the client. Needs
+    ALTER on the topic.
 
     A topic that is named twice gets INVALID_REQUEST, a number that is not larger INVALID_PARTITIONS. `validate_only`
     changes nothing.
 
-    Version 2 is flexible, 3 may throttle by quota, which never happens here.
+    Version notes: 2 is flexible; 3 has quotas, which this broker does not apply.
     """
     make, request = call.make, call.message
     allowed = [
@@ -282,24 +286,19 @@ def create_partitions(context: Context, call: Call) -> Any | Promise[Any]:
         for topic in request.topics
         if context.authorize(call.session, Operation.ALTER, AclResourceType.TOPIC, topic.name)
     ]
-
-    def respond(answer: Any) -> Any:
-        if isinstance(answer, KafkaError):
-            results = {topic.name: refusal(answer) for topic in allowed}
-        else:
-            results = {each.topic: each.result for each in answer}
-        rows = []
-        for topic in request.topics:
-            code, message = results.get(topic.name, DENIED_TOPIC)
-            rows.append(
-                make.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
-            )
-        return make.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(rows))
-
-    if not allowed:
-        return respond(())
-    asked = CreatePartitions(tuple(_grown(topic) for topic in allowed), request.validate_only)
-    return ask(context, asked, wait_ms_of(request.timeout), respond)
+    results: dict[str, Result] = {}
+    if allowed:
+        growth = CreatePartitions(tuple(_grown(topic) for topic in allowed), request.validate_only)
+        try:
+            grown = yield submit(context, growth, wait_ms_of(request.timeout))
+            results = {each.topic: each.result for each in grown}
+        except KafkaError as error:
+            results = {topic.name: refusal(error) for topic in allowed}
+    rows = []
+    for topic in request.topics:
+        code, message = results.get(topic.name, DENIED_TOPIC)
+        rows.append(make.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    return make.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(rows))
 
 
 def _grown(topic: Any) -> MorePartitions:

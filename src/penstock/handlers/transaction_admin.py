@@ -1,4 +1,9 @@
-"""Transactions as people and brokers have them: listed, described, and ended by a marker from outside."""
+"""Administration of transactions.
+
+WriteTxnMarkers 1 to 2             markers from coordinators on other brokers, and from operators
+ListTransactions 0 to 2
+DescribeTransactions 0
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -7,26 +12,29 @@ from typing import Any
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.consumer.regex import compile_regex
 from penstock.coordinator.transactions import Described, DescribeTransaction, ListReply, ListTransactions
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE
-from .support.waiting import after_all
+from .support.waiting import all_of, in_steps, settled
 from .transactions import by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
-    """WriteTxnMarkers 1 and 2: the ends of transactions, written to partitions that are led here.
+@in_steps
+def write_txn_markers(context: Context, call: Call) -> Steps[Any]:
+    """WriteTxnMarkers 1 to 2: write transaction markers to partitions that this broker leads. Needs CLUSTER_ACTION or
+    ALTER on the cluster.
 
-    Coordinators elsewhere ask for it, and people who end a transaction that hangs; they need CLUSTER_ACTION or ALTER
-    on the cluster. Each partition is answered when its marker is committed: INVALID_PRODUCER_EPOCH and
-    TRANSACTION_COORDINATOR_FENCED where a newer one was there before.
+    Coordinators on other brokers send it, and operators who end a hanging transaction. The reply waits until the
+    markers are committed. A marker older than the partition's state gets INVALID_PRODUCER_EPOCH or
+    TRANSACTION_COORDINATOR_FENCED.
 
-    Version 2 says which `transaction.version` the end is of: from 2 on its epoch must be above that of the records it
+    Version notes: 2 adds the `transaction.version`: from 2 on the marker's epoch must be above that of the records it
     ends (KIP-1228).
     """
     message, make, session = call.message, call.make, call.session
@@ -36,10 +44,9 @@ def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
     )
 
     def write(marker: Any, name: TopicPartition) -> Promise[ErrorCode]:
-        written: Promise[ErrorCode] = Promise()
         if not may:
-            written.resolve(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            return written
+            return settled(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        written: Promise[ErrorCode] = Promise()
 
         context.markers.append(
             name,
@@ -51,50 +58,42 @@ def write_txn_markers(context: Context, call: Call) -> Any | Promise[Any]:
         ).then(lambda _: written.resolve(ErrorCode.NONE), lambda error: written.resolve(error.code))
         return written
 
-    asked = [
-        [(topic, number) for topic in marker.topics for number in topic.partition_indexes]
+    written = [
+        write(marker, TopicPartition(topic.name, number))
         for marker in message.markers
+        for topic in marker.topics
+        for number in topic.partition_indexes
     ]
-
-    def respond(codes: list[ErrorCode]) -> Any:
-        told = iter(codes)
-        return make.WriteTxnMarkersResponse(
-            markers=tuple(
-                make.WritableTxnMarkerResult(
-                    producer_id=marker.producer_id,
-                    topics=tuple(
-                        make.WritableTxnMarkerTopicResult(
-                            name=topic.name,
-                            partitions=tuple(
-                                make.WritableTxnMarkerPartitionResult(
-                                    partition_index=number, error_code=next(told)
-                                )
-                                for number in topic.partition_indexes
-                            ),
-                        )
-                        for topic in marker.topics
-                    ),
-                )
-                for marker in message.markers
+    codes = iter((yield all_of(written)))
+    return make.WriteTxnMarkersResponse(
+        markers=tuple(
+            make.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=tuple(
+                    make.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=tuple(
+                            make.WritableTxnMarkerPartitionResult(
+                                partition_index=number, error_code=next(codes)
+                            )
+                            for number in topic.partition_indexes
+                        ),
+                    )
+                    for topic in marker.topics
+                ),
             )
+            for marker in message.markers
         )
-
-    return after_all(
-        [
-            write(marker, TopicPartition(topic.name, number))
-            for marker, partitions in zip(message.markers, asked, strict=True)
-            for topic, number in partitions
-        ],
-        respond,
     )
 
 
 def list_transactions(context: Context, call: Call) -> Any:
-    """ListTransactions 0 to 2: all that the coordinators here know, but for what the client may not describe.
+    """ListTransactions 0 to 2: the transactions that this broker coordinates and the client may describe.
 
-    Filters: by state (one that no state has is told back), by producer id, from 1 on by how long ago the transaction
-    began, from 2 on by a pattern that the whole transactional id must fit (KIP-1152), in RE2's syntax; a pattern that
-    is none gets INVALID_REGULAR_EXPRESSION. Sets of characters have ASCII in them and nothing else.
+    Filters: by state (unknown states are returned), by producer id, by age, and by a pattern in RE2 syntax that must
+    match the whole transactional id (KIP-1152). An invalid pattern gets INVALID_REGULAR_EXPRESSION.
+
+    Version notes: 1 adds the filter by age; 2 the pattern.
     """
     message = call.message
 
@@ -133,29 +132,26 @@ def list_transactions(context: Context, call: Call) -> Any:
     return respond(context.transactions.list_transactions(request))
 
 
-def describe_transactions(context: Context, call: Call) -> Any | Promise[Any]:
-    """DescribeTransactions 0: state, producer, timeout, begin and partitions of transactional ids (KIP-664).
+@in_steps
+def describe_transactions(context: Context, call: Call) -> Steps[Any]:
+    """DescribeTransactions 0: state, producer, timeout, start time and partitions of transactional ids (KIP-664).
 
-    An id that is not known gets TRANSACTIONAL_ID_NOT_FOUND. Topics that the client may not describe are left out.
+    An unknown id gets TRANSACTIONAL_ID_NOT_FOUND. Topics that the client may not describe are left out.
     """
     names = call.message.transactional_ids
 
-    def ask(transactional_id: str) -> Promise[Described]:
+    def describe(transactional_id: str) -> Promise[Described]:
         if context.authorize(
             call.session, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id
         ):
             return context.transactions.handle(transactional_id, DescribeTransaction(transactional_id))
-        refused: Promise[Described] = Promise()
-        refused.resolve(Described(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return refused
+        return settled(Described(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
 
-    return after_all(
-        [ask(each) for each in names],
-        lambda answers: call.make.DescribeTransactionsResponse(
-            throttle_time=NO_THROTTLE,
-            transaction_states=tuple(
-                _described(context, call, name, each) for name, each in zip(names, answers, strict=True)
-            ),
+    described = yield all_of([describe(each) for each in names])
+    return call.make.DescribeTransactionsResponse(
+        throttle_time=NO_THROTTLE,
+        transaction_states=tuple(
+            _described(context, call, name, each) for name, each in zip(names, described, strict=True)
         ),
     )
 
@@ -179,7 +175,7 @@ def _described(context: Context, call: Call, transactional_id: str, described: D
 
 
 def _moment(timestamp: TimestampMs) -> datetime:
-    """As kio has it; -1, for a transaction that has not begun, is a moment like any other."""
+    """The type that kio uses; -1, for a transaction that has not begun, is converted too."""
     return _EPOCH + timedelta(milliseconds=timestamp)
 
 

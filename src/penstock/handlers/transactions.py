@@ -1,8 +1,12 @@
-"""Transactions as producers have them: partitions and offsets join one, and it ends.
+"""Transactions of producers.
 
-The state is the coordinator's (`penstock.coordinator.transactions`); these handlers put questions into its words and
-answers into a client's. InitProducerId is with the other ids, in `producer_ids`. How a Produce or TxnOffsetCommit
-takes part in a transaction is in `taking_part`.
+    AddPartitionsToTxn 0 to 5        add partitions to a transaction; between brokers also verify them
+    AddOffsetsToTxn 0 to 4           add a group's offsets partition
+    EndTxn 0 to 5                    commit or abort
+    TxnOffsetCommit 0 to 5           commit offsets within a transaction
+
+The coordinator decides (`coordinator.transactions`). InitProducerId is in `producer_ids`. `support.txn_verification`
+checks that batches of Produce and TxnOffsetCommit belong to an open transaction.
 """
 
 from collections import defaultdict
@@ -12,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
+from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import CommittedPartition, PartitionsReply, TxnOffsetCommit
 from penstock.coordinator.transactions import (
     AddPartitions,
@@ -32,14 +37,14 @@ from penstock.wire import Api
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from .support.response_fields import NO_THROTTLE
-from .support.txn_verification import Claim, VerificationErrors, verify_partitions
-from .support.waiting import after, after_all
+from .support.txn_verification import Claim, verify_partitions
+from .support.waiting import all_of, in_steps, settled
 
 _BY_BROKERS = 4
-"""The version of AddPartitionsToTxn from which brokers ask for several transactions; clients stay below."""
-_END_MOVES_EPOCH = 5
+"""From this version of AddPartitionsToTxn on brokers send several transactions; clients use lower ones."""
+_END_BUMPS_EPOCH = 5
 _KNOWS_LOADING = 2
-"""The version of TxnOffsetCommit from which a client takes COORDINATOR_LOAD_IN_PROGRESS for what it is."""
+"""The version of TxnOffsetCommit from which clients handle COORDINATOR_LOAD_IN_PROGRESS."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -57,30 +62,28 @@ class _Transaction(NamedTuple):
         return [TopicPartition(topic.name, number) for topic in self.topics for number in topic.partitions]
 
 
-def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
-    """AddPartitionsToTxn 0 to 5: partitions join a transaction; with `verify_only` it is told whether they have.
+@in_steps
+def add_partitions_to_txn(context: Context, call: Call) -> Steps[Any]:
+    """AddPartitionsToTxn 0 to 5: add partitions to a transaction; with `verify_only`, check that they were added.
 
-    Where one of the partitions may not be written to, or is not there, none joins: the others get
-    OPERATION_NOT_ATTEMPTED. No client may write to an internal topic.
+    If one partition is unknown or not authorized, none is added: the others get OPERATION_NOT_ATTEMPTED. Clients may
+    not add internal topics.
 
-    Versions to 3 come from clients, which need WRITE on the transactional id and the topics. From 4 on brokers ask,
-    for several transactions at once, and need CLUSTER_ACTION; this is also how a leader elsewhere adds the partitions
-    of a Produce with `transaction.version` 2. Version 2 knows PRODUCER_FENCED, 3 is flexible, 5 knows
-    TRANSACTION_ABORTABLE.
+    Version notes: clients send 0 to 3, and need WRITE on the transactional id and the topics. From 4 on brokers send
+    several transactions, and need CLUSTER_ACTION; a leader adds the partitions of a Produce this way with
+    `transaction.version` 2. 2 has PRODUCER_FENCED; 3 is flexible; 5 has TRANSACTION_ABORTABLE.
     """
     message, make = call.message, call.make
     if call.version < _BY_BROKERS:
-        wanted = _Transaction(
+        transaction = _Transaction(
             message.v3_and_below_transactional_id,
             ProducerEpoch(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch),
             False,
             message.v3_and_below_topics,
         )
-        return after(
-            _add(context, call, wanted),
-            lambda codes: make.AddPartitionsToTxnResponse(
-                throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=_topic_results(call, wanted, codes)
-            ),
+        codes = yield _add(context, call, transaction)
+        return make.AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=_topic_results(call, transaction, codes)
         )
     if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
         return make.AddPartitionsToTxnResponse(
@@ -88,7 +91,7 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             results_by_transaction=(),
         )
-    asked = [
+    transactions = [
         _Transaction(
             each.transactional_id,
             ProducerEpoch(each.producer_id, each.producer_epoch),
@@ -97,27 +100,24 @@ def add_partitions_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
         )
         for each in message.transactions
     ]
-    return after_all(
-        [_add(context, call, each) for each in asked],
-        lambda answers: make.AddPartitionsToTxnResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.NONE,
-            results_by_transaction=tuple(
-                make.AddPartitionsToTxnResult(
-                    transactional_id=each.transactional_id, topic_results=_topic_results(call, each, codes)
-                )
-                for each, codes in zip(asked, answers, strict=True)
-            ),
+    added = yield all_of([_add(context, call, each) for each in transactions])
+    return make.AddPartitionsToTxnResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.NONE,
+        results_by_transaction=tuple(
+            make.AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id, topic_results=_topic_results(call, each, codes)
+            )
+            for each, codes in zip(transactions, added, strict=True)
         ),
     )
 
 
 def _add(context: Context, call: Call, wanted: _Transaction) -> Promise[Codes]:
-    answer: Promise[Codes] = Promise()
     refused = _refused_partitions(context, call, wanted)
     if refused:
-        answer.resolve(refused)
-        return answer
+        return settled(refused)
+    added: Promise[Codes] = Promise()
     transactional_id, producer, names = wanted.transactional_id, wanted.producer, frozenset(wanted.names)
     request: AddPartitions | VerifyPartitions
     if wanted.verify_only:
@@ -129,14 +129,14 @@ def _add(context: Context, call: Call, wanted: _Transaction) -> Promise[Codes]:
     def answered(reply: Reply | VerifyReply) -> None:
         codes = reply.codes if isinstance(reply, VerifyReply) else dict.fromkeys(names, reply.code)
         api, version = Api.ADD_PARTITIONS_TO_TXN, call.version
-        answer.resolve({name: for_client(code, api, version) for name, code in codes.items()})
+        added.resolve({name: for_client(code, api, version) for name, code in codes.items()})
 
     context.transactions.handle(transactional_id, request).then(answered)
-    return answer
+    return added
 
 
 def _refused_partitions(context: Context, call: Call, wanted: _Transaction) -> Codes:
-    """What each partition is told where they cannot all be added; empty where they can."""
+    """The errors of all partitions if one cannot be added; empty if all can."""
     is_client = call.version < _BY_BROKERS
     session, names = call.session, wanted.names
     if is_client and not context.authorize(
@@ -175,13 +175,15 @@ def _topic_results(call: Call, wanted: _Transaction, codes: Codes) -> tuple[Any,
     )
 
 
-def add_offsets_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
-    """AddOffsetsToTxn 0 to 4: the partition that keeps a group's offsets joins a transaction.
+@in_steps
+def add_offsets_to_txn(context: Context, call: Call) -> Steps[Any]:
+    """AddOffsetsToTxn 0 to 4: add the partition of `__consumer_offsets` that stores a group's offsets. Needs WRITE on
+    the transactional id and READ on the group.
 
-    The topic of offsets need not be there yet: the client looks for the group's coordinator next, which creates it.
+    The topic need not exist yet: the client's FindCoordinator creates it next. Clients with `transaction.version` 2 do
+    not send this, since TxnOffsetCommit adds the partition.
 
-    Version 2 knows PRODUCER_FENCED, 3 is flexible, 4 knows TRANSACTION_ABORTABLE. A client that speaks
-    `transaction.version` 2 does not ask: TxnOffsetCommit adds the partition.
+    Version notes: 2 has PRODUCER_FENCED; 3 is flexible; 4 has TRANSACTION_ABORTABLE.
     """
     message, session = call.message, call.session
 
@@ -199,15 +201,17 @@ def add_offsets_to_txn(context: Context, call: Call) -> Any | Promise[Any]:
     )
     producer = ProducerEpoch(message.producer_id, message.producer_epoch)
     request = add_offsets(transactional_id, producer, group, partitions)
-    return after(context.transactions.handle(transactional_id, request), respond)
+    return respond((yield context.transactions.handle(transactional_id, request)))
 
 
-def end_txn(context: Context, call: Call) -> Any | Promise[Any]:
-    """EndTxn 0 to 5: commit or abort. The answer leaves when the decision is committed; markers follow by themselves.
+@in_steps
+def end_txn(context: Context, call: Call) -> Steps[Any]:
+    """EndTxn 0 to 5: commit or abort a transaction. Needs WRITE on the transactional id.
 
-    Version 2 knows PRODUCER_FENCED, 3 is flexible, 4 knows TRANSACTION_ABORTABLE. From 5 on (`transaction.version` 2)
-    the end moves the epoch, and the answer tells the producer what it is now; a request that is repeated is told
-    from a new one by its epoch.
+    The reply is sent when the decision is committed; the markers are written afterwards.
+
+    Version notes: 2 has PRODUCER_FENCED; 3 is flexible; 4 has TRANSACTION_ABORTABLE; 5 (`transaction.version` 2) bumps
+    the epoch and returns it, which also tells a retry from a new request.
     """
     message = call.message
 
@@ -228,20 +232,21 @@ def end_txn(context: Context, call: Call) -> Any | Promise[Any]:
         transactional_id,
         ProducerEpoch(message.producer_id, message.producer_epoch),
         message.committed,
-        EPOCH_BUMP_VERSION if call.version >= _END_MOVES_EPOCH else 0,
+        EPOCH_BUMP_VERSION if call.version >= _END_BUMPS_EPOCH else 0,
     )
-    return after(context.transactions.handle(transactional_id, request), respond)
+    return respond((yield context.transactions.handle(transactional_id, request)))
 
 
-def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
-    """TxnOffsetCommit 0 to 5: offsets that count when the transaction commits, and never if it aborts.
+@in_steps
+def txn_offset_commit(context: Context, call: Call) -> Steps[Any]:
+    """TxnOffsetCommit 0 to 5: commit offsets with a transaction. They take effect if it commits. Needs WRITE on the
+    transactional id, and READ on the group and the topics.
 
-    The group's partition of `__consumer_offsets` takes part in the transaction as any other does: before version 5
-    AddOffsetsToTxn has added it, from 5 on this request does. Then the group decides: who names a member and its
-    generation is fenced by them (version 3, KIP-447).
+    The group's partition of `__consumer_offsets` must be part of the transaction: AddOffsetsToTxn adds it, or from
+    version 5 on this request. Then the group's coordinator checks member and generation.
 
-    Version 2 has leader epochs, 4 knows TRANSACTION_ABORTABLE. Before 2 COORDINATOR_LOAD_IN_PROGRESS is told as
-    COORDINATOR_NOT_AVAILABLE, which those clients know.
+    Version notes: 2 adds leader epochs; before, COORDINATOR_LOAD_IN_PROGRESS is sent as COORDINATOR_NOT_AVAILABLE; 3
+    adds member and generation (KIP-447); 4 has TRANSACTION_ABORTABLE; 5 adds the partition.
     """
     message, session = call.message, call.session
     transactional_id, group = message.transactional_id, message.group_id
@@ -271,7 +276,7 @@ def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
     if not offsets:
         return _offsets_response(call, refused, ErrorCode.NONE)
     try:
-        kept_by = _keeper_of(context, group)
+        partition = _offsets_partition(context, group)
     except KafkaError as error:
         return _offsets_response(call, refused, error.code)
     producer = ProducerEpoch(message.producer_id, message.producer_epoch)
@@ -284,36 +289,29 @@ def txn_offset_commit(context: Context, call: Call) -> Any | Promise[Any]:
         generation=getattr(message, "generation_id", -1),
         instance_id=getattr(message, "group_instance_id", None),
     )
-    decided: Promise[PartitionsReply] = Promise()
-
-    def asked(fates: VerificationErrors) -> None:
-        fate = fates.get(kept_by.name)
-        if fate is not None:
-            decided.resolve(PartitionsReply(fate.code))
-        else:
-            context.groups.handle(group, request).then(decided.resolve)
-
-    verify_partitions(context, claim, [kept_by]).then(asked)
-
-    def respond(reply: PartitionsReply) -> Any:
-        codes = {TopicPartition(each.topic, each.partition): each.code for each in reply.partitions}
-        return _offsets_response(call, {**codes, **refused}, reply.code)
-
-    return after(decided, respond)
+    errors = yield verify_partitions(context, claim, [partition])
+    if partition.name in errors:
+        return _offsets_response(call, refused, errors[partition.name].code)
+    reply: PartitionsReply = yield context.groups.handle(group, request)
+    codes = {TopicPartition(each.topic, each.partition): each.code for each in reply.partitions}
+    return _offsets_response(call, {**codes, **refused}, reply.code)
 
 
-def _keeper_of(context: Context, group: str) -> Partition:
+def _offsets_partition(context: Context, group: str) -> Partition:
     if not group:
-        raise KafkaError("a group needs a name", ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError("The group id is empty.", ErrorCode.INVALID_GROUP_ID)
     number = context.groups.shards.number_of(group)
     partition = context.replicas.led(OFFSETS_TOPIC, number)
     if partition is None:
-        raise KafkaError(f"{OFFSETS_TOPIC}-{number} is not led here", ErrorCode.NOT_COORDINATOR)
+        raise KafkaError(
+            f"This broker does not lead {OFFSETS_TOPIC}-{number}; find the coordinator and retry.",
+            ErrorCode.NOT_COORDINATOR,
+        )
     return partition
 
 
 def _offsets_response(call: Call, codes: Codes, others: ErrorCode) -> Any:
-    """What each partition is told; those without a code of their own are told what the others are."""
+    """The response; partitions without a code in `codes` get `others`."""
     if others is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < _KNOWS_LOADING:
         others = ErrorCode.COORDINATOR_NOT_AVAILABLE
     make = call.make

@@ -75,7 +75,7 @@ class BrokerLiveness:
 
     def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
         self._sessions[broker_id] = session
-        session.gone = partial(self._broken, session, broker_id, broker_epoch)
+        session.on_close = partial(self._broken, session, broker_id, broker_epoch)
         probes = self._probes.pop(broker_id, None)
         if probes is not None:
             probes.end()

@@ -98,7 +98,9 @@ class Connections:
         self._metrics = metrics
         metrics.door(Connection.door)
         metrics.queues["requests"] = lambda: sum(each.open_requests for each in self._of_kafka())
-        metrics.queues["fetches"] = lambda: sum(each.session.fetch is not None for each in self._of_kafka())
+        metrics.queues["fetches"] = lambda: sum(
+            each.session.state.fetch is not None for each in self._of_kafka()
+        )
 
     def __len__(self) -> int:
         return len(self._open)

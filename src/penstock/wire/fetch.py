@@ -120,7 +120,7 @@ _PARTITION_BYTES = _PARTITION_12.size
 def parse_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
     """The request whose body starts at a position of its frame and must end with it."""
     if not VERSION_MIN <= version <= VERSION_MAX:
-        raise UnsupportedVersion(f"Fetch {version} is not served, expected {VERSION_MIN} to {VERSION_MAX}")
+        raise UnsupportedVersion(f"Fetch {version} is not supported, expected {VERSION_MIN} to {VERSION_MAX}")
     try:
         if version >= FLEXIBLE:
             return _parse_flexible(frame, at, version)

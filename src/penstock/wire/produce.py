@@ -74,7 +74,9 @@ class ProduceRequest(NamedTuple):
 def parse_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
     """The request whose body starts at a position of its frame and must end with it."""
     if not VERSION_MIN <= version <= VERSION_MAX:
-        raise UnsupportedVersion(f"Produce {version} is not served, expected {VERSION_MIN} to {VERSION_MAX}")
+        raise UnsupportedVersion(
+            f"Produce {version} is not supported, expected {VERSION_MIN} to {VERSION_MAX}"
+        )
     flexible = version >= FLEXIBLE
     try:
         if flexible and frame[at] == 0:

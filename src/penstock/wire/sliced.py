@@ -1,13 +1,13 @@
-"""Large responses, written in slices: kio writes an entity in one piece, at some 10 us for each of its parts.
+"""Writes large responses in slices: kio writes an entity in one piece, at some 10 us for each of its parts.
 
-The top of a response, and whatever has arrays of entities in it, is written here, field by field as kio does it; the
-parts below are kio's. A generator, which yields after every SLICE_BYTES; its value is the body.
+This module writes entities with arrays of entities field by field, as kio does, and lets kio write the rest. The
+writer is a generator that yields after every SLICE_BYTES; its value is the body.
 """
 
 from collections.abc import Callable, Generator
 from dataclasses import fields
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kio.serial import entity_writer
 from kio.serial._introspect import EntityTupleField, classify_field, get_field_tag
@@ -18,11 +18,12 @@ from .catalogue import Api
 from .messages import response_type, write_response
 
 SLICE_BYTES: Final = 8192
-"""What is written before others are served: some 200 parts, which take 2 to 4 ms."""
+"""Bytes written between yields: some 200 parts, which take 2 to 4 ms."""
 
 LARGE_PARTS_MIN: Final = 300
 """A response of fewer parts is written in one piece."""
 
+P = TypeVar("P")
 _Write = Callable[[Any, Any], None]
 
 
@@ -42,11 +43,11 @@ class _Plan(NamedTuple):
 
 
 _plans: dict[type[Any], _Plan | None] = {}
-"""As many as there are classes of responses that were given."""
+"""By class of response."""
 
 
 def _plan(kind: type[Any]) -> _Plan | None:
-    """How an entity is written field by field; None where it has no arrays of entities, or tagged fields."""
+    """How to write an entity field by field; None for one without arrays of entities, or with tagged fields."""
     if kind not in _plans:
         _plans[kind] = _make_plan(kind)
     return _plans[kind]
@@ -67,12 +68,12 @@ def _make_plan(kind: type[Any]) -> _Plan | None:
 
 
 def is_large(entity: Any) -> bool:
-    """Whether a response has so many parts that it is worth writing in slices."""
+    """Whether a response has enough parts to be written in slices."""
     return _count(entity, LARGE_PARTS_MIN) >= LARGE_PARTS_MIN
 
 
 def _count(entity: Any, enough: int) -> int:
-    """The parts of an entity, up to some number."""
+    """The number of parts of an entity, counted up to `enough`."""
     plan = _plan(type(entity))
     total = 0
     for each in () if plan is None else plan.fields:
@@ -87,16 +88,18 @@ def _count(entity: Any, enough: int) -> int:
     return total
 
 
-def write_response_in_slices(api: Api, version: int, entity: Any) -> Generator[None, None, bytes]:
-    """The body of a response, as `write_response` has it."""
+def write_response_in_slices(
+    api: Api, version: int, entity: Any, pause: Callable[[], P]
+) -> Generator[P, Any, bytes]:
+    """The body of a response, as `write_response` has it. Yields a `pause` between slices."""
     if type(entity) is not response_type(api, version):
-        return write_response(api, version, entity)  # which says what is wrong
+        return write_response(api, version, entity)  # raises
     body = BytesIO()
-    yield from _write(body, entity)
+    yield from _write(body, entity, pause)
     return body.getvalue()
 
 
-def _write(body: BytesIO, entity: Any) -> Generator[None, None, None]:
+def _write(body: BytesIO, entity: Any, pause: Callable[[], P]) -> Generator[P, Any, None]:
     plan = _plan(type(entity))
     if plan is None:
         entity_writer(type(entity))(body, entity)
@@ -107,17 +110,17 @@ def _write(body: BytesIO, entity: Any) -> Generator[None, None, None]:
             write(body, value)
             continue
         if plan.is_flexible:
-            write_unsigned_varint(body, len(value) + 1)  # type: ignore[arg-type]  # a number like any other
+            write_unsigned_varint(body, len(value) + 1)  # type: ignore[arg-type]
         else:
             write_int32(body, len(value))  # type: ignore[arg-type]
         is_deep = _plan(kind) is not None
         for part in value:
             before = body.tell() // SLICE_BYTES
             if is_deep:
-                yield from _write(body, part)
+                yield from _write(body, part, pause)
             else:
                 write_part(body, part)
             if body.tell() // SLICE_BYTES > before:
-                yield
+                yield pause()
     if plan.is_flexible:
         body.write(b"\0")  # no tagged fields

@@ -1,4 +1,4 @@
-"""The short way of small batches: it does what the ordinary way does, to the byte, and leaves the rest to it."""
+"""The fast path of Produce stages and replies exactly as the parser path does, and leaves everything else to it."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def request(
 
 
 class Pair:
-    """Two nodes that get the same requests; in one of them each comes over a connection that knows nothing yet."""
+    """Two nodes that get the same requests; in one of them each comes over a new connection."""
 
     def __init__(self, **configs: str) -> None:
         self.nodes = [StillNode(settings=SETTINGS), StillNode(settings=SETTINGS)]
@@ -65,16 +65,21 @@ class Pair:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each request that was offered to the short way, whether it went there."""
+    """For each request that came to the fast path, whether it was staged as a small batch."""
     seen: list[bool] = []
     take: Callable[[ProduceFastPath, memoryview], object] = ProduceFastPath.take
+    repeat: Callable[[ProduceFastPath, memoryview], object] = ProduceFastPath._repeat
 
-    def note(route: ProduceFastPath, frame: memoryview) -> object:
-        told = take(route, frame)
-        seen.append(told is not None)
-        return told
+    def note_take(path: ProduceFastPath, frame: memoryview) -> object:
+        seen.append(True)
+        return take(path, frame)
 
-    monkeypatch.setattr(ProduceFastPath, "take", note)
+    def note_repeat(path: ProduceFastPath, frame: memoryview) -> object:
+        seen[-1] = False
+        return repeat(path, frame)
+
+    monkeypatch.setattr(ProduceFastPath, "take", note_take)
+    monkeypatch.setattr(ProduceFastPath, "_repeat", note_repeat)
     return seen
 
 
@@ -82,12 +87,12 @@ ACKS = pytest.mark.parametrize("acks", [1, -1])
 
 
 @ACKS
-def test_the_third_request_of_a_kind_goes_the_short_way(acks: int, taken: list[bool]) -> None:
+def test_the_third_small_batch_to_a_partition_takes_the_fast_path(acks: int, taken: list[bool]) -> None:
     pair = Pair()
     for number in range(4):
         reply, _ = pair.send(request(batch(), number=number, acks=acks))
         assert reply
-    assert taken == [True, True], "the first teaches the prefix, the second the route"
+    assert taken == [False, True, True], "the first request sets the prefix, the second the partition"
 
 
 @pytest.mark.parametrize(

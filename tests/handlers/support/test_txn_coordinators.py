@@ -77,11 +77,11 @@ def settle(
     request.answer(build)
 
 
-@pytest.mark.parametrize("request", [ADDING, VERIFYING])
-def test_a_coordinator_that_is_here_is_asked_directly(request: AddPartitions | VerifyPartitions) -> None:
+@pytest.mark.parametrize("txn_request", [ADDING, VERIFYING])
+def test_a_coordinator_that_is_here_is_asked_directly(txn_request: AddPartitions | VerifyPartitions) -> None:
     asking = Asking(leader=1)
-    answer = asking.ask(request)
-    assert asking.here.asked == [request]
+    answer = asking.ask(txn_request)
+    assert asking.here.asked == [txn_request]
     assert not asking.others.asked
     codes = dict.fromkeys(PLACES, ErrorCode.NONE)
     asking.here.answer.resolve(VerifyReply(codes))
@@ -95,12 +95,12 @@ def test_what_refuses_all_refuses_each() -> None:
     assert answer.value == dict.fromkeys(PLACES, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-@pytest.mark.parametrize(("request", "verify_only"), [(ADDING, False), (VERIFYING, True)])
+@pytest.mark.parametrize(("txn_request", "verify_only"), [(ADDING, False), (VERIFYING, True)])
 def test_a_coordinator_elsewhere_is_asked_as_brokers_ask(
-    request: AddPartitions | VerifyPartitions, verify_only: bool
+    txn_request: AddPartitions | VerifyPartitions, verify_only: bool
 ) -> None:
     asking = Asking(leader=2)
-    answer = asking.ask(request)
+    answer = asking.ask(txn_request)
     assert not asking.here.asked
     [asked] = asking.others.waiting
     assert (asked.broker_id, asked.api) == (2, Api.ADD_PARTITIONS_TO_TXN)

@@ -7,7 +7,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import World
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
-from penstock.handlers.support.controller_call import ask, default_wait_ms
+from penstock.handlers.support.controller_call import default_wait_ms, submit
 from penstock.metadata import Result
 
 _DENIED = {
@@ -28,12 +28,7 @@ def allow(
 
 def decide(context: Context, request: Any) -> Steps[Any]:
     """The controller's answer to a request; what refuses all of it is raised, as is that nothing is decided."""
-    answer = ask(context, request, default_wait_ms(context), lambda told: told)
-    if isinstance(answer, Promise):
-        answer = yield answer
-    if isinstance(answer, KafkaError):
-        raise answer
-    return answer
+    return (yield submit(context, request, default_wait_ms(context)))
 
 
 def check(result: Result, otherwise: str) -> None:

@@ -16,7 +16,7 @@ VANISHES_MS: Final = 5000
 """For so long clients are told of a broker that has died."""
 
 
-class PartitionView(NamedTuple):
+class VisiblePartition(NamedTuple):
     """A partition, as far as the client can reach it."""
 
     error: ErrorCode
@@ -65,7 +65,7 @@ class ClientView:
                 return broker_id
         return next(iter(self.brokers), NO_BROKER)
 
-    def partition(self, partition: Partition, *, hide_absent: bool, tell_listener: bool) -> PartitionView:
+    def partition(self, partition: Partition, *, hide_absent: bool, tell_listener: bool) -> VisiblePartition:
         """`hide_absent` leaves out, as an error, replicas that cannot be reached; `tell_listener` tells a leader
         that has no such listener from one that is not there."""
         replicas, isr = partition.replicas, partition.isr
@@ -86,7 +86,7 @@ class ClientView:
             leader = NO_BROKER
         elif len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
             error = ErrorCode.REPLICA_NOT_AVAILABLE
-        return PartitionView(error, leader, replicas, isr, offline)
+        return VisiblePartition(error, leader, replicas, isr, offline)
 
 
 def _is_online(broker: Broker, directory: bytes) -> bool:

@@ -1,12 +1,11 @@
-"""The way of a consumer's commits, known from the one before: one look at the frame, and the coordinator is asked.
+"""Fast path of OffsetCommit: commits that repeat the connection's last one, with other numbers.
 
-A consumer commits the same partitions, or one after the other of the same topic, as long as its generation lasts. What
-the ordinary way (`offset_commit`) finds out each time and finds the same, what the client may, which topics are there,
-how the reply looks, is kept here; it holds as long as the image does. Whether a commit is good, by member, generation
-and state of the group, is the coordinator's to say, which is asked in both ways alike.
+A consumer commits the same partitions, or one partition of a topic after the other, while its generation lasts. The
+result of the checks in `offset_commit` (authorization, topics, format of the reply) is kept while the metadata image
+stays the same. The coordinator checks member, generation and state of the group for every commit.
 
-It takes only what that way would take to the coordinator whole. Of a partition that is not there, and of a frame that
-says more than other numbers, it says None, and the ordinary way has a look, and the words.
+`take` handles only commits that `offset_commit` would pass to the coordinator whole. Otherwise it returns None, and
+`offset_commit` validates and reports.
 """
 
 from typing import Any
@@ -21,17 +20,17 @@ from penstock.metadata import ClusterImage
 from penstock.wire import Api, Piece, RequestHeader
 from penstock.wire.commits import CommitPattern, commit_pattern, may_repeat
 
-from .commit_parts import commit_asked, sift_commit
+from .commit_parts import commit_request, sift_commit
 from .context import Call, Context
 
 MISSES_MAX = 16
-"""Commits looked at in vain before a connection stops looking, and learning: its client says new things each time."""
+"""Commits that do not match before a connection stops trying."""
 
 _new = tuple.__new__
 
 
 class CommitFastPath:
-    """Of one connection; useless, and harmless, until `learn` has been called."""
+    """Of one connection. Does nothing until `learn` has been called."""
 
     __slots__ = (
         "_context",
@@ -40,19 +39,19 @@ class CommitFastPath:
         "_meter",
         "_misses",
         "_pattern",
-        "_places",
         "_rest",
+        "_rows",
         "_shard",
     )
 
     _image: ClusterImage
     _shard: GroupShard
-    """Whom the group's commits are told. One that is loaded is the one that leads; what comes after it is another."""
+    """The group's coordinator shard. While it is loaded, this broker leads its partition."""
     _group: str
     _rest: tuple[Any, ...]
-    """What an `OffsetCommit` has behind its partitions."""
-    _places: list[tuple[str, int, str | None, Uuid]]
-    """For each partition that is committed: its topic, how many partitions this has, the text, the topic's id."""
+    """The fields of `OffsetCommit` after its partitions."""
+    _rows: list[tuple[str, int, str | None, Uuid]]
+    """For each partition of the commit: its topic, the topic's partition count, the metadata, the topic id."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,7 +60,7 @@ class CommitFastPath:
         self._misses = 0
 
     def learn(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
-        """Remember a commit that had to go the ordinary way, if the coordinator was asked for all of it."""
+        """Remember a commit that `offset_commit` handled, if all of it went to the coordinator."""
         if self._pattern is not None:
             self._misses += 1
             self._pattern = None
@@ -71,7 +70,7 @@ class CommitFastPath:
         if sifted is None or sifted.refused:
             return
         image = self._context.image
-        request = commit_asked(call, sifted.partitions)
+        request = commit_request(call, sifted.partitions)
         try:
             self._shard = self._context.groups.shards.of(request.group)
         except KafkaError:
@@ -80,13 +79,13 @@ class CommitFastPath:
         self._image = image
         self._group = request.group
         self._rest = request[2:]
-        self._places = [
+        self._rows = [
             (each.topic, len(image.topics[each.topic].partitions), each.metadata, each.topic_id)
             for each in request.partitions
         ]
 
     def take(self, frame: memoryview) -> "CommitReply | None":
-        """Ask the coordinator for the commit of a frame that goes this way."""
+        """Pass the commit of a frame to the coordinator, if it matches."""
         pattern = self._pattern
         if pattern is None:
             return None
@@ -96,7 +95,7 @@ class CommitFastPath:
             return None
         partitions = []
         at = 3
-        for topic, count, text, topic_id in self._places:
+        for topic, count, text, topic_id in self._rows:
             number = numbers[at]
             if not 0 <= number < count:
                 return None
@@ -106,7 +105,9 @@ class CommitFastPath:
             at += 4
         self._misses = 0
         reply = CommitReply(pattern, self._meter, numbers[1], partitions, context.metrics.tick_began_ns)
-        self._shard.handle(_new(OffsetCommit, (self._group, tuple(partitions), *self._rest))).then(reply.told)
+        self._shard.handle(_new(OffsetCommit, (self._group, tuple(partitions), *self._rest))).then(
+            reply.committed
+        )
         if reply.is_settled:
             reply.asked = None
             context.metrics.answered(self._meter)
@@ -114,7 +115,7 @@ class CommitFastPath:
 
 
 class CommitReply(Promise[list[Piece]]):
-    """The answer to a commit that came this way."""
+    """The promise of the reply to a commit of the fast path."""
 
     __slots__ = ("_correlation_id", "_meter", "_partitions", "_pattern")
 
@@ -134,7 +135,7 @@ class CommitReply(Promise[list[Piece]]):
         self._correlation_id = correlation_id
         self._partitions = partitions
 
-    def told(self, reply: PartitionsReply) -> None:
+    def committed(self, reply: PartitionsReply) -> None:
         is_good = not reply.code
         for _, _, code in reply.partitions:
             if code:

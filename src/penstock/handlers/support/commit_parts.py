@@ -1,8 +1,5 @@
-"""What a request about committed offsets names, and what of a commit is the coordinator's business.
-
-Which topics are there, and which the client may use, is found out before the coordinator is asked, partition by
-partition.
-"""
+"""Topics and partitions of requests about committed offsets, checked before the coordinator is asked: whether they
+exist, and whether the client is authorized."""
 
 from typing import Any, NamedTuple
 
@@ -16,18 +13,18 @@ from .controller_call import wait_ms_of
 from .response_fields import uuid_in
 
 FIRST_WITH_IDS = 10
-"""Of both OffsetCommit and OffsetFetch (KIP-848)."""
+"""The version of OffsetCommit and OffsetFetch with topic ids (KIP-848)."""
 FIRST_WITH_MEMBER_EPOCHS = 9
 
 
 class CommitTopic(NamedTuple):
-    """A topic of a request: by name, or by id with the name that goes with it, "" where there is none."""
+    """A topic of a request, by name; or by id, with its name, which is empty for an unknown id."""
 
     name: str
     id: Uuid = NO_UUID
 
 
-def named(context: Context, call: Call, topic: Any) -> CommitTopic:
+def commit_topic(context: Context, call: Call, topic: Any) -> CommitTopic:
     if call.version < FIRST_WITH_IDS:
         return CommitTopic(topic.name)
     topic_id = uuid_in(topic.topic_id)
@@ -36,7 +33,7 @@ def named(context: Context, call: Call, topic: Any) -> CommitTopic:
 
 
 def topic_error(context: Context, call: Call, topic: CommitTopic, operation: Operation) -> ErrorCode:
-    """What keeps a client from a topic's offsets, whatever the partition."""
+    """The error of all partitions of a topic, or NONE."""
     if call.version >= FIRST_WITH_IDS and not topic.name:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not context.authorize(call.session, operation, AclResourceType.TOPIC, topic.name):
@@ -44,30 +41,30 @@ def topic_error(context: Context, call: Call, topic: CommitTopic, operation: Ope
     return ErrorCode.NONE
 
 
-def is_there(context: Context, topic: str, partition: int) -> bool:
+def partition_exists(context: Context, topic: str, partition: int) -> bool:
     held = context.image.topics.get(topic)
     return held is not None and partition in held.partitions
 
 
 class SiftedCommit(NamedTuple):
-    """What of a commit the coordinator is asked for, in the client's order, and what is refused before."""
+    """The partitions of a commit that go to the coordinator, in the client's order, and the errors of the others."""
 
     partitions: list[CommittedPartition]
     refused: dict[tuple[CommitTopic, int], ErrorCode]
 
 
 def sift_commit(context: Context, call: Call) -> SiftedCommit | None:
-    """None for a client that may not commit for the group."""
+    """None for a client that is not authorized for the group."""
     if not context.authorize(call.session, Operation.READ, AclResourceType.GROUP, call.message.group_id):
         return None
     sifted = SiftedCommit([], {})
     for row in call.message.topics:
-        topic = named(context, call, row)
+        topic = commit_topic(context, call, row)
         whole = topic_error(context, call, topic, Operation.READ)
         for each in row.partitions:
             number = each.partition_index
             code = whole
-            if code is ErrorCode.NONE and not is_there(context, topic.name, number):
+            if code is ErrorCode.NONE and not partition_exists(context, topic.name, number):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if code is not ErrorCode.NONE:
                 sifted.refused[topic, number] = code
@@ -85,7 +82,7 @@ def sift_commit(context: Context, call: Call) -> SiftedCommit | None:
     return sifted
 
 
-def commit_asked(call: Call, partitions: list[CommittedPartition]) -> OffsetCommit:
+def commit_request(call: Call, partitions: list[CommittedPartition]) -> OffsetCommit:
     request = call.message
     retention = getattr(request, "retention_time", None)
     return OffsetCommit(

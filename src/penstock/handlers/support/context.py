@@ -1,8 +1,8 @@
-"""What a handler is given: the call it answers, who called, and the node it acts on.
+"""The arguments of a handler: the call, its session, and the node.
 
-A handler is a plain function of a `Context` and a `Call`. It returns the response, or a `Promise` where something
-must happen first: records committed, a disk synced, bytes arrived. What it raises as a `KafkaError` is for the
-response's own error field where it has one; see `dispatch`.
+A handler is a function of a `Context` and a `Call`. It returns the response, or a `Promise` of it where something must
+happen first: records committed, a disk synced, bytes arrived. Errors go into the response's error fields; a
+`KafkaError` that a handler raises closes the connection.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from penstock.base.metrics import Metrics
 from penstock.base.ordered_set import OrderedSet
 from penstock.base.promise import Promise
 from penstock.base.world import World
+from penstock.handlers.support.connection_state import ConnectionState
 from penstock.handlers.support.response_builder import ResponseBuilder
 from penstock.metadata import Broker, BrokerSettings, ClusterImage
 from penstock.metadata.controller.port import ControllerPort
-from penstock.wire import ProducePrefix
 
 if TYPE_CHECKING:
     from penstock.coordinator.runtime import (
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
         MarkerWriter,
         TransactionCoordinatorService,
     )
-    from penstock.handlers.fetch import DelayedFetch
     from penstock.handlers.producer_ids import ProducerIds
-    from penstock.handlers.support.commit_fast_path import CommitFastPath
     from penstock.handlers.support.fetch_sessions import FetchSessions
-    from penstock.handlers.support.follower_fetch import DelayedFollowerFetch
-    from penstock.handlers.support.produce_fast_path import ProduceFastPath
     from penstock.raft.describe import QuorumDescription
     from penstock.raft.messages import Reply, Request
     from penstock.raft.voters import VoterSet
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Operation(IntEnum):
-    """The protocol's numbers for what may be allowed."""
+    """Operations of ACLs, by the numbers of the protocol."""
 
     READ = 3
     WRITE = 4
@@ -56,7 +52,7 @@ class Operation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """The protocol's numbers for what it is allowed on."""
+    """Types of resources of ACLs, by the numbers of the protocol."""
 
     TOPIC = 2
     GROUP = 3
@@ -65,29 +61,16 @@ class AclResourceType(IntEnum):
 
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Who has not said who they are."""
+"""The principal of a connection that is not authenticated."""
 
 CLUSTER_NAME = "kafka-cluster"
-"""The one resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 
 class Session:
-    """One client's connection, as handlers see it."""
+    """One client's connection."""
 
-    __slots__ = (
-        "commits",
-        "end",
-        "fetch",
-        "gone",
-        "host",
-        "listener",
-        "metadata_ns",
-        "peer",
-        "port",
-        "prefix",
-        "principal",
-        "route",
-    )
+    __slots__ = ("end", "host", "listener", "on_close", "peer", "port", "principal", "state")
 
     def __init__(
         self,
@@ -98,33 +81,24 @@ class Session:
         end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.host, self.port = host, port
-        """The address that the client dialled."""
+        """The address that the client connected to."""
         self.peer = peer
         self.listener = listener
         self.principal = ANONYMOUS
         self.end = end
-        """Close the connection, for a reason."""
-        self.gone: Callable[[], None] | None = None
-        """Called when the connection is over; of a broker's heartbeats, whose end tells something."""
-        self.fetch: DelayedFetch | DelayedFollowerFetch | None = None
-        """The fetch that waits for records; there is one at most."""
-        self.metadata_ns = -(1 << 62)
-        """When it last asked for metadata, or was answered."""
-        self.prefix: ProducePrefix | None = None
-        """What this client's Produce requests have in common; made with the first of them."""
-        self.route: ProduceFastPath | None = None
-        """Where the last of them went, and the next ones go faster."""
-        self.commits: CommitFastPath | None = None
-        """The same for what it commits."""
+        """Close the connection, and log the reason."""
+        self.on_close: Callable[[], None] | None = None
+        """Called when the connection is closed; set on connections that carry a broker's heartbeats."""
+        self.state = ConnectionState()
 
 
 class Call(NamedTuple):
     session: Session
     version: int
     message: Any
-    """The request, as kio has it."""
+    """The request, as kio reads it."""
     make: ResponseBuilder
-    """The classes of the response, in the call's version."""
+    """The classes of the response in the call's version."""
     client_id: str | None
 
 
@@ -164,14 +138,14 @@ class RemoteWatch(Protocol):
 
 class BrokerLivenessPort(Protocol):
     def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
-        """A broker's heartbeat was taken, on this connection."""
+        """The controller accepted a broker's heartbeat from this connection."""
 
 
 class QuorumPort(Protocol):
     def describe(self) -> "QuorumDescription": ...
 
     def receive(self, request: "Request") -> Promise["Reply"]:
-        """A request of another replica or of an operator, which names this cluster and the metadata log."""
+        """Handle a request of another replica or of an operator, for this cluster's metadata log."""
 
     @property
     def is_leader(self) -> bool: ...
@@ -181,22 +155,22 @@ class QuorumPort(Protocol):
 
     @property
     def leader_address(self) -> "Address | None":
-        """Where the active controller listens; None where that is not known, or is here."""
+        """Where the active controller listens; None if unknown, or if it is this node."""
 
     @property
     def epoch(self) -> int: ...
 
     @property
     def role(self) -> str:
-        """One of Raft's, or `observer` for a follower without a vote."""
+        """The Raft role; `observer` for a follower without a vote."""
 
     @property
     def elections(self) -> int:
-        """In which this node stood."""
+        """Elections in which this node was a candidate."""
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it stands in no election, because its log lost records that were synced."""
+        """Whether this node stays out of elections because its log lost synced records."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -209,7 +183,7 @@ class QuorumPort(Protocol):
 
     @property
     def cluster_id_in_log(self) -> str:
-        """The id that the beginning of the metadata log names, committed or not; empty if it names none."""
+        """The cluster id at the start of the metadata log, committed or not; empty if it has none."""
 
     @property
     def request_timeout_ms(self) -> int:
@@ -223,12 +197,12 @@ class Endpoint(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """The node, as handlers see it. One for all calls."""
+    """The node; shared by all calls."""
 
     world: World
     node_id: int
     cluster_id: str
-    """Empty where the node's directory is new, until the metadata log has told it."""
+    """Empty on a node with a new directory until it has read the id from the metadata log."""
     settings: BrokerSettings
     replicas: "Replicas"
     controller: ControllerPort
@@ -240,29 +214,29 @@ class Context:
     markers: "MarkerWriter"
     broker_client: "BrokerClient"
     image: ClusterImage
-    """As far as it is committed and acted on. Replaced whole when the metadata log moves."""
+    """The latest committed image that this node has applied. Replaced as a whole."""
     image_watchers: OrderedSet[Callable[[], None]] = field(default_factory=OrderedSet)
-    """Called when it was. They take themselves out."""
+    """Called when `image` is replaced. Watchers remove themselves."""
     fetch_bytes_max: int = 55 * 2**20
-    """`fetch.max.bytes`: the most that one fetch is answered with."""
+    """`fetch.max.bytes`: limit of one fetch response."""
     client_memory: ClientMemory | None = None
-    """Says how much of a fetch is read ahead of its client; None for all of it."""
+    """Limits how much of a fetch response is read before the client takes it; None for no limit."""
     advertised: dict[str, Endpoint] = field(default_factory=dict)
-    """By listener, what `advertised.listeners` says; where it says nothing, clients are told what they dialled."""
+    """`advertised.listeners`, by listener. A listener without an entry advertises the address the client used."""
     metrics: Metrics = field(default_factory=Metrics)
     peer_gateway: Callable[[], PeerGateway] | None = None
     """Created at the first call, whether or not this node serves HTTP or the line protocol."""
     peers: "Peers | None" = None
-    """How other nodes are asked; None for a node alone."""
+    """Connections to other nodes; None on a single node."""
     liveness: BrokerLivenessPort | None = None
-    """Of the controllers' listener: who watches over the brokers that heartbeat there."""
+    """At the controllers' listener: watches the brokers that send heartbeats there."""
 
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
-        """Whether this client may. Everybody may, until there are ACLs."""
+        """Whether the session's principal may do this. Always true: ACLs are not supported yet."""
         return True
 
     def endpoint(self, broker: Broker, session: Session) -> Endpoint | None:
-        """Where this client reaches a broker; None if not through its listener."""
+        """Where this client reaches a broker; None if the broker does not have the client's listener."""
         if broker.id == self.node_id:
             return self.advertised.get(session.listener) or Endpoint(session.host, session.port)
         for each in broker.endpoints:

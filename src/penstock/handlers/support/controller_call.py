@@ -1,13 +1,12 @@
-"""Asking the controller, and not for longer than the client waits.
+"""Requests to the controller, for no longer than the client waits.
 
-A decision takes as long as the quorum does: nothing where it is this node alone, forever where most of it is gone.
-The client said how long it waits (`timeout_ms`); where its API has no such field, `request.timeout.ms` is taken. After
-that it is told REQUEST_TIMED_OUT, and whatever is decided later is decided without it.
+A decision needs a majority of the quorum: it is immediate on a single node, and may never come while most voters are
+down. The wait ends after the request's `timeout_ms`, or `request.timeout.ms` where the API has no such field, with
+REQUEST_TIMED_OUT. The controller may still decide afterwards.
 """
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
@@ -15,29 +14,31 @@ from penstock.metadata.configs import broker_setting
 
 from .context import Context
 
-T = TypeVar("T")
 
-
-def ask(context: Context, request: Any, wait_ms: int, respond: Callable[[Any], T]) -> T | Promise[T]:
-    """The response to what the controller answers: its reply, or the KafkaError that refuses all of the request."""
+def submit(context: Context, request: Any, wait_ms: int) -> Promise[Any]:
+    """The controller's reply. Fails with the error that rejects the whole request, or with REQUEST_TIMED_OUT."""
     decision = context.controller.submit(request)
     if decision.is_settled:
-        return respond(decision.value)
-    reply: Promise[T] = Promise()
+        return decision
+    reply: Promise[Any] = Promise()
 
     def time_out() -> None:
-        reply.resolve(
-            respond(KafkaError(f"nothing was decided in {wait_ms} ms", ErrorCode.REQUEST_TIMED_OUT))
-        )
+        why = f"The controller did not decide within {wait_ms} ms; the change may still be made."
+        reply.fail(KafkaError(why, ErrorCode.REQUEST_TIMED_OUT))
 
     timer = context.world.call_later(max(wait_ms, 0), time_out)
 
     def decided(answer: Any) -> None:
         if not reply.is_settled:
             timer.cancel()
-            reply.resolve(respond(answer))
+            reply.resolve(answer)
 
-    decision.then(decided)
+    def rejected(error: KafkaError) -> None:
+        if not reply.is_settled:
+            timer.cancel()
+            reply.fail(error)
+
+    decision.then(decided, rejected)
     return reply
 
 

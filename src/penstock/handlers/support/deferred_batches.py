@@ -1,28 +1,26 @@
-"""A produced batch that is staged in a later turn, because its records are inspected beside the event loop first.
+"""A produced batch that is staged in a later tick, after its records were inspected outside the event loop.
 
-    inspect --> judged --> [ask the transaction's coordinator] --> stage --> finish
-                                                                     |
-       <------------------ the topic's settings have changed --------+
+    inspect --> inspected --> [ask the transaction's coordinator] --> stage --> staged
+                                                                        |
+       <------------------ the topic's settings have changed -----------+
 
-What may have changed meanwhile is checked when the batch is staged: who leads, the producer's sequence, and for a
-transactional batch whether its transaction is still open (an answer of the coordinator is good for one turn).
+Staging checks what may have changed meanwhile: the leader, the producer's sequence, and for a transactional batch
+whether its transaction is still open (the coordinator's answer is valid for one tick).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.txn_verification import Claim, check_first_sequence, verify_partitions
 from penstock.replica import Partition
 from penstock.storage import Appended, Inspected, Inspection, NeedsInspection
 
-Finish = Callable[["Appended | KafkaError"], None]
-"""Called once, with the batch's place in the log or with why it has none."""
 
-
-def check_verified(partition: Partition, fates: Mapping[TopicPartition, KafkaError]) -> None:
-    error = fates.get(partition.name)
+def check_verified(partition: Partition, errors: Mapping[TopicPartition, KafkaError]) -> None:
+    error = errors.get(partition.name)
     if error is not None:
         raise error
 
@@ -35,33 +33,32 @@ class DeferredBatch:
         data: bytes | bytearray,
         acks: int,
         claim: Claim | None,
-        finish: Finish,
     ) -> None:
-        """`data` is the batch's own copy: the frame it came in is gone when the turn ends. `claim` is what a
-        transactional batch says of its transaction."""
+        """`data` is a copy of the batch, since its frame is invalid after this tick. `claim` is the transaction that a
+        transactional batch names."""
         self.records = memoryview(data)
-        self.finish = finish
+        self.staged: Promise[Appended] = Promise()
         self._context, self._partition = context, partition
         self._acks = acks
         self._claim = claim
 
     def inspect(self, inspection: Inspection) -> None:
-        self._context.replicas.inspections.inspect(inspection).then(self._inspected, self.finish)
+        self._context.replicas.inspections.inspect(inspection).then(self._inspected, self.staged.fail)
 
     def _inspected(self, found: Inspected) -> None:
         if self._claim is None:
             self.stage({}, found)
         else:
-            asked = verify_partitions(self._context, self._claim, [self._partition])
-            asked.then(lambda fates: self.stage(fates, found))
+            verified = verify_partitions(self._context, self._claim, [self._partition])
+            verified.then(lambda errors: self.stage(errors, found))
 
-    def stage(self, fates: Mapping[TopicPartition, KafkaError], inspected: Inspected | None = None) -> None:
-        """Stage it now; or inspect it first, and stage it then."""
+    def stage(self, errors: Mapping[TopicPartition, KafkaError], inspected: Inspected | None = None) -> None:
+        """Stage the batch; or inspect it first, and stage it then."""
         partition = self._partition
         try:
             partition.check_refused(self.records)
             if self._claim is not None:
-                check_verified(partition, fates)
+                check_verified(partition, errors)
                 check_first_sequence(self._claim, partition, self.records)
             appended = partition.stage(
                 self.records, self._acks, self._context.world.now_ms(), inspected=inspected
@@ -69,6 +66,6 @@ class DeferredBatch:
         except NeedsInspection as needs:
             self.inspect(needs.inspection)
         except KafkaError as error:
-            self.finish(error)
+            self.staged.fail(error)
         else:
-            self.finish(appended)
+            self.staged.resolve(appended)

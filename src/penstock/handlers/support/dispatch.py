@@ -1,16 +1,16 @@
-"""From a frame to its reply: which API it is, who handles it, and what goes back.
+"""From a request frame to its reply.
 
-Produce and Fetch have their own way in, by hand, and so have commits that say what the one before said; all else is
-read by kio, handled, and written by kio. What is no sound request raises `MalformedRequest`, whereupon the
-connection ends: so does Kafka, since a client that sends such a thing would not understand an answer either. Only
-ApiVersions answers a version that it does not know.
+A Produce or OffsetCommit that repeats the connection's last one is taken by that API's fast path (`take`). Produce and
+Fetch have hand-written parsers; kio reads and writes all other messages. A malformed request raises
+`MalformedRequest`, and the connection is closed, as in Kafka. Only ApiVersions answers an unknown version.
 
-Brokers and controllers answer different APIs, at different listeners: each has a dispatcher of its own.
+Broker and controller listeners serve different APIs, each with its own dispatcher.
 """
 
 import logging
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -18,19 +18,19 @@ from typing import Any, TypeAlias
 from penstock.base.errors import ErrorCode
 from penstock.base.metrics import Asked, Meter
 from penstock.base.promise import HoldingPromise, Promise
+from penstock.base.steps import Steps
 from penstock.handlers.fetch import fetch
-from penstock.handlers.produce import produce, produce_again
+from penstock.handlers.produce import produce
 from penstock.handlers.raft import fetch_metadata
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS, Handler, Table
 from penstock.handlers.support.commit_fast_path import CommitFastPath
 from penstock.handlers.support.context import Call, Context, Session
 from penstock.handlers.support.error_counts import count_errors
-from penstock.handlers.support.produce_fast_path import FastPathWrite
 from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.handlers.support.request_slices import answer_in_slices, slices_of
 from penstock.handlers.support.response_builder import response_builder
-from penstock.handlers.support.time_slices import in_turns
+from penstock.handlers.support.waiting import next_tick, run
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
     KAFKA_RANGES,
@@ -57,13 +57,13 @@ RANGES: Served = {
     **{api: KAFKA_RANGES[api] for api in (Api.PRODUCE, Api.FETCH, Api.API_VERSIONS)},
     **{api: versions for api, (versions, _) in SERVED.items()},
 }
-"""What brokers advertise: all that is served, and nothing else."""
+"""The versions that brokers advertise."""
 
 CONTROLLER_RANGES: Served = {
     **{api: KAFKA_RANGES[api] for api in (Api.FETCH, Api.API_VERSIONS)},
     **{api: versions for api, (versions, _) in SERVED_BY_CONTROLLERS.items()},
 }
-"""The same for controllers."""
+"""The versions that controllers advertise."""
 
 FetchHandler: TypeAlias = Callable[[Context, Session, memoryview, RequestHeader], Reply]
 
@@ -75,16 +75,16 @@ _SUPPORTED_FEATURES = {
 _PRODUCE, _FETCH, _API_VERSIONS = int(Api.PRODUCE), int(Api.FETCH), int(Api.API_VERSIONS)
 _FREQUENT = frozenset((Api.OFFSET_COMMIT, Api.HEARTBEAT, Api.CONSUMER_GROUP_HEARTBEAT))
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client may call itself, by KIP-511."""
+"""Valid names and versions of client software (KIP-511)."""
 
 
 def sliced() -> ModuleType:
-    """Loaded when a response is written: kio's writers come with it."""
+    """Imported when a response is first written, since it imports kio's writers."""
     return import_module("penstock.wire.sliced")
 
 
 class Dispatcher:
-    """One for all listeners of a kind."""
+    """Serves all listeners of one kind."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Dispatcher:
         ranges: Served = RANGES,
         answer_fetch: FetchHandler = fetch,
     ) -> None:
-        """A broker's, unless it is made `for_controllers`."""
+        """A broker's dispatcher; `for_controllers` makes a controller's."""
         self.context = context
         self._served = served
         self._ranges = ranges
@@ -110,29 +110,21 @@ class Dispatcher:
         return cls(context, SERVED_BY_CONTROLLERS, CONTROLLER_RANGES, fetch_metadata)
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
-        """Answer a request. The frame is good until the end of the turn."""
-        route = session.route
-        if route is not None:
-            told = route.take(frame)
-            if told is not None:
-                meter = self._produce
-                if isinstance(told, FastPathWrite):
-                    told.asked = Asked(meter, self._metrics.tick_began_ns)
-                elif meter.in_tick:
-                    meter.in_tick += 1
-                else:
-                    meter.in_tick = 1
-                    self._metrics.busy.append(meter)
-                return told
-        prefix = session.prefix
-        if prefix is not None and len(frame) > 2 and not frame[1]:  # Produce is API 0
-            repeated = prefix.match(frame)
-            if repeated is not None:
-                return self._counted(
-                    self._produce, produce_again(self.context, session, prefix, repeated) or NO_REPLY
-                )
-        commits = session.commits
-        if commits is not None and (committing := commits.take(frame)) is not None:
+        """Answer a request. The frame is valid until the end of this tick of the event loop."""
+        state = session.state
+        produce_path = state.produce
+        if produce_path is not None and (reply := produce_path.take(frame)) is not None:
+            meter = self._produce
+            if isinstance(reply, Promise) and not reply.is_settled:
+                reply.asked = Asked(meter, self._metrics.tick_began_ns)
+            elif meter.in_tick:
+                meter.in_tick += 1
+            else:
+                meter.in_tick = 1
+                self._metrics.busy.append(meter)
+            return reply
+        commit_path = state.commit
+        if commit_path is not None and (committing := commit_path.take(frame)) is not None:
             return committing
         began_ns = self._clock_ns()
         header = parse_header(frame)
@@ -162,11 +154,12 @@ class Dispatcher:
         return reply
 
     def closed(self, session: Session) -> None:
-        """The client is gone: nothing of it waits any more."""
-        if session.fetch is not None:
-            session.fetch.cancel()
-        if session.gone is not None:
-            session.gone()
+        """The connection is closed: cancel what waits for it."""
+        if session.state.fetch is not None:
+            session.state.fetch.cancel()
+        session.state.produce = None  # refers to its session
+        if session.on_close is not None:
+            session.on_close()
 
     def _handle(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         api, handler = self._find(header)
@@ -179,9 +172,9 @@ class Dispatcher:
         else:
             answer = answer_in_slices(self.context, call, handler, slices, api)
         if api is Api.OFFSET_COMMIT and slices is None:
-            if session.commits is None:
-                session.commits = CommitFastPath(self.context)
-            session.commits.learn(frame, header, call)
+            if session.state.commit is None:
+                session.state.commit = CommitFastPath(self.context)
+            session.state.commit.learn(frame, header, call)
         meter = self._metrics.api(api)
         write = write_frequent_response if api in _FREQUENT else write_response
 
@@ -193,12 +186,14 @@ class Dispatcher:
         def framed(response: Any) -> list[Piece] | Promise[list[Piece]]:
             if (api in _FREQUENT and slices is None) or not sliced().is_large(response):
                 return frame_of(response)
-            return in_turns(self.context.world, slices_of_frame(response))
+            return run(frame_in_slices(response))
 
-        def slices_of_frame(response: Any) -> Generator[None, None, list[Piece]]:
+        def frame_in_slices(response: Any) -> Steps[list[Piece]]:
+            world = self.context.world
             count_errors(meter, response)
-            yield
-            body = yield from sliced().write_response_in_slices(api, version, response)
+            yield next_tick(world)
+            pause = partial(next_tick, world)
+            body = yield from sliced().write_response_in_slices(api, version, response, pause)
             return [response_frame(api, version, correlation_id, body)]
 
         if not isinstance(answer, Promise):
@@ -212,11 +207,11 @@ class Dispatcher:
             else:
                 later.resolve(reply)
 
-        answer.then(finish)
+        answer.then(finish, lambda error: session.end(str(error)))
         return self._counted(meter, later)
 
     def _api_versions(self, frame: memoryview, header: RequestHeader) -> bytes:
-        """ApiVersions 0 to 4; an unknown version is answered with error 35, in the form of version 0."""
+        """ApiVersions 0 to 4. An unknown version gets UNSUPPORTED_VERSION in the format of version 0."""
         version = header.api_version
         known = version in self._ranges[Api.API_VERSIONS]
         if known and not self._has_good_name(frame, header):
@@ -234,7 +229,7 @@ class Dispatcher:
 
     @staticmethod
     def _has_good_name(frame: memoryview, header: RequestHeader) -> bool:
-        """Whether what the client says that it is, is a name."""
+        """Whether the client's software name and version are valid."""
         message = read_request(Api.API_VERSIONS, header.api_version, frame[header.body_at :])
         if header.api_version < 3:
             return True
@@ -246,9 +241,9 @@ class Dispatcher:
             api = Api(header.api_key)
             versions, handler = self._served[api]
         except (ValueError, KeyError) as error:
-            raise UnsupportedVersion(f"{api_name(header.api_key)} is not served") from error
+            raise UnsupportedVersion(f"{api_name(header.api_key)} is not supported") from error
         if header.api_version not in versions:
             raise UnsupportedVersion(
-                f"{api.label} {header.api_version} is not served, expected {versions.min} to {versions.max}"
+                f"{api.label} version {header.api_version} is not supported, expected {versions.min} to {versions.max}"
             )
         return api, handler

@@ -60,7 +60,7 @@ def fetch_as_follower(
     read = one.read()
     if one.is_enough(read) or request.max_wait_ms <= 0:
         return one.reply(read)
-    waiting = DelayedFollowerFetch(one, sum(len(each.records or b"") for _, each in read))
+    waiting = DelayedReplicaFetch(one, sum(len(each.records or b"") for _, each in read))
     waiting.begin()
     return waiting.later
 
@@ -274,7 +274,7 @@ class FollowerFetch:
                 throttle.gave(followed.partition, len(result.records), now_ms)
 
 
-class DelayedFollowerFetch:
+class DelayedReplicaFetch:
     """A follower's fetch that found too little. It is told by its session, and by the clock."""
 
     __slots__ = ("_available", "_fetch", "_is_waking", "_timer", "later")
@@ -294,7 +294,7 @@ class DelayedFollowerFetch:
             wait_ms = min(wait_ms, ceil(one.held_ms))
         self._timer = one.context.world.call_later(wait_ms, self._answer)
         one.kept.waiting = self
-        one.session.fetch = self
+        one.session.state.fetch = self
 
     def wrote(self, bytes_more: int) -> None:
         self._available += bytes_more
@@ -332,4 +332,4 @@ class DelayedFollowerFetch:
         kept = self._fetch.kept
         if kept.waiting is self:
             kept.waiting = None
-        self._fetch.session.fetch = None
+        self._fetch.session.state.fetch = None

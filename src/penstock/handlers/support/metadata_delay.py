@@ -1,40 +1,37 @@
-"""Waiting a moment before telling who leads, where that may be about to change.
+"""Delays Metadata replies briefly while the leaders may be changing.
 
-A client whose broker dies asks another one at once who leads now. The cluster needs some ten milliseconds to find out,
-and a client that is told of the dead one once more may not ask for a second: librdkafka does not. So the answer waits
-for news of the leaders
+A client whose broker dies asks another broker at once for the new leader. The cluster elects it within some ten
+milliseconds, but a client that gets the dead leader once more may not ask again for a second (librdkafka). So the
+reply waits for other leaders
 
-- where a connection from here to one of them was lost a moment ago,
-- where the client asks again as soon as it was answered: it may have seen a leader go before we did.
+- if this broker has just lost a connection to one of them,
+- if the client asks again as soon as it was answered: it may have noticed a failure before this broker did.
 
-If no news come in time, it was the connection alone, or a client in a hurry.
+If the leaders stay the same until the delay ends, only the connection was lost, or the client retried early.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.replica.broker_client import MAY_BE_DEAD_MS
 
 from .context import Context, Session
-
-T = TypeVar("T")
+from .waiting import settled
 
 AGAIN_MS: Final = 100
-"""Who asks twice within this time waits for as long, and longer only if there is a doubt by then."""
+"""A request within this time of the last one waits this long, and longer only if a leader is in doubt by then."""
 
 
-def once_sure(
-    context: Context, session: Session, leaders: Callable[[], Iterable[int]], respond: Callable[[], T]
-) -> T | Promise[T]:
-    """The response, at once unless one of the leaders that it tells of may be gone."""
+def leaders_known(context: Context, session: Session, leaders: Callable[[], Iterable[int]]) -> Promise[None]:
+    """Resolved at once, unless one of the leaders may have failed."""
     now_ns = context.world.clock_ns()
-    is_again = now_ns - session.metadata_ns < AGAIN_MS * 1_000_000
-    session.metadata_ns = now_ns
+    is_again = now_ns - session.state.metadata_ns < AGAIN_MS * 1_000_000
+    session.state.metadata_ns = now_ns
     broker_client = context.broker_client
     if len(context.image.brokers) < 2 or not (is_again or broker_client.has_lost_connections):
-        return respond()
+        return settled(None)
     known = tuple(leaders())
 
     def has_doubts() -> bool:
@@ -42,8 +39,8 @@ def once_sure(
 
     is_doubtful = has_doubts()
     if not known or not (is_again or is_doubtful):
-        return respond()
-    later: Promise[T] = Promise()
+        return settled(None)
+    sure: Promise[None] = Promise()
     timer: Timer
 
     def look() -> None:
@@ -51,7 +48,7 @@ def once_sure(
             finish()
 
     def overdue() -> None:
-        """The client may have seen a leader go, and this node a moment after it was asked."""
+        """This broker may have lost a connection to a leader since the request."""
         nonlocal timer
         waited_ms = (context.world.clock_ns() - now_ns) // 1_000_000
         if waited_ms < MAY_BE_DEAD_MS and has_doubts():
@@ -62,9 +59,9 @@ def once_sure(
     def finish() -> None:
         timer.cancel()
         context.image_watchers.discard(look)
-        session.metadata_ns = context.world.clock_ns()
-        later.resolve(respond())
+        session.state.metadata_ns = context.world.clock_ns()
+        sure.resolve(None)
 
     timer = context.world.call_later(MAY_BE_DEAD_MS if is_doubtful else AGAIN_MS, overdue)
     context.image_watchers.add(look)
-    return later
+    return sure

@@ -1,4 +1,4 @@
-"""Whether a producer may write to a partition, and what it is told of a batch that is refused."""
+"""Whether a producer may write to a partition, and the error of a rejected batch."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
@@ -26,23 +26,26 @@ def admit(
         partition = context.replicas.find(topic, number)
     if not context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, partition.topic):
         raise KafkaError(
-            f"{session.principal} may not write to {partition.topic}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            f"{session.principal} is not authorized to write to {partition.topic}",
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     if partition.topic in INTERNAL_TOPICS and client_id != "__admin_client":
         raise KafkaError(
-            f"{partition.topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION
+            f"{partition.topic} is internal: only coordinators write to it", ErrorCode.INVALID_TOPIC_EXCEPTION
         )
     return partition
 
 
 def no_records(partition: Partition) -> KafkaError:
-    return KafkaError(f"{partition.name}: there are no records", ErrorCode.INVALID_RECORD)
+    return KafkaError(
+        f"{partition.name}: the request has no records for this partition", ErrorCode.INVALID_RECORD
+    )
 
 
 def batch_error(
     context: Context, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
 ) -> KafkaError:
-    """What the producer is told of a batch that is refused; one that will come again is remembered."""
+    """The error to reply with for a rejected batch. The partition remembers a batch that the producer will retry."""
     partition = context.replicas.led(topic, number)
     if partition is not None:
         error = retriable_if_deposed(partition, error)

@@ -1,13 +1,16 @@
-"""The way of a producer's small batches, known from the request before: one look at the frame, and it is staged.
+"""Fast path of Produce: requests that repeat the connection's last one, with other records.
 
-A producer that sends one record at a time says nearly the same thing in each request (`wire.prefix`), to the same
-partition. What can be known before the next request comes is prepared here: where each number of frame and batch
-header lies, the partition, the reply around its offset. Then `take` reads all numbers with one call and
-compares them with what the ordinary way (`produce`, `Log.stage`, `validate_produced`) would ask for.
+A producer sends nearly the same request again and again (`wire.prefix`), mostly to one partition. `take` has two
+stages, each of which handles only requests that `produce` would accept:
 
-It takes only what that way would take without a word: flexible versions, acks 1 or all, a batch of 128 bytes to 16 KB
-(whose length has two bytes) without producer id and flags, for a log without `flush.messages`. Of anything else, and
-of all that is wrong, it says None, and the ordinary way has a look, and the words.
+- A small batch for the partition of the last request. All positions in frame and batch header, the partition and the
+  reply around its offset are known, so that one `unpack` reads all numbers, and one condition checks what `produce`,
+  `Log.stage` and `validate_produced` would check. Flexible versions, acks 1 or all, a batch of 128 bytes to 16 KB
+  (whose length takes two bytes) without producer id and flags, a log without `flush.messages`.
+- Any other request with the same header, transactional id, acks, timeout and topic, and one partition: it is written
+  by `write_one`, without being parsed.
+
+Otherwise `take` returns None, and `produce` parses, validates and reports.
 """
 
 from struct import Struct
@@ -15,32 +18,34 @@ from struct import Struct
 from penstock.base.errors import KafkaError
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.base.promise import Promise
-from penstock.handlers.support.context import Context
-from penstock.handlers.support.produce_writers import Foretold, Reply, refusal
+from penstock.handlers.support.context import Context, Session
+from penstock.handlers.support.produce_admission import admit, batch_error
+from penstock.handlers.support.produce_one import NEVER_FLUSHED, refuse, write_one
+from penstock.handlers.support.produce_writers import AcksOneReply, Reply, refusal
+from penstock.handlers.support.replies import NO_REPLY, NoReply
+from penstock.metadata import ClusterImage
 from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
 from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, MAGIC
 from penstock.records.checksum import crc32c
 from penstock.records.unpacked import RECORD_BYTES_MIN, surely_fits
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
-from penstock.wire import ProducePrefix, ProduceRequest
+from penstock.wire import ProducePrefix, ProduceRequest, RequestHeader
 from penstock.wire.prefix import NO_TAGS
 from penstock.wire.produce import FLEXIBLE, reply_template
 
-NEVER_FLUSHED = 2**63 - 1
-"""`flush.messages` of a log whose records need no sync before they are acknowledged."""
-
 _CODEC_MAX = _ZSTD = 4
 _NEVER = 2**31
-"""Bytes that no frame has."""
+"""Larger than any frame."""
 _new = tuple.__new__
 
 _NO_TAGS_BYTES = len(NO_TAGS)
-"""Three of them, all 0; each is looked at by itself, which is quicker than to cut them out."""
+"""Three zero bytes. Each is compared by itself, which is faster than slicing them."""
 
 
 class ProduceFastPath:
-    """A partition that a producer was let to; good for the same request as long as the image is the same."""
+    """Of one connection, and from its second request on of one partition. Immutable but for the prefix it learns:
+    replies that wait are built from it."""
 
     __slots__ = (
         "_acks",
@@ -57,26 +62,40 @@ class ProduceFastPath:
         "_number",
         "_pack",
         "_partition",
+        "_prefix",
         "_reply_bytes",
         "_request",
         "_same",
+        "_session",
         "_timeout_ms",
         "_topic",
         "_unpack",
         "_version",
     )
 
-    def __init__(self, context: Context, prefix: ProducePrefix, partition: Partition) -> None:
-        header, request = prefix.header, prefix.request
-        assert header is not None
-        assert request is not None
+    def __init__(
+        self,
+        context: Context,
+        session: Session,
+        prefix: ProducePrefix | None = None,
+        partition: Partition | None = None,
+    ) -> None:
+        """With a partition, expect small batches for it in requests with this prefix."""
         self._context = context
-        self._image = context.image
+        self._session = session
+        self._prefix = prefix = ProducePrefix() if prefix is None else prefix
         self._meter = context.metrics.produce
         self._now_ms = context.world.now_ms
+        self._bytes_min = _NEVER
+        self._request = prefix.request
+        self._image: ClusterImage | None = None
+        header, request = prefix.header, prefix.request
+        if partition is None or header is None or request is None:
+            self._number = -1
+            return
+        self._image = context.image
         self._partition = partition
         self._number = partition.number
-        self._request = request
         self._head, self._same = prefix.head, prefix.same
         self._topic = prefix.topic
         version = self._version = header.api_version
@@ -84,29 +103,20 @@ class ProduceFastPath:
         self._crc_from = batch_at + ATTRIBUTES_AT
         self._unpack = Struct(f">4si{len(prefix.same)}siBB{HEADER.format[1:]}").unpack_from
         self._acks, self._timeout_ms = request.acks, request.timeout_ms
-        is_express = version >= FLEXIBLE and request.acks in (1, ALL_IN_SYNC)
-        self._bytes_min = batch_at + HEADER_BYTES + _NO_TAGS_BYTES if is_express else _NEVER
+        if version >= FLEXIBLE and request.acks in (1, ALL_IN_SYNC):
+            self._bytes_min = batch_at + HEADER_BYTES + _NO_TAGS_BYTES
         frame, self._reply_bytes, self._before, self._after = reply_template(version, prefix.topic)
         self._pack = frame.pack
 
-    def leads_to(self, request: ProduceRequest, number: int) -> bool:
-        """Whether a request that begins like this one, for this partition, may go there still."""
-        return (
-            self._request is request
-            and self._number == number
-            and self._image is self._context.image
-            and self._partition.is_leader
-        )
+    def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
+        """Remember a request that was parsed."""
+        self._prefix.learn(frame, header, request)
 
-    @property
-    def partition(self) -> Partition:
-        return self._partition
-
-    def take(self, frame: memoryview) -> "Reply | FastPathWrite | None":
-        """Stage the batch of a request, if it is one that goes this way; its reply, to be sent after the write or, if
-        it waits for more than that, later."""
+    def take(self, frame: memoryview) -> Reply | Promise[Reply] | NoReply | None:
+        """Stage the batch of a request, if this path handles it. The reply may be sent once the tick's writes are
+        done."""
         if len(frame) < self._bytes_min:
-            return None
+            return self._repeat(frame)
         (
             head,
             correlation_id,
@@ -136,7 +146,7 @@ class ProduceFastPath:
             same == self._same
             and head == self._head
             and number == self._number
-            # The records' length and one, in two bytes of seven bits, the lower one first and with its top bit set.
+            # The length of the records plus one, as a varint of two bytes.
             and size_low > 127 >= size_high
             and (size_low & 127) + (size_high << 7) - 1 == LOG_OVERHEAD + length
             and len(frame) == end + _NO_TAGS_BYTES
@@ -146,7 +156,7 @@ class ProduceFastPath:
             and 0 <= attributes <= _CODEC_MAX
             and producer_id < 0
             and count == last_offset_delta + 1 > 0
-            # What the records take at least, and at most: of so small a batch only zstd's is not known to be bounded.
+            # The least and the most that the records take. Only zstd can expand so small a batch beyond the limit.
             and count * RECORD_BYTES_MIN <= (DECOMPRESSED_BYTES_MAX if attributes else length - LENGTH_MIN)
             and (
                 attributes != _ZSTD
@@ -159,13 +169,13 @@ class ProduceFastPath:
             and (self._acks == 1 or partition.isr_size >= partition.min_isr)
             and crc32c(frame[self._crc_from : end]) == crc
         ):
-            return None
+            return self._repeat(frame)
         now_ms = self._now_ms()
         base_offset = partition.stage_plain(
             frame[batch_at:end], length, last_offset_delta, max_timestamp, now_ms
         )
         if base_offset < 0:
-            return None
+            return self._repeat(frame)
         if self._acks != 1:
             write = FastPathWrite(
                 self, correlation_id, base_offset, base_offset + last_offset_delta, now_ms + self._timeout_ms
@@ -187,7 +197,7 @@ class ProduceFastPath:
         )
         partition.appends.prepared_replies.append(
             _new(
-                Foretold,
+                AcksOneReply,
                 (
                     base_offset + last_offset_delta,
                     reply,
@@ -200,6 +210,34 @@ class ProduceFastPath:
             )
         )
         return [reply]
+
+    def _repeat(self, frame: memoryview) -> Reply | Promise[Reply] | NoReply | None:
+        """Write the batch of a request that has the learned prefix and one partition."""
+        prefix = self._prefix
+        if len(frame) <= 2 or frame[1] or (repeated := prefix.match(frame)) is None:  # Produce is API 0
+            return None
+        context, session = self._context, self._session
+        correlation_id, number, records = repeated
+        header, request, topic = prefix.header, prefix.request, prefix.topic
+        assert header is not None
+        assert request is not None
+        version = header.api_version
+        if (
+            self._request is request
+            and self._number == number
+            and self._image is context.image
+            and self._partition.is_leader
+        ):
+            partition = self._partition
+        else:
+            try:
+                partition = admit(context, session, header.client_id, request, topic, number)
+            except KafkaError as error:
+                refused = batch_error(context, topic, number, records, error)
+                return refuse(context, version, correlation_id, request, topic, number, refused)
+            session.state.produce = ProduceFastPath(context, session, prefix, partition)
+        written = write_one(context, session, version, correlation_id, request, topic, partition, records)
+        return written or NO_REPLY
 
     def reply(self, correlation_id: int, base_offset: Offset) -> bytes:
         return self._pack(
@@ -219,15 +257,15 @@ class ProduceFastPath:
 
 
 class FastPathWrite(Promise[Reply]):
-    """A batch that came this way, and waits for all replicas in sync; a `DelayedProduce`, and its answer."""
+    """A batch with acks=all: a `DelayedProduce`, and the promise of its reply."""
 
-    __slots__ = ("_correlation_id", "_route", "appended", "deadline_ms")
+    __slots__ = ("_correlation_id", "_path", "appended", "deadline_ms")
 
     acks = ALL_IN_SYNC
 
     def __init__(
         self,
-        route: ProduceFastPath,
+        path: ProduceFastPath,
         correlation_id: int,
         base_offset: Offset,
         last_offset: Offset,
@@ -236,14 +274,14 @@ class FastPathWrite(Promise[Reply]):
         self.is_settled = False
         self._on_value = self._on_error = self.error = None
         self.asked = None
-        self._route = route
+        self._path = path
         self._correlation_id = correlation_id
         self.appended = _new(Appended, (base_offset, last_offset, NO_TIMESTAMP, False))
         self.deadline_ms = deadline_ms
 
     def settle(self, error: KafkaError | None) -> None:
-        route, correlation_id = self._route, self._correlation_id
+        path, correlation_id = self._path, self._correlation_id
         if error is None:
-            self.resolve([route.reply(correlation_id, self.appended.base_offset)])
+            self.resolve([path.reply(correlation_id, self.appended.base_offset)])
         else:
-            self.resolve([route.refusal(correlation_id, error)])
+            self.resolve([path.refusal(correlation_id, error)])

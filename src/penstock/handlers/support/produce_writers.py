@@ -1,4 +1,4 @@
-"""Batches that were staged for a producer, each waiting for as much as the producer asked for, and their answers."""
+"""Staged batches that wait for the acknowledgement their producer requested, and their replies."""
 
 from typing import NamedTuple
 
@@ -22,13 +22,13 @@ from penstock.wire import (
 )
 
 _NEVER_MS: TimestampMs = 2**63 - 1
-"""The deadline of a batch that nobody waits for."""
+"""The deadline of a batch with acks=0."""
 
 Reply = list[Piece]
 
 
-class DelayedProduce(Promise[Reply]):
-    """A request for a single partition, which is nearly every request there is; and its answer, in one object."""
+class SinglePartitionProduce(Promise[Reply]):
+    """A request for one partition: a `DelayedProduce` and the promise of its reply, in one object."""
 
     __slots__ = (
         "acks",
@@ -84,9 +84,9 @@ class DelayedProduce(Promise[Reply]):
         self.resolve([reply])
 
 
-class Foretold(NamedTuple):
-    """The reply to a batch that is acknowledged when it is written: made at once, it leaves when the turn ends, after
-    the write. Should that fail, the reply is made into a refusal where it lies."""
+class AcksOneReply(NamedTuple):
+    """The reply to a batch with acks=1. It is built when the batch is staged, and sent after the tick's writes. If the
+    write fails, the reply is overwritten in place with the error."""
 
     last_offset: Offset
     reply: bytearray
@@ -104,7 +104,7 @@ class Foretold(NamedTuple):
 
 
 class Unanswered:
-    """A batch whose producer wants no answer; it hears of an error by the end of its connection."""
+    """A batch with acks=0. An error closes the connection."""
 
     __slots__ = ("acks", "appended", "deadline_ms", "session")
 
@@ -120,7 +120,7 @@ class Unanswered:
 
 
 class ProduceResults:
-    """A request for several partitions: answered when the last of them is settled."""
+    """The results of a request for several partitions: its reply is sent when the last is known."""
 
     def __init__(self, meter: Meter, header: RequestHeader, request: ProduceRequest) -> None:
         self.later: Promise[Reply] = Promise()
@@ -133,27 +133,27 @@ class ProduceResults:
         ]
         self.count = self._open = sum(len(partitions) for _, partitions in self._results)
 
-    def settled(self, place: tuple[int, int], result: ProduceResult) -> None:
-        self._results[place[0]][1][place[1]] = result
+    def settled(self, row: tuple[int, int], result: ProduceResult) -> None:
+        self._results[row[0]][1][row[1]] = result
         self._open -= 1
         if not self._open:
             self.later.resolve([produce_reply(self._version, self._correlation_id, self._results)])
 
 
-class DelayedPartitionProduce:
-    __slots__ = ("acks", "appended", "deadline_ms", "partition", "place", "whole")
+class PartitionOfProduce:
+    __slots__ = ("acks", "appended", "deadline_ms", "partition", "row", "whole")
 
     def __init__(
         self,
         whole: ProduceResults,
-        place: tuple[int, int],
+        row: tuple[int, int],
         partition: Partition,
         appended: Appended,
         acks: int,
         deadline_ms: TimestampMs,
     ) -> None:
         self.whole = whole
-        self.place = place
+        self.row = row
         self.partition = partition
         self.appended = appended
         self.acks = acks
@@ -162,7 +162,7 @@ class DelayedPartitionProduce:
     def settle(self, error: KafkaError | None) -> None:
         partition = self.partition
         if error is not None:
-            self.whole.settled(self.place, failed(self.whole.meter, partition.number, error))
+            self.whole.settled(self.row, failed(self.whole.meter, partition.number, error))
             return
         result = ProduceResult(
             partition.number,
@@ -171,7 +171,7 @@ class DelayedPartitionProduce:
             self.appended.append_time,
             partition.log.log_start,
         )
-        self.whole.settled(self.place, result)
+        self.whole.settled(self.row, result)
 
 
 def refusal(
@@ -181,7 +181,7 @@ def refusal(
 
 
 def failed(meter: Meter, number: int, error: KafkaError) -> ProduceResult:
-    """What became of it, with the records at fault where they are known (KIP-467); the meter counts it."""
+    """The result of a rejected batch, with the records at fault if known (KIP-467). The meter counts the error."""
     meter.fail(error.code)
     faults = error.record_errors if isinstance(error, InvalidBatch) else ()
     return ProduceResult(

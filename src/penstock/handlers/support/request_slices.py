@@ -1,45 +1,47 @@
-"""Requests for many things, answered in slices: other clients are served in between.
+"""Splits requests with long lists into slices, so that other clients are served in between.
 
-A request whose list is long is cut into requests with a part of the list each. The handler answers one of them a turn,
-and their responses become one again. This is for APIs whose response has a row for each row of the request, and whose
-rows have nothing to do with one another; others slice their own work (`in_turns`), or are bounded otherwise.
+The handler answers one slice in each tick of the event loop, and the responses are joined into one. This works for
+APIs whose response has a row for each row of the request, with rows independent of each other. Other handlers yield
+`next_tick` in their own work, or are bounded otherwise.
 
-    ListOffsets [a: 0-999] --> [a: 0-199] [a: 200-399] ...    one each turn
-                               [a: 0-999]                     the response
+    ListOffsets [a: 0-999] --> [a: 0-99] [a: 100-199] ...    one in each tick
+                               [a: 0-999]                    the response
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from penstock.base.errors import KafkaError
 from penstock.base.promise import HoldingPromise, Promise
+from penstock.base.steps import Steps
 from penstock.wire import Api
 
 from .context import Call, Context
+from .waiting import all_of, next_tick, run
 
 SLICE_ITEMS: Final = 100
-"""Rows that are answered in one turn: 2 to 5 ms."""
+"""Rows in a slice, which takes 2 to 5 ms."""
 
 
 class Rows(NamedTuple):
-    """Where a message has its list, by the names of fields."""
+    """Names of the fields that hold a message's list."""
 
     items: str
     nested: str | None = None
-    """The list in each of those, where it is what makes a request large."""
+    """The list within each item, where that list makes a request large."""
 
 
 class Split(NamedTuple):
     request: Rows
     response: Rows
     key: Callable[[Any], Any] | None = None
-    """What tells rows apart, where a request that names one twice is refused: then it is answered in one piece."""
+    """Identifies a row, where naming one twice is an error: such a request is not split, so that its handler sees both
+    rows."""
     weight: Callable[[Any], int] | None = None
-    """What a row counts for; 1 by default."""
+    """The weight of a row; 1 by default."""
     in_order: bool = False
-    """Whether a slice begins only when the one before is answered: for slices that all wait for the same thing, and
-    would otherwise all be answered in the turn in which it happens."""
+    """Start a slice only when the one before is answered: for slices that all wait for one event, and would otherwise
+    all be answered in one tick."""
 
 
 _PARTITIONS = Rows("topics", "partitions")
@@ -84,7 +86,7 @@ Handler = Callable[[Context, Call], Any]
 
 
 def slices_of(api: Api, message: Any) -> list[Any] | None:
-    """The requests that a long one is cut into; None for any other."""
+    """The slices of a long request; None where it is answered in one piece."""
     split = SPLITS.get(api)
     if split is None:
         return None
@@ -99,7 +101,7 @@ def slices_of(api: Api, message: Any) -> list[Any] | None:
     if size <= SLICE_ITEMS:
         return None
     if api is Api.METADATA:
-        items = tuple(dict.fromkeys(items))  # each is told once, however often it is asked for
+        items = tuple(dict.fromkeys(items))  # one row for each, however often it is named
     if split.key is not None and len(set(map(split.key, items))) < len(items):
         return None
     cuts = _weighed(items, split.weight) if nested is None else _cut(items, nested)
@@ -146,38 +148,26 @@ def _cut(items: tuple[Any, ...], nested: str) -> Iterator[tuple[Any, ...]]:
 def answer_in_slices(
     context: Context, call: Call, handler: Handler, slices: list[Any], api: Api
 ) -> Promise[Any]:
-    """One response to all slices. What the client sends next waits for it."""
-    answer: HoldingPromise[Any] = HoldingPromise()
-    found: list[Any] = [None] * len(slices)
-    left = len(slices)
-    split = SPLITS[api]
+    """One response to all slices. The client's next request waits for it."""
+    reply: HoldingPromise[Any] = HoldingPromise()
+    run(_answer(context, call, handler, slices, SPLITS[api]), reply)
+    return reply
 
-    def settle(at: int, response: Any) -> None:
-        nonlocal left
-        found[at] = response
-        left -= 1
-        if not left:
-            answer.resolve(_joined(found, split.response))
-        elif split.in_order:
-            context.world.call_soon(lambda: go_on(at + 1))
 
-    def ask(at: int) -> None:
-        response = handler(context, call._replace(message=slices[at]))
-        if isinstance(response, Promise):
-            response.then(lambda value: settle(at, value))
-        else:
-            settle(at, response)
-        if at + 1 < len(slices) and not split.in_order:
-            context.world.call_soon(lambda: go_on(at + 1))
-
-    def go_on(at: int) -> None:
-        try:
-            ask(at)
-        except KafkaError as error:
-            call.session.end(str(error))
-
-    ask(0)  # what it raises is the caller's, as with any request
-    return answer
+def _answer(context: Context, call: Call, handler: Handler, slices: list[Any], split: Split) -> Steps[Any]:
+    answers: list[Any] = []
+    for at, message in enumerate(slices):
+        if at:
+            yield next_tick(context.world)
+        answer = handler(context, call._replace(message=message))
+        if split.in_order and isinstance(answer, Promise):
+            answer = yield answer
+        answers.append(answer)
+    waiting = [answer for answer in answers if isinstance(answer, Promise)]
+    if waiting:
+        yield all_of(waiting)
+    responses = [answer.value if isinstance(answer, Promise) else answer for answer in answers]
+    return _joined(responses, split.response)
 
 
 def _joined(responses: list[Any], rows: Rows) -> Any:
@@ -193,5 +183,5 @@ def _joined(responses: list[Any], rows: Rows) -> Any:
 
 
 def _is_same(one: Any, other: Any, nested: str) -> bool:
-    """Whether two rows are parts of one that was cut."""
+    """Whether two rows are parts of one row that was split."""
     return bool(replace(one, **{nested: ()}) == replace(other, **{nested: ()}))

@@ -1,54 +1,91 @@
-"""Answers that rest on other answers: one that may be there already, or all of several."""
+"""How a handler waits: as steps (`base.steps`), read from top to bottom.
+
+    @in_steps
+    def unregister_broker(context: Context, call: Call) -> Steps[Any]:
+        try:
+            yield submit(context, UnregisterBroker(call.message.broker_id), wait_ms)
+        except KafkaError as error:
+            return ...
+        return call.make.UnregisterBrokerResponse(...)
+
+A promise that fails raises its error at the `yield`. Steps that never wait return their reply at once, without a
+promise. A handler with much to do yields `next_tick` between portions of its work, so that other clients are served.
+"""
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TypeVar
 
+from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
+from penstock.base.steps import RunningSteps, Steps
+from penstock.base.world import World
+
+from .context import Call, Context
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
-def after(answer: Promise[T], respond: Callable[[T], R]) -> R | Promise[R]:
-    """The response to an answer: at once, where that is there."""
-    if answer.is_settled:
-        return respond(answer.value)
-    reply: Promise[R] = Promise()
-    answer.then(lambda value: reply.resolve(respond(value)))
-    return reply
+def in_steps(handler: Callable[[Context, Call], Steps[T]]) -> Callable[[Context, Call], T | Promise[T]]:
+    """Make a handler out of steps."""
+
+    @wraps(handler)
+    def handle(context: Context, call: Call) -> T | Promise[T]:
+        return run(handler(context, call))
+
+    return handle
 
 
-def chained(answer: T | Promise[T], respond: Callable[[T], R | Promise[R]]) -> R | Promise[R]:
-    """The response to an answer, where either may come later."""
-    if not isinstance(answer, Promise):
-        return respond(answer)
-    reply: Promise[R] = Promise()
+def run(steps: Steps[T], reply: Promise[T] | None = None) -> T | Promise[T]:
+    """Run steps: their value where they never wait, else `reply`, or a new promise. What they raise before they first
+    wait is raised here; a KafkaError after that fails the promise."""
+    promise: Promise[T] = Promise() if reply is None else reply
+    is_waiting = False
 
-    def came(value: T) -> None:
-        response = respond(value)
-        if isinstance(response, Promise):
-            response.then(reply.resolve)
+    def failed(error: Exception) -> None:
+        if not is_waiting or not isinstance(error, KafkaError):
+            raise error
+        promise.fail(error)
+
+    RunningSteps(steps, promise.resolve, failed)
+    is_waiting = True
+    return promise.value if promise.is_settled else promise
+
+
+def settled(value: T) -> Promise[T]:
+    promise: Promise[T] = Promise()
+    promise.resolve(value)
+    return promise
+
+
+def next_tick(world: World) -> Promise[None]:
+    """Resolved in the next pass of the event loop, after what is ready now."""
+    promise: Promise[None] = Promise()
+    world.call_soon(lambda: promise.resolve(None))
+    return promise
+
+
+def all_of(promises: Sequence[Promise[T]]) -> Promise[list[T]]:
+    """The values of promises, in their order, once all are settled. Fails with the first of their errors."""
+    whole: Promise[list[T]] = Promise()
+    left = sum(not each.is_settled for each in promises)
+
+    def finish() -> None:
+        errors = [each.error for each in promises if each.error is not None]
+        if errors:
+            whole.fail(errors[0])
         else:
-            reply.resolve(response)
+            whole.resolve([each.value for each in promises])
 
-    answer.then(came)
-    return reply
-
-
-def after_all(answers: Sequence[Promise[T]], respond: Callable[[list[T]], R]) -> R | Promise[R]:
-    """The response to answers that come in any order; it gets them in the order of the questions."""
-    left = sum(not each.is_settled for each in answers)
-    if not left:
-        return respond([each.value for each in answers])
-    reply: Promise[R] = Promise()
-
-    def came(_: T) -> None:
+    def one_settled(_: object) -> None:
         nonlocal left
         left -= 1
         if not left:
-            reply.resolve(respond([each.value for each in answers]))
+            finish()
 
-    for each in answers:
+    for each in promises:
         if not each.is_settled:
-            each.then(came)
-    return reply
+            each.then(one_settled, one_settled)
+    if not left and not whole.is_settled:
+        finish()
+    return whole
