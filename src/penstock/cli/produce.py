@@ -20,7 +20,8 @@ from penstock.cli.produce_input import (
 from penstock.cli.wire import connected, input_is_terminal
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
-from penstock.client.producer import ACKS_ALL, UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
+from penstock.client.produce_requests import ACKS_ALL
+from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
 from penstock.records import Codec
 
 SIZE_DEFAULT = 100

@@ -12,7 +12,6 @@ Nothing runs in the background: `send`, `poll` and `flush` move things on, and r
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,10 +19,8 @@ from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import Codec
-from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
-from penstock.wire.produce import TOPIC_IDS, VERSION_MAX, VERSION_MIN
-from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
-from penstock.wire.request import Request
+from penstock.wire import NodeEndpoint, ProduceResult
+from penstock.wire.produce_client import ProduceResponse
 
 from .batches import Batch, Headers, PartitionQueue, ProducedRecord, ProducerIdentity
 from .cluster import Cluster
@@ -32,11 +29,17 @@ from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, no_partiti
 from .identity import init_producer_id
 from .network import Link
 from .partitioner import StickyPartitioner
-from .topology import TopicInfo, TopicKeys
+from .produce_requests import (
+    ACKS_ALL,
+    REFRESH_MS,
+    error_of,
+    learn_leader,
+    produce_request,
+    read_replies,
+    retry_time_ms,
+)
+from .topology import TopicInfo
 
-ACKS_ALL = -1
-REFRESH_MS = 5_000
-"""How long one look for new leaders may take; another follows."""
 UNKNOWN_TOPIC_WAIT_MS = 5_000
 """For a topic that the broker creates because it was asked about: it says "unknown" first."""
 
@@ -247,29 +250,16 @@ class Producer:
                 encoded = batch.encode(self._identity, self.settings.codec, self.settings.level)
                 contents[queue.partition] = encoded
                 size += len(encoded)
-            self._flights[node_id] = _Flight(link, link.start(self._request(contents)), taken, now_ms)
+            self._flights[node_id] = _Flight(
+                link,
+                link.start(produce_request(self._cluster, contents, acks=self.settings.acks)),
+                taken,
+                now_ms,
+            )
         except NETWORK_ERRORS as error:
             for queue in taken.values() or queues:
                 self._stale.add(queue.partition.topic)
                 self._retry(queue, error)
-
-    def _request(self, contents: dict[TopicPartition, bytes]) -> Request[ProduceResponse]:
-        topics: dict[str, list[ProducePartition]] = {}
-        for (topic, partition), encoded in contents.items():
-            topics.setdefault(topic, []).append(ProducePartition(partition, memoryview(encoded)))
-        keys = TopicKeys(self._cluster.info, topics)
-        acks, timeout_ms = self.settings.acks, self._cluster.settings.request_timeout_ms
-
-        def write(version: int) -> bytes:
-            named = [ProduceTopic(keys.key(name, version >= TOPIC_IDS), topics[name]) for name in topics]
-            return produce_body(version, ProduceRequest(None, acks, timeout_ms, named))
-
-        def read(body: memoryview, version: int) -> ProduceResponse:
-            response = read_produce_response(body, version)
-            return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
-
-        newest = keys.newest(VERSION_MAX, TOPIC_IDS)
-        return Request(Api.PRODUCE, VERSION_MIN, newest, write, read, is_settled=acks != 0)
 
     # -- answers --------------------------------------------------------------------------------------
 
@@ -277,24 +267,13 @@ class Producer:
         clock = self._cluster.clock
         if not any(each.call.is_done for each in self._flights.values()):
             if self._flights:
-                self._wait(wait_ms)
+                read_replies(self._cluster, self._flights.values(), wait_ms)
             elif self._waiting and wait_ms > 0:
                 clock.sleep_ms(wait_ms)
         for node_id, flight in list(self._flights.items()):
             if flight.call.is_done:
                 del self._flights[node_id]
                 self._land(flight)
-
-    def _wait(self, wait_ms: float) -> None:
-        limit_ms = self._cluster.settings.request_timeout_ms
-        for link in self._cluster.network.wait([each.link for each in self._flights.values()], wait_ms):
-            with suppress(*NETWORK_ERRORS):  # its calls carry the error
-                link.read()
-        now_ms = self._cluster.clock.now_ms()
-        for flight in self._flights.values():
-            # The broker itself waits as long for its followers, so its answer gets a little more.
-            if not flight.call.is_done and now_ms - flight.started_ms > limit_ms * 1.5:
-                flight.link.close()
 
     def _land(self, flight: _Flight) -> None:
         queues = dict(flight.queues)
@@ -337,13 +316,11 @@ class Producer:
         if code == ErrorCode.MESSAGE_TOO_LARGE and len(queue.batches[0].records) > 1:
             queue.replace_head(queue.batches[0].split())
             return
-        words = "; ".join(dict.fromkeys(each.message for each in result.record_errors if each.message))
-        problem = refused(f"partition {queue.partition}", code, words or result.error_message)
+        problem = error_of(queue.partition, result)
         if code not in RETRIABLE:
             self._failure = problem
             return
-        hint = result.current_leader
-        if hint is None or not self._cluster.learn(queue.partition, hint, endpoints):
+        if not learn_leader(self._cluster, queue.partition, result, endpoints):
             self._stale.add(queue.partition.topic)
         self._retry(queue, problem)
 
@@ -358,12 +335,9 @@ class Producer:
     def _retry(self, queue: PartitionQueue, error: ClientError) -> None:
         batch: Batch = queue.batches[0]
         queue.is_in_flight = False
-        client = self._cluster.settings
-        now_ms = self._cluster.clock.now_ms()
-        pause_ms = min(client.retry_backoff_ms * 2 ** min(batch.attempts, 10), client.retry_backoff_ms_max)
-        batch.retry_ms = now_ms + pause_ms * self._cluster.rng.uniform(0.8, 1.2)
+        batch.retry_ms = retry_time_ms(self._cluster, batch.attempts)
         self._due_ms = min(self._due_ms, batch.retry_ms)
-        if now_ms >= batch.deadline_ms:
+        if self._cluster.clock.now_ms() >= batch.deadline_ms:
             seconds = self.settings.delivery_timeout_ms / 1000
             self._failure = TimedOut(
                 f"{len(batch.records)} records for {queue.partition} were not delivered within {seconds:g} s: {error}"

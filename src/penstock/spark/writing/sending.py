@@ -26,15 +26,21 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import Call
 from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
 from penstock.client.network import Link
-from penstock.client.producer import ACKS_ALL
-from penstock.client.topology import TopicKeys
+from penstock.client.produce_requests import (
+    REFRESH_MS,
+    error_of,
+    learn_leader,
+    produce_request,
+    read_replies,
+    retry_time_ms,
+)
 from penstock.client.transactional import PRODUCE_ADDS_PARTITIONS, OpenTransaction, add_partitions
 from penstock.records.batch import SEQUENCE_MASK
 from penstock.spark.errors import WriteFailed
 from penstock.spark.writing.sink_options import SinkOptions
-from penstock.wire import Api, NodeEndpoint, ProducePartition, ProduceRequest, ProduceResult, ProduceTopic
-from penstock.wire.produce import TOPIC_IDS, VERSION_MAX, VERSION_MIN
-from penstock.wire.produce_client import ProduceResponse, produce_body, read_produce_response
+from penstock.wire import NodeEndpoint, ProduceResult
+from penstock.wire.produce import VERSION_MAX, VERSION_MIN
+from penstock.wire.produce_client import ProduceResponse
 from penstock.wire.request import Request
 
 IN_FLIGHT_MAX: Final = 3
@@ -43,7 +49,6 @@ REQUESTS_MAX: Final = 4
 """Requests at one broker."""
 WAIT_MS: Final = 1_000
 """How long one wait for answers may last; another follows."""
-REFRESH_MS: Final = 5_000
 
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 _FENCED = (
@@ -240,28 +245,20 @@ class Sender:
         self._flights.append(_Flight(node_id, link, call, batches, self._cluster.clock.now_ms()))
 
     def _request(self, contents: dict[TopicPartition, bytes]) -> Request[ProduceResponse]:
-        topics: dict[str, list[ProducePartition]] = {}
-        for (topic, partition), data in contents.items():
-            topics.setdefault(topic, []).append(ProducePartition(partition, memoryview(data)))
-        keys = TopicKeys(self._cluster.info, topics)
-        timeout_ms = self._cluster.settings.request_timeout_ms
-        transactional_id = None if self._transaction is None else self._transaction.transactional_id
-
-        def write(version: int) -> bytes:
-            named = [ProduceTopic(keys.key(name, version >= TOPIC_IDS), topics[name]) for name in topics]
-            return produce_body(version, ProduceRequest(transactional_id, ACKS_ALL, timeout_ms, named))
-
-        def read(body: memoryview, version: int) -> ProduceResponse:
-            response = read_produce_response(body, version)
-            return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
-
-        low, high = VERSION_MIN, keys.newest(VERSION_MAX, TOPIC_IDS)
-        if transactional_id is not None:
-            if self._epoch_bumps:
-                low = PRODUCE_ADDS_PARTITIONS
-            else:
-                high = min(high, PRODUCE_ADDS_PARTITIONS - 1)
-        return Request(Api.PRODUCE, low, high, write, read)
+        if self._transaction is None:
+            return produce_request(self._cluster, contents)
+        low, high = (
+            (PRODUCE_ADDS_PARTITIONS, VERSION_MAX)
+            if self._epoch_bumps
+            else (VERSION_MIN, PRODUCE_ADDS_PARTITIONS - 1)
+        )
+        return produce_request(
+            self._cluster,
+            contents,
+            transactional_id=self._transaction.transactional_id,
+            version_min=low,
+            version_max=high,
+        )
 
     # -- answers --------------------------------------------------------------------------------------
 
@@ -274,27 +271,13 @@ class Sender:
             if pauses:
                 wait_ms = min(wait_ms, max(0.0, min(pauses) - clock.now_ms()))
             if self._flights:
-                self._wait(wait_ms)
+                read_replies(self._cluster, self._flights, wait_ms)
             elif pauses and wait_ms > 0:
                 clock.sleep_ms(wait_ms)
         done = [each for each in self._flights if each.call.is_done]
         self._flights = [each for each in self._flights if not each.call.is_done]
         for flight in done:
             self._land(flight)
-
-    def _wait(self, wait_ms: float) -> None:
-        links = {id(each.link): each.link for each in self._flights if each.link.is_open}
-        for link in self._cluster.network.wait(list(links.values()), wait_ms):
-            with suppress(*NETWORK_ERRORS):  # its calls carry the error
-                link.read()
-        now_ms = self._cluster.clock.now_ms()
-        for flight in self._flights:
-            # The broker itself waits as long for its followers, so its answer gets a little more.
-            if (
-                not flight.call.is_done
-                and now_ms - flight.started_ms > self._cluster.settings.request_timeout_ms * 1.5
-            ):
-                flight.link.close()
 
     def _land(self, flight: _Flight) -> None:
         left = dict(flight.batches)
@@ -332,8 +315,7 @@ class Sender:
                 self.bytes += len(taken.data)
                 self.buffered_bytes -= len(taken.data)
             return
-        words = "; ".join(dict.fromkeys(each.message for each in result.record_errors if each.message))
-        problem = refused(f"partition {queue.partition}", code, words or result.error_message)
+        problem = error_of(queue.partition, result)
         is_behind = batch is not queue.batches[0]
         if code in _TOO_LARGE:
             self._make_smaller(queue, batch)
@@ -341,8 +323,7 @@ class Sender:
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (is_behind or queue.is_failing):
             self._retry(queue, problem)  # one before it was not taken
         elif code in RETRIABLE:
-            hint = result.current_leader
-            if hint is None or not self._cluster.learn(queue.partition, hint, endpoints):
+            if not learn_leader(self._cluster, queue.partition, result, endpoints):
                 self._stale.add(queue.partition.topic)
             self._retry(queue, problem)
         elif code in _FENCED:
@@ -371,15 +352,11 @@ class Sender:
         self.buffered_bytes += sum(len(each.data) for each in halves) - size
 
     def _retry(self, queue: _Queue, error: ClientError) -> None:
-        client, now_ms = self._cluster.settings, self._cluster.clock.now_ms()
         if not queue.is_failing:
-            pause_ms = min(
-                client.retry_backoff_ms * 2 ** min(queue.attempts, 10), client.retry_backoff_ms_max
-            )
-            queue.retry_ms = now_ms + pause_ms * self._cluster.rng.uniform(0.8, 1.2)
+            queue.retry_ms = retry_time_ms(self._cluster, queue.attempts)
             queue.attempts += 1
             queue.is_failing = True
-        if queue.batches and now_ms >= queue.batches[0].deadline_ms:
+        if queue.batches and self._cluster.clock.now_ms() >= queue.batches[0].deadline_ms:
             seconds = self._options.delivery_timeout_ms / 1000
             raise TimedOut(f"rows for {queue.partition} were not delivered within {seconds:g} s: {error}")
 
