@@ -23,7 +23,7 @@ from penstock.client.connection import Call
 from penstock.client.network import SocketLink, SocketNetwork
 from penstock.client.settings import Address, SystemClock
 from penstock.spark.writing import ledger
-from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, commit_batch, write_rows
+from penstock.spark.writing.micro_batch import TaskId, TaskResult, commit_batch, write_rows
 from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.wire import Api
 from penstock.wire.request import Request
@@ -146,13 +146,13 @@ class Query:
         rows = self.rows(batch)
         random.Random(seed).shuffle(rows)
         return [
-            self.write_task(TaskPlace(self.query_id, run, batch, task), rows[task::tasks], fault)
+            self.write_task(TaskId(self.query_id, run, batch, task), rows[task::tasks], fault)
             for task in range(tasks)
         ]
 
-    def write_task(self, place: TaskPlace, rows: list[int], fault: Fault) -> TaskResult:
+    def write_task(self, task_id: TaskId, rows: list[int], fault: Fault) -> TaskResult:
         with self.cluster(fault) as cluster:
-            return write_rows(cluster, self.options, place, [batch_of(rows)])
+            return write_rows(cluster, self.options, task_id, [batch_of(rows)])
 
     def finish(self, batch: int, results: list[TaskResult], fault: Fault) -> None:
         with self.cluster(fault) as cluster:

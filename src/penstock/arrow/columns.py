@@ -50,15 +50,15 @@ def check(good: Mask, why: str, first: int = 0) -> None:
         raise Malformed(first + int(np.argmin(good)), why)
 
 
-class Span:
+class FieldSpan:
     """Where a field's bytes lie in each record; size -1 where it is null."""
 
     def __init__(self, begins: Ints, sizes: Ints) -> None:
         self.begins = begins
         self.sizes = sizes
 
-    def kept(self, keep: Mask) -> "Span":
-        return Span(self.begins[keep], self.sizes[keep])
+    def kept(self, keep: Mask) -> "FieldSpan":
+        return FieldSpan(self.begins[keep], self.sizes[keep])
 
 
 class Fields:
@@ -72,8 +72,8 @@ class Fields:
         self.offset_deltas = np.empty(count, np.int64)
         self._wants_values = bool(columns & {"value", "headers"})
         self._wants_keys = self._wants_values or "key" in columns
-        self.keys = Span(*np.empty((2, count if self._wants_keys else 0), np.int64))
-        self.values = Span(*np.empty((2, count if self._wants_values else 0), np.int64))
+        self.keys = FieldSpan(*np.empty((2, count if self._wants_keys else 0), np.int64))
+        self.values = FieldSpan(*np.empty((2, count if self._wants_values else 0), np.int64))
         self.header_counts = np.zeros(count if "headers" in columns else 0, np.int64)
         self.headers_at = np.zeros_like(self.header_counts)
         for first in range(0, count, STRIDE):
@@ -116,7 +116,7 @@ class Fields:
             self.headers_at[these] = cursor.at
 
 
-def _read_span(cursor: Cursor, span: Span, these: slice, name: str) -> None:
+def _read_span(cursor: Cursor, span: FieldSpan, these: slice, name: str) -> None:
     sizes = span.sizes[these] = cursor.varints()
     span.begins[these] = cursor.at
     _check_least(sizes, NULL_SIZE, f"its {name} does not fit it")
@@ -151,7 +151,7 @@ def numbers(values: Ints) -> pa.Array:
     return fixed(values, pa.int64())
 
 
-def binary(source: Source, span: Span) -> pa.Array:
+def binary(source: Source, span: FieldSpan) -> pa.Array:
     """A copy of the span's bytes."""
     begins, sizes = span.begins, span.sizes
     if not len(begins):

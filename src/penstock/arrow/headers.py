@@ -8,7 +8,7 @@ million.
 import numpy as np
 import pyarrow as pa
 
-from penstock.arrow.columns import Fields, Malformed, Mask, Span, binary
+from penstock.arrow.columns import Fields, FieldSpan, Malformed, Mask, binary
 from penstock.arrow.schema import ARROW_TYPES
 from penstock.arrow.varints import Cursor, Ints, Source
 from penstock.records import CorruptBatch
@@ -32,8 +32,8 @@ def headers_of(fields: Fields, keep: Mask | None) -> pa.Array:
         table = _read(fields.source, counts, at, ends, firsts)
     except Malformed as error:
         raise Malformed(int(kept[error.index]), error.why) from None
-    keys = _strings(binary(fields.source, Span(table[0], table[1])))
-    values = binary(fields.source, Span(table[2], table[3]))
+    keys = _strings(binary(fields.source, FieldSpan(table[0], table[1])))
+    values = binary(fields.source, FieldSpan(table[2], table[3]))
     entries = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
     validity = pa.py_buffer(np.packbits(counts > 0, bitorder="little"))
     offsets = pa.py_buffer(firsts.astype(np.int32))

@@ -94,4 +94,4 @@ def retry_time_ms(cluster: Cluster, attempts: int) -> float:
     """When to send a batch again: exponential backoff with jitter."""
     client = cluster.settings
     pause_ms = min(client.retry_backoff_ms * 2 ** min(attempts, 10), client.retry_backoff_ms_max)
-    return cluster.clock.now_ms() + pause_ms * cluster.rng.uniform(0.8, 1.2)
+    return float(cluster.clock.now_ms() + pause_ms * cluster.rng.uniform(0.8, 1.2))

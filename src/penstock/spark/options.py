@@ -30,7 +30,7 @@ _UNITS_MS = {
 }
 
 
-class Names(NamedTuple):
+class KnownOptions(NamedTuple):
     """What a reader or a writer knows."""
 
     own: Mapping[str, str]
@@ -65,7 +65,7 @@ class Names(NamedTuple):
             raise BadOption(f"{self.unknown} {name}{hint}")
 
 
-class Told:
+class OptionValues:
     """Options by their names in lower case, read as what they are to be."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

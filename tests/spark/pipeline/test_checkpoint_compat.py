@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.spark.pipeline import CannotRun, PipelineSpec, load
-from penstock.spark.pipeline.checkpoint_compat import Note, fitting, keep
+from penstock.spark.pipeline.checkpoint_compat import FlowIdentity, check_identity, save_identity
 from penstock.spark.pipeline.tables import DeltaWriter, arrow_schema
 
 from .test_run import Rows
@@ -25,18 +25,18 @@ def spec_of(directory: Path, to: str, mode: str = "append") -> PipelineSpec:
     return load(file)
 
 
-def fitted(spec: PipelineSpec) -> Note:
-    return fitting(spec, spec.flows[0], cast(Any, Rows()))
+def fitted(spec: PipelineSpec) -> FlowIdentity:
+    return check_identity(spec, spec.flows[0], cast(Any, Rows()))
 
 
-def begin(spec: PipelineSpec) -> Note:
+def begin(spec: PipelineSpec) -> FlowIdentity:
     """As a first start leaves its checkpoint."""
-    note = fitted(spec)
-    keep(spec, spec.flows[0], note)
+    identity = fitted(spec)
+    save_identity(spec, spec.flows[0], identity)
     offsets = Path(spec.checkpoint_of("f")) / "offsets"
     offsets.mkdir()
     (offsets / "0").write_text("v1\n{}\n{}\n")
-    return note
+    return identity
 
 
 def forget(spec: PipelineSpec) -> None:
@@ -46,8 +46,8 @@ def forget(spec: PipelineSpec) -> None:
     (checkpoint / "penstock.json").unlink()
 
 
-def delta_batch(path: Path, note: Note) -> None:
-    writer = DeltaWriter(str(path), note.flow_id, (), SCHEMA, False)
+def delta_batch(path: Path, identity: FlowIdentity) -> None:
+    writer = DeltaWriter(str(path), identity.flow_id, (), SCHEMA, False)
     rows = pa.RecordBatch.from_pylist([{"id": 1}], arrow_schema(SCHEMA))
     writer.commit([writer.write(iter([rows]))], 0)
 
@@ -60,26 +60,26 @@ REFUSED = (
 def test_parquet_files_of_another_checkpoint_are_not_added_to(tmp_path: Path) -> None:
     """Spark's file sink would find batch 0 in its log, and leave the new one out without a word."""
     spec = spec_of(tmp_path, "parquet: out")
-    note = begin(spec)
+    identity = begin(spec)
     log = tmp_path / "out" / "_spark_metadata"
     log.mkdir(parents=True)
-    assert fitted(spec) == note
+    assert fitted(spec) == identity
     (log / "9.compact").write_text("v1\n")
-    assert fitted(spec) == note, "its own checkpoint goes on"
+    assert fitted(spec) == identity, "its own checkpoint goes on"
 
     forget(spec)
 
     with pytest.raises(CannotRun, match=REFUSED):
         fitted(spec)
     (log / "9.compact").unlink()
-    assert fitted(spec).flow_id != note.flow_id
+    assert fitted(spec).flow_id != identity.flow_id
 
 
 def test_a_delta_table_of_another_checkpoint_is_not_added_to(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "delta: out")
-    note = begin(spec)
-    delta_batch(tmp_path / "out", note)
-    assert fitted(spec) == note
+    identity = begin(spec)
+    delta_batch(tmp_path / "out", identity)
+    assert fitted(spec) == identity
 
     forget(spec)
 
@@ -91,6 +91,6 @@ def test_a_delta_table_of_another_checkpoint_is_not_added_to(tmp_path: Path) -> 
 
 def test_a_delta_table_of_others_is_added_to(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "delta: out")
-    delta_batch(tmp_path / "out", Note("q.f/1", (), "", "append"))
+    delta_batch(tmp_path / "out", FlowIdentity("q.f/1", (), "", "append"))
 
     assert fitted(spec).flow_id.startswith("p.f/")

@@ -12,10 +12,10 @@ from penstock.spark.errors import BadOption
 from penstock.spark.reading.group import group_of
 from penstock.spark.reading.offset_json import offsets_of, write_offsets
 from penstock.spark.reading.options import (
-    By,
-    Edge,
+    LimitKind,
     NoMatch,
     SourceOptions,
+    SubscriptionKind,
     for_batch,
     for_stream,
     read_options,
@@ -32,7 +32,7 @@ def options(**given: Any) -> SourceOptions:
 def test_defaults_are_those_of_sparks_source() -> None:
     found = read_options(TOPIC)
     assert found.servers == (Address("a", 1), Address("b", 2))
-    assert found.subscription == (By.TOPICS, ("orders",), "", ())
+    assert found.subscription == (SubscriptionKind.TOPICS, ("orders",), "", ())
     assert (found.start, found.stop) == (None, None)
     assert found.fails_on_data_loss
     assert not found.with_headers
@@ -82,7 +82,7 @@ def test_offsets_and_times() -> None:
     assert found.start is not None
     assert found.stop is not None
     assert found.start.values == {TopicPartition("orders", 0): -2, TopicPartition("orders", 1): 5}
-    assert (found.start.edge, found.stop.edge) == (Edge.OFFSETS, Edge.LATEST)
+    assert (found.start.edge, found.stop.edge) == (LimitKind.OFFSETS, LimitKind.LATEST)
 
 
 def test_a_time_for_all_goes_before_times_by_partition_before_offsets() -> None:
@@ -91,7 +91,7 @@ def test_a_time_for_all_goes_before_times_by_partition_before_offsets() -> None:
     for_all = read_options(TOPIC | given | {"startingTimestamp": "9"}).start
     assert by_partition is not None
     assert for_all is not None
-    assert (by_partition.edge, for_all.edge, for_all.time_ms) == (Edge.TIMES, Edge.TIME, 9)
+    assert (by_partition.edge, for_all.edge, for_all.time_ms) == (LimitKind.TIMES, LimitKind.TIME, 9)
 
 
 @pytest.mark.parametrize(

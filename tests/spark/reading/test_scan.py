@@ -21,10 +21,10 @@ import pytest
 from tests.compat.kafka.everything import Expected, ExpectedRecord, load_expected
 
 from penstock.arrow.decode import CorruptRecords
-from penstock.arrow.scan.cuts import Curve, share
-from penstock.arrow.scan.log_dirs import locate
+from penstock.arrow.scan.log_dirs import find_logs
 from penstock.arrow.scan.log_files import open_view
 from penstock.arrow.scan.read_range import ScanRange, read_range
+from penstock.arrow.scan.task_ranges import SizedRange, count_tasks
 from penstock.arrow.schema import COLUMNS
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
@@ -565,8 +565,8 @@ def test_a_large_segment_is_cut_where_its_index_has_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that tasks begin without a search; each byte is read by one task."""
-    monkeypatch.setattr("penstock.arrow.scan.cuts.TASK_BYTES", 1 << 20)
-    monkeypatch.setattr("penstock.arrow.scan.log_files.KNOT_BYTES", 1 << 16)
+    monkeypatch.setattr("penstock.arrow.scan.task_ranges.TASK_BYTES", 1 << 20)
+    monkeypatch.setattr("penstock.arrow.scan.log_files.INDEX_POINT_BYTES", 1 << 16)
     with opened(tmp_path, LogSettings(segment_bytes=6 << 20)) as directory:
         log = directory.create(ORDERS, now_ms=T)
         fill(log, 40_000, each=50, size=200)
@@ -577,7 +577,8 @@ def test_a_large_segment_is_cut_where_its_index_has_entries(
             spans = spans_of(tmp_path)
             assert 7 < len(spans) < 14
             assert all(
-                each.knot is not None and each.knot.last_offset + 1 == each.start for each in spans[1:]
+                each.start_point is not None and each.start_point.last_offset + 1 == each.start
+                for each in spans[1:]
             )
             assert len(pickle.dumps(spans[0])) < 600
             disk = CountingDisk()
@@ -588,8 +589,8 @@ def test_a_large_segment_is_cut_where_its_index_has_entries(
 
 
 def test_a_lying_index_changes_nothing_but_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.arrow.scan.cuts.TASK_BYTES", 1 << 16)
-    monkeypatch.setattr("penstock.arrow.scan.log_files.KNOT_BYTES", 1 << 12)
+    monkeypatch.setattr("penstock.arrow.scan.task_ranges.TASK_BYTES", 1 << 16)
+    monkeypatch.setattr("penstock.arrow.scan.log_files.INDEX_POINT_BYTES", 1 << 12)
     with opened(tmp_path, LogSettings(segment_bytes=1 << 18)) as directory:
         log = directory.create(ORDERS, now_ms=T)
         fill(log, 5_000, each=50, size=100)
@@ -610,7 +611,7 @@ def test_there_are_tasks_for_all_processors_as_long_as_none_is_small() -> None:
             self.bytes = megabytes * (1 << 20)
 
     def shared(*megabytes: float, cores: int, tasks_min: int | None = None) -> list[int]:
-        return share([Sized(each) for each in megabytes], tasks_min, cores)  # type: ignore[misc]
+        return count_tasks([Sized(each) for each in megabytes], tasks_min, cores)  # type: ignore[misc]
 
     assert shared(270, 270, cores=2) == [1, 1]
     assert shared(270, cores=2) == [2]
@@ -625,13 +626,13 @@ def test_there_are_tasks_for_all_processors_as_long_as_none_is_small() -> None:
 def test_pieces_cover_a_range_without_gap_or_overlap(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
         fill(directory.create(ORDERS, now_ms=T), 500)
-    [located] = locate(RealDisk(), str(tmp_path))
-    view = open_view(RealDisk(), located)
+    [location] = find_logs(RealDisk(), str(tmp_path))
+    view = open_view(RealDisk(), location)
     for start, stop in ((0, 500), (3, 499), (250, 251)):
-        curve = Curve(RealDisk(), view, start, stop)
+        sized = SizedRange(RealDisk(), view, start, stop)
         for count in (1, 2, 7, 600):
             for records_max in (None, 1, 13, 10_000):
-                pieces = curve.cut(count, records_max)
+                pieces = sized.cut(count, records_max)
                 assert [each.start for each in pieces] == [start, *(each.stop for each in pieces[:-1])]
                 assert pieces[-1].stop == stop
                 assert all(each.start < each.stop for each in pieces)
@@ -686,7 +687,7 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(tmp_path: Path) -
                 fill(directory.create(TopicPartition(topic, partition), now_ms=T), 5)
 
     def chosen(**options: str) -> list[str]:
-        return [str(each.located.partition) for each in spans_of(tmp_path, **options)]
+        return [str(each.location.partition) for each in spans_of(tmp_path, **options)]
 
     assert chosen() == ["orders-0", "orders-1", "payments-0", "payments-1"]
     assert chosen(subscribe="payments") == ["payments-0", "payments-1"]
@@ -694,7 +695,7 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(tmp_path: Path) -
     assert chosen(subscribePattern="order") == []
     assert chosen(assign='{"orders": [1], "payments": [0]}') == ["orders-1", "payments-0"]
     assert chosen(subscribe="__consumer_offsets") == ["__consumer_offsets-0", "__consumer_offsets-1"]
-    assert [str(each.partition) for each in locate(RealDisk(), f"file://{tmp_path}/logs/orders-1")] == [
+    assert [str(each.partition) for each in find_logs(RealDisk(), f"file://{tmp_path}/logs/orders-1")] == [
         "orders-1"
     ]
 

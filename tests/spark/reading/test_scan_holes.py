@@ -7,9 +7,9 @@ import pytest
 from tests.storage.test_holes import SETTINGS
 from tests.storage.world import NOW_MS, P, append, make_batch
 
-from penstock.arrow.scan.decided import decide
-from penstock.arrow.scan.log_dirs import locate
+from penstock.arrow.scan.log_dirs import find_logs
 from penstock.arrow.scan.log_files import with_view
+from penstock.arrow.scan.transaction_outcomes import replay_transactions
 from penstock.records import end_txn_marker, iter_batches
 from penstock.storage.directory import open_directory
 from penstock.vfs import RealDisk
@@ -38,8 +38,8 @@ def write(data: Path, *, clean: bool) -> list[Path]:
 
 
 def last_stable(data: Path) -> int:
-    (located,) = locate(RealDisk(), str(data))
-    return with_view(RealDisk(), located, lambda view: decide(RealDisk(), view)).last_stable
+    (location,) = find_logs(RealDisk(), str(data))
+    return with_view(RealDisk(), location, lambda view: replay_transactions(RealDisk(), view)).last_stable
 
 
 @pytest.mark.parametrize("clean", [True, False])

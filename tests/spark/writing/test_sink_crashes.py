@@ -14,7 +14,7 @@ from penstock.client.transactional import end_transactions
 from penstock.client.transactions import list_transactions
 from penstock.spark.errors import RowsLost, WriteFailed
 from penstock.spark.writing import micro_batch
-from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, abort_batch
+from penstock.spark.writing.micro_batch import TaskId, TaskResult, abort_batch
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.testing import Broker
 from penstock.wire import Api
@@ -205,13 +205,13 @@ def end_early(query: Query, result: TaskResult) -> None:
 def test_of_two_attempts_of_a_task_one_counts(broker: Broker) -> None:
     """Speculation: both write the same rows, and Spark takes the message of one."""
     query = new_query(broker, [6])
-    place = TaskPlace(query.query_id, "run-1", 0, 0)
-    winner = query.write_task(place, query.rows(0), Fault())
-    loser = query.write_task(place._replace(attempt=1), query.rows(0), Fault())
+    task_id = TaskId(query.query_id, "run-1", 0, 0)
+    winner = query.write_task(task_id, query.rows(0), Fault())
+    loser = query.write_task(task_id._replace(attempt=1), query.rows(0), Fault())
     assert loser.transaction is not None
     query.finish(0, [winner], Fault())
     query.check()
-    late = query.write_task(place._replace(attempt=2), query.rows(0), Fault())
+    late = query.write_task(task_id._replace(attempt=2), query.rows(0), Fault())
     assert late.is_skipped
 
 

@@ -16,12 +16,12 @@ from penstock.client.identity import init_producer_id
 from penstock.spark.errors import BadRows
 from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
-from penstock.spark.writing.write_task import TaskWriter, Written
+from penstock.spark.writing.write_task import TaskWriter, WriteCounts
 
 
 def write(
     fake: FakeCluster, batches: list[pa.RecordBatch], topic: str | None = "t", **options: int
-) -> Written:
+) -> WriteCounts:
     read = SinkOptions(tuple(fake.addresses), topic, **options)  # type: ignore[arg-type]
     with Cluster(fake.addresses, network=fake, clock=fake.clock, rng=seeded()) as cluster:
 
@@ -65,7 +65,7 @@ def test_a_key_has_its_partition_and_its_order(batches: list[list[int]]) -> None
 
 def test_a_task_without_rows_asks_nobody() -> None:
     fake = FakeCluster()
-    assert write(fake, [pa.record_batch({"value": pa.array([], pa.string())})]) == Written()
+    assert write(fake, [pa.record_batch({"value": pa.array([], pa.string())})]) == WriteCounts()
     assert fake.requests == []
 
 

@@ -23,7 +23,7 @@ INTERNAL_TOPICS: Final = frozenset(
 """What brokers keep for themselves; read only where it is asked for by name."""
 
 
-class Located(NamedTuple):
+class LogLocation(NamedTuple):
     """A partition and where it lies; small, and the same in every process."""
 
     partition: TopicPartition
@@ -38,7 +38,7 @@ class Located(NamedTuple):
     """Path of Penstock's checkpoint, which knows what segments there must be; empty where there is none."""
 
 
-def locate(vfs: Vfs, path: str) -> list[Located]:
+def find_logs(vfs: Vfs, path: str) -> list[LogLocation]:
     """The partitions that lie under a path, by topic and number."""
     path = os.path.abspath(_local(path))
     stat = vfs.stat(path)
@@ -56,16 +56,16 @@ def locate(vfs: Vfs, path: str) -> list[Located]:
             )
         above = os.path.dirname(path)
         if not is_log_directory(vfs.list_dir(above)):
-            return [Located(partition, path)]
-        return [_checkpoints(vfs, above).located(partition, path)]
+            return [LogLocation(partition, path)]
+        return [_read_checkpoints(vfs, above).location(partition, path)]
     if any(entry.is_dir and entry.name == "logs" for entry in entries) and not is_log_directory(entries):
         path = f"{path}/logs"
         entries = vfs.list_dir(path)
     elif not is_log_directory(entries):
         raise BadOption(f"path is {path}, which is no log, expected {_EXPECTED}")
-    known = _checkpoints(vfs, path)
+    known = _read_checkpoints(vfs, path)
     found = [
-        known.located(partition, f"{path}/{entry.name}")
+        known.location(partition, f"{path}/{entry.name}")
         for entry in entries
         if entry.is_dir and (partition := names.parse_partition_dir(entry.name)) is not None
     ]
@@ -86,7 +86,7 @@ def _local(path: str) -> str:
     return "/" + rest.lstrip("/")
 
 
-class _Known(NamedTuple):
+class _Checkpoints(NamedTuple):
     """What the checkpoints of a log directory say."""
 
     log_starts: dict[TopicPartition, Offset]
@@ -94,8 +94,8 @@ class _Known(NamedTuple):
     is_kafkas: bool
     checkpoint: str
 
-    def located(self, partition: TopicPartition, directory: str) -> Located:
-        return Located(
+    def location(self, partition: TopicPartition, directory: str) -> LogLocation:
+        return LogLocation(
             partition,
             directory,
             self.log_starts.get(partition, 0),
@@ -105,7 +105,7 @@ class _Known(NamedTuple):
         )
 
 
-def _checkpoints(vfs: Vfs, logs: str) -> _Known:
+def _read_checkpoints(vfs: Vfs, logs: str) -> _Checkpoints:
     above = os.path.dirname(logs)
     metas = [f"{logs}.meta", *([f"{above}/meta"] if os.path.basename(logs) == "logs" else [])]
     meta = next((each for each in metas if vfs.stat(f"{each}/{ck.BROKER_ID}") is not None), None)
@@ -116,7 +116,9 @@ def _checkpoints(vfs: Vfs, logs: str) -> _Known:
         starts, broken = _our_starts(vfs, f"{meta}/{ck.CHECKPOINT}"), None
     if broken is not None:
         raise BadOption(f"path is {logs}, where deleted records cannot be told from others: {broken}")
-    return _Known(starts, marks.recovery_points, meta is None, f"{meta}/{ck.CHECKPOINT}" if meta else "")
+    return _Checkpoints(
+        starts, marks.recovery_points, meta is None, f"{meta}/{ck.CHECKPOINT}" if meta else ""
+    )
 
 
 def _our_starts(vfs: Vfs, path: str) -> dict[TopicPartition, Offset]:

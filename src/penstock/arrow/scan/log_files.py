@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.arrow.errors import DataLoss
-from penstock.arrow.scan.log_dirs import Located
+from penstock.arrow.scan.log_dirs import LogLocation
 from penstock.base.ids import Offset
 from penstock.records import LOG_OVERHEAD
 from penstock.records.batch import MAGIC_AT, OLD_LENGTH_MIN
@@ -40,13 +40,13 @@ OPEN_FILES_MAX: Final = 64
 INDEX_INTERVAL_BYTES: Final = 4096
 """Where an index must be made anew, in memory: Kafka's default for `index.interval.bytes`."""
 
-KNOT_BYTES: Final = 1 << 20
+INDEX_POINT_BYTES: Final = 1 << 20
 """How far apart the places are, at least, at which a segment may be cut."""
 
 Result = TypeVar("Result")
 
 
-class Knot(NamedTuple):
+class IndexPoint(NamedTuple):
     """A place that an index, or a walk, has told of: the batch that begins there ends at `last_offset`."""
 
     last_offset: Offset
@@ -58,30 +58,30 @@ class Knot(NamedTuple):
 class LogView(NamedTuple):
     """A partition as it was found once: what a scan is planned on."""
 
-    located: Located
+    location: LogLocation
     segments: SegmentList
     """The last one's size is where the log ends."""
     log_start: Offset
     log_end: Offset
-    tail: tuple[Knot, ...]
+    tail: tuple[IndexPoint, ...]
     """Places in the last segment behind those that its index knows."""
 
-    def stretches(self) -> Iterator[tuple[Segment, Offset]]:
+    def segments_with_ends(self) -> Iterator[tuple[Segment, Offset]]:
         """Each segment, and the first offset behind it."""
         ends = [*(each.base_offset for each in self.segments[1:]), self.log_end]
         return zip(self.segments, ends, strict=True)
 
 
-def gone(located: Located, why: str) -> DataLoss:
-    topic, partition = located.partition
-    return DataLoss(f"topic {topic} partition {partition}: {why}, in {located.directory}")
+def data_loss(location: LogLocation, why: str) -> DataLoss:
+    topic, partition = location.partition
+    return DataLoss(f"topic {topic} partition {partition}: {why}, in {location.directory}")
 
 
-def with_view(vfs: Vfs, located: Located, work: Callable[[LogView], Result]) -> Result:
+def with_view(vfs: Vfs, location: LogLocation, work: Callable[[LogView], Result]) -> Result:
     """Look at a partition and do something with what is there; again, if that has changed meanwhile."""
     for _ in range(ATTEMPTS_MAX):
         try:
-            view = open_view(vfs, located)
+            view = open_view(vfs, location)
         except FileNotFoundError:
             continue
         try:
@@ -90,9 +90,9 @@ def with_view(vfs: Vfs, located: Located, work: Callable[[LogView], Result]) -> 
             continue
         except CorruptLog:
             # A file that was replaced by a shorter one has the look of damage.
-            if _sealed(list_segments(vfs, located)) == _sealed(view.segments):
+            if _sealed(list_segments(vfs, location)) == _sealed(view.segments):
                 raise
-    raise gone(located, "its files are not where they were listed")
+    raise data_loss(location, "its files are not where they were listed")
 
 
 def _sealed(segments: SegmentList) -> list[tuple[Offset, int]]:
@@ -102,14 +102,14 @@ def _sealed(segments: SegmentList) -> list[tuple[Offset, int]]:
 # -- listing ----------------------------------------------------------------------------------------------
 
 
-def list_segments(vfs: Vfs, located: Located) -> SegmentList:
+def list_segments(vfs: Vfs, location: LogLocation) -> SegmentList:
     """The segments of a partition as they are now, each up to the size that it has now."""
-    listed = _listed(vfs, located)
+    listed = _listed(vfs, location)
     in_place = {base: (size, "") for base, state, size in listed if not state}
     unfinished = min((base for base, state, _ in listed if state == names.CLEANED), default=None)
     for base, state, size in listed:
         if state == names.SWAP and (unfinished is None or base < unfinished):
-            path = f"{located.directory}/{names.segment_file(base, names.LOG, state)}"
+            path = f"{location.directory}/{names.segment_file(base, names.LOG, state)}"
             end = max(_end_of(vfs, path, base, size), base + 1)
             in_place = {each: found for each, found in in_place.items() if not base <= each < end}
             in_place[base] = (size, state)
@@ -117,20 +117,20 @@ def list_segments(vfs: Vfs, located: Located) -> SegmentList:
     # One in the middle without a byte was left by a roll that failed; the log went on in the segment before it.
     bases = [base for base in bases if in_place[base][0] or base in (bases[0], bases[-1])]
     if not bases:
-        raise gone(located, "there is no segment")
+        raise data_loss(location, "there is no segment")
     files = OpenFiles(vfs, OPEN_FILES_MAX, read_only=True)
     segments = []
     for base in bases:
         size, state = in_place[base]
         segments.append(
             Segment(
-                files, located.directory, base, interval_bytes=INDEX_INTERVAL_BYTES, size=size, state=state
+                files, location.directory, base, interval_bytes=INDEX_INTERVAL_BYTES, size=size, state=state
             )
         )
     return SegmentList(segments)
 
 
-def _listed(vfs: Vfs, located: Located) -> list[tuple[Offset, str, int]]:
+def _listed(vfs: Vfs, location: LogLocation) -> list[tuple[Offset, str, int]]:
     """Base offset, state and size of each `.log` file.
 
     A listing is no snapshot of a directory: one that was taken while files were renamed may miss some. Of two that are
@@ -140,14 +140,14 @@ def _listed(vfs: Vfs, located: Located) -> list[tuple[Offset, str, int]]:
     before: list[str] | None = None
     for _ in range(ATTEMPTS_MAX):
         try:
-            now = sorted(each for each in os.listdir(located.directory) if names.LOG in each)
+            now = sorted(each for each in os.listdir(location.directory) if names.LOG in each)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise gone(located, "the partition was deleted") from error
-        found = _sized(vfs, located.directory, now) if now == before else None
+            raise data_loss(location, "the partition was deleted") from error
+        found = _sized(vfs, location.directory, now) if now == before else None
         if found is not None:
             return found
         before = now
-    raise gone(located, f"its files changed {ATTEMPTS_MAX} times while they were listed")
+    raise data_loss(location, f"its files changed {ATTEMPTS_MAX} times while they were listed")
 
 
 def _sized(vfs: Vfs, directory: str, listed: list[str]) -> list[tuple[Offset, str, int]] | None:
@@ -180,21 +180,21 @@ def _end_of(vfs: Vfs, path: str, base: Offset, size: int) -> Offset:
 # -- where a log ends -------------------------------------------------------------------------------------
 
 
-def open_view(vfs: Vfs, located: Located) -> LogView:
+def open_view(vfs: Vfs, location: LogLocation) -> LogView:
     """Look at a partition: what segments it has, and where it ends. FileNotFoundError if one goes meanwhile."""
-    segments = list_segments(vfs, located)
-    end, tail = _measure(segments.active, located.durable_to)
+    segments = list_segments(vfs, location)
+    end, tail = _measure(segments.active, location.durable_to)
     if len(segments) > 1 and not segments.active.size:
         # The same roll that failed, and nothing came after it.
         shorter = SegmentList(segments[:-1])
         size = shorter.active.size
-        end_before, tail_before = _measure(shorter.active, located.durable_to)
+        end_before, tail_before = _measure(shorter.active, location.durable_to)
         if end_before > end:
             segments, end, tail = shorter, end_before, tail_before
         else:
             shorter.active.size = size
-    log_start = min(max(located.log_start, segments[0].base_offset), end)
-    return LogView(located, segments, log_start, end, tail)
+    log_start = min(max(location.log_start, segments[0].base_offset), end)
+    return LogView(location, segments, log_start, end, tail)
 
 
 def load_indexes(segment: Segment) -> None:
@@ -203,7 +203,7 @@ def load_indexes(segment: Segment) -> None:
     segment.time_index.load()
 
 
-def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[Knot, ...]]:
+def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[IndexPoint, ...]]:
     """Find where the last segment ends, behind its last sound batch, and let its size say so.
 
     Damage at the end that was on disk for certain is not its end: it stays in, for whoever reads it to be told.
@@ -219,7 +219,7 @@ def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[Knot, 
     else:
         size = tail.whole_to
     segment.size, segment.next_offset = size, end
-    return end, tuple(tail.knots)
+    return end, tuple(tail.points)
 
 
 class _Tail(NamedTuple):
@@ -230,13 +230,13 @@ class _Tail(NamedTuple):
     """Position behind the last sound batch; 0 where there was none."""
     is_damaged: bool
     """Something comes after it."""
-    knots: list[Knot]
+    points: list[IndexPoint]
 
 
 def _walk(segment: Segment, start: int) -> _Tail:
     file, base = segment.file(), segment.base_offset
     end, whole_to, is_damaged = base, 0, False
-    knots: list[Knot] = []
+    points: list[IndexPoint] = []
     for piece in read_through(file, start, segment.size, floor=base):
         batch = piece.batch
         is_damaged = batch is None or not piece.is_sound
@@ -246,9 +246,9 @@ def _walk(segment: Segment, start: int) -> _Tail:
                 raise CorruptLog(file.path, piece.position, old)
             continue
         end, whole_to = max(end, batch.next_offset), piece.position + piece.size
-        if not knots or piece.position - knots[-1].position >= KNOT_BYTES:
-            knots.append(Knot(batch.last_offset, base, piece.position))
-    return _Tail(end, whole_to, is_damaged, knots)
+        if not points or piece.position - points[-1].position >= INDEX_POINT_BYTES:
+            points.append(IndexPoint(batch.last_offset, base, piece.position))
+    return _Tail(end, whole_to, is_damaged, points)
 
 
 def old_format(file: File, position: int, end: int) -> str | None:
@@ -289,7 +289,7 @@ def _last_indexed(segment: Segment) -> int:
 # -- where a segment may be cut ---------------------------------------------------------------------------
 
 
-def knots_of(vfs: Vfs, view: LogView, segment: Segment) -> list[Knot]:
+def index_points(vfs: Vfs, view: LogView, segment: Segment) -> list[IndexPoint]:
     """Places in a segment, at least `KNOT_BYTES` apart, as its index tells them.
 
     They need not be true: a reader checks one before it begins there.
@@ -300,12 +300,14 @@ def knots_of(vfs: Vfs, view: LogView, segment: Segment) -> list[Knot]:
         known += [(each.last_offset, each.position) for each in view.tail]
     else:
         known = _entries_of(vfs, segment)
-    kept: list[Knot] = []
+    kept: list[IndexPoint] = []
     for last_offset, position in known:
         if position >= segment.size:
             break
-        if not kept or (last_offset > kept[-1].last_offset and position - kept[-1].position >= KNOT_BYTES):
-            kept.append(Knot(last_offset, base, position))
+        if not kept or (
+            last_offset > kept[-1].last_offset and position - kept[-1].position >= INDEX_POINT_BYTES
+        ):
+            kept.append(IndexPoint(last_offset, base, position))
     return kept
 
 
@@ -316,6 +318,6 @@ def _entries_of(vfs: Vfs, segment: Segment) -> list[tuple[Offset, int]]:
     except FileNotFoundError:
         return []
     count = len(data) // OFFSET_ENTRY.size
-    step = max(1, count * KNOT_BYTES // max(segment.size, 1))
+    step = max(1, count * INDEX_POINT_BYTES // max(segment.size, 1))
     found = (OFFSET_ENTRY.unpack_from(data, each * OFFSET_ENTRY.size) for each in range(0, count, step))
     return [(segment.base_offset + relative, position) for relative, position in found]

@@ -21,9 +21,16 @@ import pyarrow as pa
 from penstock.arrow.decode import CorruptRecords, Decoder
 from penstock.arrow.errors import DataLoss
 from penstock.arrow.frames import Frames, Mask
-from penstock.arrow.scan.decided import Aborted
-from penstock.arrow.scan.log_dirs import Located
-from penstock.arrow.scan.log_files import ATTEMPTS_MAX, Knot, gone, list_segments, load_indexes, old_format
+from penstock.arrow.scan.log_dirs import LogLocation
+from penstock.arrow.scan.log_files import (
+    ATTEMPTS_MAX,
+    IndexPoint,
+    data_loss,
+    list_segments,
+    load_indexes,
+    old_format,
+)
+from penstock.arrow.scan.transaction_outcomes import AbortedRange
 from penstock.base.ids import Offset
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD
 from penstock.records.batch import LENGTH_MIN, MAGIC
@@ -46,21 +53,21 @@ _HEADER: Final = Struct(">qi4xb6xi")
 class ScanRange(NamedTuple):
     """What a task is to read; it travels, and is small."""
 
-    located: Located
+    location: LogLocation
     start: Offset
     stop: Offset
-    knot: Knot | None = None
+    start_point: IndexPoint | None = None
     """The last place before start that the plan knows."""
-    until: Knot | None = None
+    stop_point: IndexPoint | None = None
     """The last one before stop: reads grow up to there, and are small behind it."""
-    aborted: tuple[Aborted, ...] = ()
+    aborted: tuple[AbortedRange, ...] = ()
 
 
 def read_range(
     vfs: Vfs, span: ScanRange, columns: Sequence[str], *, fails_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range, as Arrow batches of some megabytes."""
-    decoder = Decoder(*span.located.partition, columns, start=span.start, stop=span.stop)
+    decoder = Decoder(*span.location.partition, columns, start=span.start, stop=span.stop)
     for piece in RangeReader(vfs, span, fails_on_data_loss=fails_on_data_loss):
         try:
             yield from decoder.stream(piece.frames)
@@ -71,7 +78,7 @@ def read_range(
     yield from decoder.finish()
 
 
-class Stretch(NamedTuple):
+class SegmentFrames(NamedTuple):
     """Whole batches of one file, good until the next ones are asked for."""
 
     frames: Frames
@@ -89,32 +96,32 @@ class RangeReader:
         """The next offset to find. Never goes back."""
         self._buffer = bytearray()
         """What is read goes here, again and again: fresh memory would cost more than the reading."""
-        self._aborted: dict[int, list[Aborted]] = {}
+        self._aborted: dict[int, list[AbortedRange]] = {}
         for each in span.aborted:
             self._aborted.setdefault(each.producer_id, []).append(each)
 
-    def __iter__(self) -> Iterator[Stretch]:
+    def __iter__(self) -> Iterator[SegmentFrames]:
         attempts = 0
         while self._position < self._span.stop:
             before = self._position
             try:
-                segments = list_segments(self._vfs, self._span.located)
+                segments = list_segments(self._vfs, self._span.location)
                 yield from self._segments(segments)
                 return
             except FileNotFoundError:
                 attempts = attempts + 1 if self._position == before else 0
                 if attempts == ATTEMPTS_MAX:
-                    raise gone(self._span.located, "its files are not where they were listed") from None
+                    raise data_loss(self._span.location, "its files are not where they were listed") from None
             except DataLoss as error:
                 self._lost(error)
                 return
 
-    def _segments(self, segments: SegmentList) -> Iterator[Stretch]:
+    def _segments(self, segments: SegmentList) -> Iterator[SegmentFrames]:
         """Read on from the position through the segments that were there when they were listed."""
         first = segments[0].base_offset
         if self._position < first:
             what = f"offsets {self._position} to {min(first, self._span.stop) - 1} were deleted before they were read"
-            self._lost(gone(self._span.located, what))
+            self._lost(data_loss(self._span.location, what))
             self._position = first
         load_indexes(segments.active)
         index = segments.index_of(self._position)
@@ -128,7 +135,7 @@ class RangeReader:
             self._position = max(self._position, segments[index].base_offset)
         if self._position < self._span.stop:
             what = f"the log ends at offset {self._position}, before {self._span.stop}, up to which it went"
-            self._lost(gone(self._span.located, what))
+            self._lost(data_loss(self._span.location, what))
 
     def _lost(self, error: DataLoss) -> None:
         if self._fails:
@@ -137,7 +144,7 @@ class RangeReader:
 
     # -- one segment ----------------------------------------------------------------------------------
 
-    def _segment(self, segment: Segment, *, is_last: bool) -> Iterator[Stretch]:
+    def _segment(self, segment: Segment, *, is_last: bool) -> Iterator[SegmentFrames]:
         file = segment.file()
         size = file.size()
         if size < segment.size or (size > segment.size and not is_last):
@@ -147,7 +154,7 @@ class RangeReader:
         except CorruptLog as error:
             self._damaged(file, error.position, segment.size, error.problem, is_last=is_last)
             return
-        until = self._span.until
+        until = self._span.stop_point
         border = until.position if until is not None and until.segment == segment.base_offset else 0
         step = needed = FIRST_BYTES
         while at is not None and at < segment.size and self._position < self._span.stop:
@@ -156,7 +163,7 @@ class RangeReader:
             data = self._read(file, wanted, at)
             taken = self._take(data, segment.size - at, has_crc_checked=is_last)
             if len(taken.frames):
-                yield Stretch(taken.frames, file.path)
+                yield SegmentFrames(taken.frames, file.path)
             step = FIRST_BYTES if at < border <= at + taken.size else min(step * 2, STEP_BYTES_MAX)
             at, needed = at + taken.size, taken.needed
             if taken.is_last:
@@ -190,13 +197,13 @@ class RangeReader:
         raise failure
 
     def _find_by_knot(self, segment: Segment, file: File) -> int | None:
-        knot = self._span.knot
-        if knot is not None and knot.segment == segment.base_offset and knot.last_offset < self._position:
+        point = self._span.start_point
+        if point is not None and point.segment == segment.base_offset and point.last_offset < self._position:
             try:
-                spot = next(walk_headers(file, knot.position, segment.size), None)
+                spot = next(walk_headers(file, point.position, segment.size), None)
             except CorruptLog:
                 spot = None
-            if spot is not None and spot.last_offset == knot.last_offset:
+            if spot is not None and spot.last_offset == point.last_offset:
                 return _first_from(file, spot.position + spot.size, segment.size, self._position)
         found = segment.find(self._position)
         return None if found is None else found.position
@@ -258,11 +265,11 @@ class RangeReader:
             why = old
         elif (
             is_last
-            and self._position >= self._span.located.durable_to
+            and self._position >= self._span.location.durable_to
             and not self._has_sound(file, at, size)
         ):
             return
-        topic, partition = self._span.located.partition
+        topic, partition = self._span.location.partition
         raise CorruptRecords(topic, partition, self._position, f"{why}, at position {at} of {file.path}")
 
 

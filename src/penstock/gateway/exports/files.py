@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from penstock.arrow.errors import DataLoss
-from penstock.arrow.scan.decided import Aborted
-from penstock.arrow.scan.log_dirs import Located
+from penstock.arrow.scan.log_dirs import LogLocation
 from penstock.arrow.scan.read_range import ScanRange, read_range
+from penstock.arrow.scan.transaction_outcomes import AbortedRange
 from penstock.arrow.schema import ARROW_TYPES
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
@@ -157,10 +157,10 @@ def _batches(vfs: Vfs, wanted: ExportSpec) -> Iterator[tuple[Span, pa.RecordBatc
     columns = tuple(dict.fromkeys((*wanted.columns, "offset")))
     for span in wanted.spans:
         scan = ScanRange(
-            Located(TopicPartition(span.topic, span.partition), span.directory, span.log_start),
+            LogLocation(TopicPartition(span.topic, span.partition), span.directory, span.log_start),
             span.start,
             span.stop,
-            aborted=tuple(Aborted(*each) for each in span.aborted),
+            aborted=tuple(AbortedRange(*each) for each in span.aborted),
         )
         if span.start < span.stop:
             for batch in read_range(vfs, scan, columns, fails_on_data_loss=True):

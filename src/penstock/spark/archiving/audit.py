@@ -22,9 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from penstock.arrow.scan.decided import decide
-from penstock.arrow.scan.log_dirs import locate
+from penstock.arrow.scan.log_dirs import find_logs
 from penstock.arrow.scan.log_files import LogView, with_view
+from penstock.arrow.scan.transaction_outcomes import replay_transactions
 from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.client.admin import Resource, ResourceType, describe_configs
 from penstock.client.cluster import Cluster
@@ -187,9 +187,11 @@ def _look_at_files(path: str, topic: str, is_committed: bool) -> dict[int, Bound
     vfs = RealDisk()
 
     def look(view: LogView) -> Bounds:
-        return Bounds(view.log_start, decide(vfs, view).last_stable if is_committed else view.log_end)
+        return Bounds(
+            view.log_start, replay_transactions(vfs, view).last_stable if is_committed else view.log_end
+        )
 
-    found = [each for each in locate(vfs, path) if each.partition.topic == topic]
+    found = [each for each in find_logs(vfs, path) if each.partition.topic == topic]
     if not found:
         raise ArchiveFault(f"there is nothing of topic {topic} in {path}")
     return {each.partition.partition: with_view(vfs, each, look) for each in found}

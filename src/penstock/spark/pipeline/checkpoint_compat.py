@@ -34,7 +34,7 @@ _ALIAS = re.compile(r"SubqueryAlias ([A-Za-z_]\w*)\b")
 
 
 @dataclass(frozen=True)
-class Note:
+class FlowIdentity:
     flow_id: str
     """PIPELINE.FLOW/, and what no other has: a table tells by the first part whose it is, by all of it when."""
     sources: tuple[str, ...]
@@ -43,7 +43,7 @@ class Note:
     mode: str
 
 
-def fitting(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> Note:
+def check_identity(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> FlowIdentity:
     """The note of a flow's checkpoint, new or as it was. Raises CannotRun where it no longer fits; writes nothing."""
     sources = tuple(streams_in(spec, rows))
     file = _file(spec, flow)
@@ -57,8 +57,8 @@ def fitting(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> Note:
         if not is_uri(spec.checkpoint):
             _check_table(spec, flow)
         flow_id = old.flow_id if old is not None else f"{spec.name}.{flow.name}/{uuid.uuid4().hex}"
-        return Note(flow_id, sources, flow.sink.identity, flow.mode)
-    now = Note(old.flow_id, sources, flow.sink.identity, flow.mode)
+        return FlowIdentity(flow_id, sources, flow.sink.identity, flow.mode)
+    now = FlowIdentity(old.flow_id, sources, flow.sink.identity, flow.mode)
     for what, before, after in (
         ("reads", "; ".join(old.sources), "; ".join(now.sources)),
         ("writes to", old.sink, now.sink),
@@ -96,12 +96,18 @@ def _has_batches(directory: Path) -> bool:
     return directory.is_dir() and any(each.name.partition(".")[0].isdigit() for each in directory.iterdir())
 
 
-def keep(spec: PipelineSpec, flow: Flow, note: Note) -> None:
+def save_identity(spec: PipelineSpec, flow: Flow, identity: FlowIdentity) -> None:
     """Write the note, before the first start."""
     file = _file(spec, flow)
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(
-        {"flow_id": note.flow_id, "sources": note.sources, "sink": note.sink, "mode": note.mode}, indent=2
+        {
+            "flow_id": identity.flow_id,
+            "sources": identity.sources,
+            "sink": identity.sink,
+            "mode": identity.mode,
+        },
+        indent=2,
     )
     replace(file, text + "\n")
 
@@ -149,12 +155,12 @@ def _has_begun(spec: PipelineSpec, flow: Flow) -> bool:
     return _has_batches(offsets)
 
 
-def _read(file: Path) -> Note | None:
+def _read(file: Path) -> FlowIdentity | None:
     try:
         if file.stat().st_size > NOTE_BYTES_MAX:
             raise CannotRun(f"{file}: has more than {NOTE_BYTES_MAX:,} bytes, expected a flow's note")
         data = json.loads(file.read_text(encoding="utf-8"))
-        return Note(
+        return FlowIdentity(
             str(data["flow_id"]), tuple(map(str, data["sources"])), str(data["sink"]), str(data["mode"])
         )
     except FileNotFoundError:

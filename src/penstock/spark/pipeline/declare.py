@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Lines = dict[tuple[str, ...], int]
 
 
-class Place(NamedTuple):
+class CallSite(NamedTuple):
     file: str
     line: int
 
@@ -50,9 +50,9 @@ class Pipeline:
         }
         self._parts: dict[str, dict[str, Any]] = {"sources": {}, "views": {}, "flows": {}}
         self._lines: Lines = {}
-        place = _caller()
+        site = _caller()
         for key in self._data:
-            self._lines[key,] = place.line
+            self._lines[key,] = site.line
 
     def source(self, name: str, **keys: Any) -> None:
         """Rows come from here: `topic=`, `pattern=`, `files=` or `rate=`, and the other keys of a source."""
@@ -67,28 +67,28 @@ class Pipeline:
 
     def view(self, name: Any = None, **keys: Any) -> Any:
         """A name for a query: `view("big", sql="SELECT ...")`, or a decorator of a function that returns it."""
-        place = _caller()
+        site = _caller()
         if callable(name):
-            return self._decorated("views", None, keys, place)(name)
+            return self._decorated("views", None, keys, site)(name)
         if "sql" in keys or "reads" in keys:
-            self._add("views", name, keys, place)
+            self._add("views", name, keys, site)
             return None
-        return self._decorated("views", name, keys, place)
+        return self._decorated("views", name, keys, site)
 
     def flow(self, name: str | None = None, **keys: Any) -> Any:
         """Rows go somewhere: `flow("alerts", reads="big", to={...})`, or a decorator of a function."""
-        place = _caller()
+        site = _caller()
         if "sql" in keys or "reads" in keys:
-            self._add("flows", name, keys, place)
+            self._add("flows", name, keys, site)
             return None
-        return self._decorated("flows", name, keys, place)
+        return self._decorated("flows", name, keys, site)
 
     def each_batch(self, name: str | None = None, **keys: Any) -> Callable[[Function], Function]:
         """A decorator of a function that is given each micro-batch and its number: `def upsert(batch, batch_id)`."""
-        place = _caller()
+        site = _caller()
 
         def decorate(function: Function) -> Function:
-            self._add("flows", name or function.__name__, {**keys, "to": function}, place)
+            self._add("flows", name or function.__name__, {**keys, "to": function}, site)
             return function
 
         return decorate
@@ -99,30 +99,30 @@ class Pipeline:
         return whole | {key: value for key, value in self._parts.items() if value}, self._lines
 
     def _decorated(
-        self, part: str, name: str | None, keys: dict[str, Any], place: Place
+        self, part: str, name: str | None, keys: dict[str, Any], site: CallSite
     ) -> Callable[[Function], Function]:
         def decorate(function: Function) -> Function:
-            self._add(part, name or function.__name__, {**keys, "function": function}, place)
+            self._add(part, name or function.__name__, {**keys, "function": function}, site)
             return function
 
         return decorate
 
-    def _add(self, part: str, name: Any, keys: dict[str, Any], place: Place) -> None:
+    def _add(self, part: str, name: Any, keys: dict[str, Any], site: CallSite) -> None:
         if name in self._parts[part]:
             raise BadPipeline(
                 [
                     Problem(
-                        f"{place.file}:{place.line}",
+                        f"{site.file}:{site.line}",
                         f"{part}.{name}",
                         "is declared twice, expected another name",
                     )
                 ]
             )
         self._parts[part][name] = keys
-        self._lines[part, str(name)] = place.line
+        self._lines[part, str(name)] = site.line
 
 
-def _caller() -> Place:
+def _caller() -> CallSite:
     """Where the file calls a method of its pipeline."""
     frame = sys._getframe(2)
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return CallSite(frame.f_code.co_filename, frame.f_lineno)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.spark.errors import BadOption
-from penstock.spark.options import Names
+from penstock.spark.options import KnownOptions
 from penstock.spark.reading.option_names import SOURCE
 from penstock.spark.reading.options import for_batch, for_stream, read_options
 from penstock.spark.writing.sink_options import SINK, read_sink_options
@@ -69,7 +69,7 @@ def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
             yield _named(sink.options, bad)
 
 
-def _wrong_names(options: Mapping[str, str], known: Names) -> Iterator[tuple[str, str]]:
+def _wrong_names(options: Mapping[str, str], known: KnownOptions) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
         try:
             known.check({name: value})

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock.base.extras import install_hint
 
 from .build import BatchFunction, Builder, is_function
-from .checkpoint_compat import Note, fitting, keep
+from .checkpoint_compat import FlowIdentity, check_identity, save_identity
 from .errors import TOO_SLOW, BadPipeline, FlowFailed, Problem, one_sentence
 from .progress import FlowProgress
 from .spec import DeltaSink, Flow, PipelineSpec
@@ -56,13 +56,13 @@ Result = TypeVar("Result")
 
 class Prepared(NamedTuple):
     flow: Flow
-    note: Note
+    identity: FlowIdentity
 
 
 @dataclass
 class _Running:
     flow: Flow
-    note: Note
+    identity: FlowIdentity
     query: "StreamingQuery"
     progress: FlowProgress
     starts: int = 1
@@ -103,7 +103,7 @@ def prepare(spec: PipelineSpec, builder: Builder, pause: Pause = time.sleep) -> 
             problems += [each for each in bad.problems if each not in problems]
             continue
         if not problems:
-            prepared.append(Prepared(flow, fitting(spec, flow, rows)))
+            prepared.append(Prepared(flow, check_identity(spec, flow, rows)))
     if problems:
         raise BadPipeline(problems)
     return prepared
@@ -159,14 +159,14 @@ class Runner:
         self._write(state, now=True)
 
     def _start(self, prepared: Sequence[Prepared], stop: threading.Event) -> FlowFailed | None:
-        for (flow, note), progress in zip(prepared, self.flows, strict=True):
-            keep(self._spec, flow, note)
+        for (flow, identity), progress in zip(prepared, self.flows, strict=True):
+            save_identity(self._spec, flow, identity)
             try:
-                query = self._query(flow, note)
+                query = self._query(flow, identity)
             except Exception as error:
                 return self._fail(progress, error)
             progress.state = "running"
-            self._running.append(_Running(flow, note, query, progress))
+            self._running.append(_Running(flow, identity, query, progress))
             self._tell(progress)
             if len(self._running) < len(prepared):
                 deadline = time.monotonic() + READY_S_MAX
@@ -174,12 +174,12 @@ class Runner:
                     pass
         return None
 
-    def _query(self, flow: Flow, note: Note) -> "StreamingQuery":
-        return patiently(lambda: self._started(flow, note), self.hurry.wait)
+    def _query(self, flow: Flow, identity: FlowIdentity) -> "StreamingQuery":
+        return patiently(lambda: self._started(flow, identity), self.hurry.wait)
 
-    def _started(self, flow: Flow, note: Note) -> "StreamingQuery":
+    def _started(self, flow: Flow, identity: FlowIdentity) -> "StreamingQuery":
         rows = self._builder.rows(flow)
-        return self._builder.writer(flow, rows, note.flow_id, once=self._once, gate=self._gate).start()
+        return self._builder.writer(flow, rows, identity.flow_id, once=self._once, gate=self._gate).start()
 
     def _gate(self, function: BatchFunction) -> BatchFunction:
         """A function that gets no batch once the pipeline stops: it may do anything, so it is not to be cut short.
@@ -221,7 +221,7 @@ class Runner:
             self.hurry.wait(2.0 ** (each.starts - 1))
             each.starts += 1
             try:
-                each.query = self._query(each.flow, each.note)
+                each.query = self._query(each.flow, each.identity)
             except Exception as again:
                 return self._fail(each.progress, again)
             return None

@@ -61,7 +61,7 @@ class DeltaTarget(DataSource):
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class DeltaTaskFiles(WriterCommitMessage):
     """The files of one task: path, bytes, partition values, rows."""
 
     files: list[tuple[str, int, dict[str, str | None], int]]
@@ -77,14 +77,14 @@ class DeltaWriter(DataSourceStreamArrowWriter):
         self._schema = schema
         self._overwrite = overwrite
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> DeltaTaskFiles:
         """In an executor: Parquet files, one or more for each partition of the table."""
         schema = arrow_schema(self._schema)
         files = _Files(Path(self._path), self._partition_by, schema)
         try:
             for batch in iterator:
                 files.add(fitted(batch, schema))
-            return Written(files.end())
+            return DeltaTaskFiles(files.end())
         except BaseException:
             files.abandon()
             raise
@@ -95,7 +95,9 @@ class DeltaWriter(DataSourceStreamArrowWriter):
 
         schema = arrow_schema(self._schema)
         table = opened(self._path, schema, self._partition_by)
-        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        files = [
+            file for message in messages if isinstance(message, DeltaTaskFiles) for file in message.files
+        ]
         if is_in(table, self._flow_id, batchId):
             self._forget(files)
             return
@@ -121,7 +123,9 @@ class DeltaWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._forget([file for message in messages if isinstance(message, Written) for file in message.files])
+        self._forget(
+            [file for message in messages if isinstance(message, DeltaTaskFiles) for file in message.files]
+        )
 
     def _forget(self, files: list[tuple[str, int, dict[str, str | None], int]]) -> None:
         for path, *_ in files:

@@ -14,7 +14,7 @@ from penstock.spark.reading.offsets import (
     open_cluster,
     resolve,
 )
-from penstock.spark.reading.options import START_EARLIEST, STOP_LATEST, Edge, SourceOptions
+from penstock.spark.reading.options import START_EARLIEST, STOP_LATEST, LimitKind, SourceOptions
 from penstock.spark.reading.plan import OffsetRange, RangeTask, plan
 from penstock.spark.worker import settle
 
@@ -44,12 +44,12 @@ def read_rows(
 def plan_batch(options: SourceOptions) -> list[RangeTask]:
     """The tasks of a batch; none where there are no records."""
     with open_cluster(options) as cluster:
-        there = find_partitions(cluster, options.subscription).all_there().partitions
+        there = find_partitions(cluster, options.subscription).require_all().partitions
         start, stop = options.start or START_EARLIEST, options.stop or STOP_LATEST
         level = options.isolation_level
         starts = resolve(cluster, there, start, isolation_level=level, no_match=options.no_match)
         stops = resolve(cluster, there, stop, isolation_level=level)
-        given = [limit for limit in (start, stop) if limit.edge is Edge.OFFSETS]
+        given = [limit for limit in (start, stop) if limit.edge is LimitKind.OFFSETS]
         if given:
             firsts = earliest_offsets(cluster, there)
             lasts = latest_offsets(cluster, there, level)

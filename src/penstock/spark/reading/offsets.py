@@ -18,12 +18,12 @@ from penstock.spark.errors import BadOption
 from penstock.spark.reading.options import (
     NEWEST,
     OLDEST,
-    By,
-    Edge,
     Limit,
+    LimitKind,
     NoMatch,
     SourceOptions,
     Subscription,
+    SubscriptionKind,
 )
 
 MISSING_WAIT_MS: Final = 1_500
@@ -32,13 +32,13 @@ MISSING_WAIT_MS: Final = 1_500
 _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class Found(NamedTuple):
+class SubscribedPartitions(NamedTuple):
     partitions: dict[TopicPartition, Uuid | None]
     """Those that are there, each with the id of its topic."""
     missing: tuple[str, ...]
     """Topics and partitions that were named, and are not there."""
 
-    def all_there(self) -> "Found":
+    def require_all(self) -> "SubscribedPartitions":
         """What was named must exist when a query first starts."""
         if self.missing:
             names = ", ".join(self.missing)
@@ -50,12 +50,12 @@ def open_cluster(options: SourceOptions) -> Cluster:
     return Cluster(options.servers, options.client)
 
 
-def find_partitions(cluster: Cluster, wanted: Subscription) -> Found:
-    if wanted.by is By.PATTERN:
+def find_partitions(cluster: Cluster, wanted: Subscription) -> SubscribedPartitions:
+    if wanted.by is SubscriptionKind.PATTERN:
         pattern = re.compile(wanted.pattern)
         every = cluster.refresh(None).topics.values()
         chosen = [each for each in every if not each.is_internal and pattern.fullmatch(each.name)]
-        return Found(_partitions(each for each in chosen if not each.error_code), ())
+        return SubscribedPartitions(_partitions(each for each in chosen if not each.error_code), ())
     names = wanted.topics or tuple(sorted({each.topic for each in wanted.partitions}))
     told = cluster.refresh(names).topics
     topics, missing = [], []
@@ -68,13 +68,13 @@ def find_partitions(cluster: Cluster, wanted: Subscription) -> Found:
         else:
             topics.append(topic)
     there = _partitions(topics)
-    if wanted.by is By.PARTITIONS:
+    if wanted.by is SubscriptionKind.PARTITIONS:
         known = {each.name for each in topics}
         missing += [
             f"partition {each}" for each in wanted.partitions if each.topic in known and each not in there
         ]
         there = {each: there[each] for each in wanted.partitions if each in there}
-    return Found(there, tuple(missing))
+    return SubscribedPartitions(there, tuple(missing))
 
 
 def _again(cluster: Cluster, name: str) -> TopicInfo | None:
@@ -117,20 +117,20 @@ def resolve(
 ) -> dict[TopicPartition, Offset]:
     """The offsets that a limit means. Those of an option are as they were given, there or not."""
     wanted = list(partitions)
-    if limit.edge is Edge.EARLIEST:
+    if limit.edge is LimitKind.EARLIEST:
         return earliest_offsets(cluster, wanted)
-    if limit.edge is Edge.LATEST:
+    if limit.edge is LimitKind.LATEST:
         return latest_offsets(cluster, wanted, isolation_level)
-    if limit.edge is not Edge.TIME:
+    if limit.edge is not LimitKind.TIME:
         _check_complete(wanted, limit)
-    if limit.edge is Edge.OFFSETS:
+    if limit.edge is LimitKind.OFFSETS:
         named = {each: offset for each, offset in limit.values.items() if offset not in (NEWEST, OLDEST)}
         oldest = earliest_offsets(cluster, [each for each in wanted if limit.values[each] == OLDEST])
         newest = latest_offsets(
             cluster, [each for each in wanted if limit.values[each] == NEWEST], isolation_level
         )
         return named | oldest | newest
-    times = limit.values if limit.edge is Edge.TIMES else dict.fromkeys(wanted, limit.time_ms)
+    times = limit.values if limit.edge is LimitKind.TIMES else dict.fromkeys(wanted, limit.time_ms)
     found = _list(cluster, times, isolation_level)
     late = [each for each, offset in found.items() if offset < 0]
     if late and no_match is NoMatch.ERROR:
@@ -156,7 +156,7 @@ def _list(
 def _check_complete(wanted: Iterable[TopicPartition], limit: Limit) -> None:
     there = set(wanted)
     for each in sorted(there - limit.values.keys()):
-        hint = ", -1 is latest and -2 is earliest" if limit.edge is Edge.OFFSETS else ""
+        hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""
         raise BadOption(
             f"option {limit.option} says nothing of partition {each}, expected every partition{hint}"
         )

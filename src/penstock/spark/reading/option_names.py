@@ -11,7 +11,7 @@ Kafka's consumer, of which there are four kinds:
 
 from typing import Final
 
-from penstock.spark.options import Names
+from penstock.spark.options import KnownOptions
 
 _NAMES = (
     *("subscribe", "subscribePattern", "assign"),
@@ -79,4 +79,4 @@ _REFUSED = {
     "enable.auto.commit": "the query commits its position itself",
     "interceptor.classes": "records are read without interceptors",
 }
-SOURCE: Final = Names(NAMES, _TAKEN, _IDLE, _REFUSED, "there is no option")
+SOURCE: Final = KnownOptions(NAMES, _TAKEN, _IDLE, _REFUSED, "there is no option")

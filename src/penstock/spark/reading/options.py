@@ -16,14 +16,14 @@ from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.settings import Address, ClientSettings
 from penstock.spark.errors import BadOption
-from penstock.spark.options import INT32_MAX, Told
+from penstock.spark.options import INT32_MAX, OptionValues
 from penstock.spark.reading.offset_json import read_assignment, read_offsets, read_times
 from penstock.spark.reading.option_names import SOURCE
 
 # -- what can be said ---------------------------------------------------------------------------------
 
 
-class By(StrEnum):
+class SubscriptionKind(StrEnum):
     """How topics are chosen. The values are the options' names."""
 
     TOPICS = "subscribe"
@@ -32,19 +32,19 @@ class By(StrEnum):
 
 
 class Subscription(NamedTuple):
-    by: By
+    by: SubscriptionKind
     topics: tuple[str, ...] = ()
     pattern: str = ""
     """Matches a topic's whole name."""
     partitions: tuple[TopicPartition, ...] = ()
 
     def __str__(self) -> str:
-        if self.by is By.PATTERN:
+        if self.by is SubscriptionKind.PATTERN:
             return self.pattern
         return ",".join(self.topics or sorted({each.topic for each in self.partitions}))
 
 
-class Edge(StrEnum):
+class LimitKind(StrEnum):
     """In what terms the start or the end of a range is given."""
 
     EARLIEST = "earliest"
@@ -57,7 +57,7 @@ class Edge(StrEnum):
 class Limit(NamedTuple):
     """One side of what is to be read."""
 
-    edge: Edge
+    edge: LimitKind
     option: str
     """Which one says so, for errors."""
     values: Mapping[TopicPartition, int] = {}
@@ -72,9 +72,9 @@ class NoMatch(StrEnum):
     LATEST = "latest"
 
 
-START_EARLIEST: Final = Limit(Edge.EARLIEST, "startingOffsets")
-START_LATEST: Final = Limit(Edge.LATEST, "startingOffsets")
-STOP_LATEST: Final = Limit(Edge.LATEST, "endingOffsets")
+START_EARLIEST: Final = Limit(LimitKind.EARLIEST, "startingOffsets")
+START_LATEST: Final = Limit(LimitKind.LATEST, "startingOffsets")
+STOP_LATEST: Final = Limit(LimitKind.LATEST, "endingOffsets")
 
 OLDEST: Final = -2
 NEWEST: Final = -1
@@ -118,7 +118,7 @@ GROUP_CHARACTERS_MAX: Final = 249
 def read_options(options: Mapping[str, str]) -> SourceOptions:
     """What a reader was told; BadOption where it makes no sense."""
     SOURCE.check(options)
-    told = Told(options)
+    told = OptionValues(options)
     defaults = ClientSettings()
     found = SourceOptions(
         servers=told.servers(),
@@ -167,16 +167,16 @@ def for_batch(options: SourceOptions) -> SourceOptions:
 
 
 def check_range(start: Limit, stop: Limit) -> None:
-    if start.edge is Edge.LATEST:
+    if start.edge is LimitKind.LATEST:
         raise BadOption(
             "option startingOffsets is latest, expected earliest or offsets: a batch would be empty"
         )
-    if stop.edge is Edge.EARLIEST:
+    if stop.edge is LimitKind.EARLIEST:
         raise BadOption(
             "option endingOffsets is earliest, expected latest or offsets: a batch would be empty"
         )
     for limit, wrong, name in ((start, NEWEST, "-1 (latest)"), (stop, OLDEST, "-2 (earliest)")):
-        if limit.edge is Edge.OFFSETS:
+        if limit.edge is LimitKind.OFFSETS:
             for partition, offset in limit.values.items():
                 if offset == wrong:
                     raise BadOption(
@@ -193,22 +193,22 @@ def for_stream(options: SourceOptions) -> SourceOptions:
 
 def read_subscription(options: Mapping[str, str]) -> Subscription:
     """One of subscribe, subscribePattern and assign."""
-    told = Told(options)
-    given = [by for by in By if told.text(by) is not None]
-    choice = ", ".join(By)
+    told = OptionValues(options)
+    given = [by for by in SubscriptionKind if told.text(by) is not None]
+    choice = ", ".join(SubscriptionKind)
     if not given:
         raise BadOption(f"no topic is named, expected one of the options {choice}")
     if len(given) > 1:
         raise BadOption(f"options {' and '.join(given)} are given, expected only one of {choice}")
     by, text = given[0], (told.text(given[0]) or "").strip()
-    if by is By.TOPICS:
+    if by is SubscriptionKind.TOPICS:
         topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
         if not topics:
             raise BadOption(
                 f"option subscribe is {text!r}, expected the names of topics with commas between them"
             )
         return Subscription(by, topics=topics)
-    if by is By.PATTERN:
+    if by is SubscriptionKind.PATTERN:
         if not text:
             raise BadOption("option subscribePattern is empty, expected a regular expression")
         try:
@@ -218,30 +218,30 @@ def read_subscription(options: Mapping[str, str]) -> Subscription:
                 f"option subscribePattern is {text!r}, which is no regular expression: {error}"
             ) from None
         return Subscription(by, pattern=text)
-    return Subscription(by, partitions=read_assignment(By.PARTITIONS, text))
+    return Subscription(by, partitions=read_assignment(SubscriptionKind.PARTITIONS, text))
 
 
 def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
     """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
-    told = Told(options)
+    told = OptionValues(options)
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     time_ms = told.time_ms(one_time)
     if time_ms is not None:
-        return Limit(Edge.TIME, one_time, time_ms=time_ms)
+        return Limit(LimitKind.TIME, one_time, time_ms=time_ms)
     text = told.text(times)
     if text is not None:
-        return Limit(Edge.TIMES, times, values=read_times(times, text))
+        return Limit(LimitKind.TIMES, times, values=read_times(times, text))
     text = told.text(offsets)
     if text is None:
         return None
     word = text.strip().lower()
-    if word in (Edge.EARLIEST, Edge.LATEST):
-        return Limit(Edge(word), offsets)
-    return Limit(Edge.OFFSETS, offsets, values=read_offsets(offsets, text))
+    if word in (LimitKind.EARLIEST, LimitKind.LATEST):
+        return Limit(LimitKind(word), offsets)
+    return Limit(LimitKind.OFFSETS, offsets, values=read_offsets(offsets, text))
 
 
 def read_no_match(options: Mapping[str, str]) -> NoMatch:
-    told = Told(options)
+    told = OptionValues(options)
     return NoMatch(
         told.choice("startingOffsetsByTimestampStrategy", [each.value for each in NoMatch]) or "error"
     )
@@ -249,7 +249,7 @@ def read_no_match(options: Mapping[str, str]) -> NoMatch:
 
 def read_isolation_level(options: Mapping[str, str]) -> int:
     """Kafka's default: everything, of open and aborted transactions too."""
-    told = Told(options)
+    told = OptionValues(options)
     levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
     found = {
         levels[word]
@@ -261,7 +261,7 @@ def read_isolation_level(options: Mapping[str, str]) -> int:
     return found.pop() if found else READ_UNCOMMITTED
 
 
-def _group(told: "Told") -> str | None:
+def _group(told: "OptionValues") -> str | None:
     group = told.text("group")
     name = told.text("kafka.group.id") if group is None else group
     if name is not None and len(name) > GROUP_CHARACTERS_MAX:
@@ -269,7 +269,7 @@ def _group(told: "Told") -> str | None:
     return name
 
 
-def _fetch_bytes_max(told: "Told") -> int:
+def _fetch_bytes_max(told: "OptionValues") -> int:
     limits = [
         told.count(f"kafka.{name}", INT32_MAX) for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
     ]

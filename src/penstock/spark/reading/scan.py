@@ -18,26 +18,26 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.arrow.scan.cuts import Curve, Piece, share
-from penstock.arrow.scan.decided import Aborted, Decided, decide
-from penstock.arrow.scan.log_dirs import INTERNAL_TOPICS, Located, locate
-from penstock.arrow.scan.log_files import LogView, gone, with_view
+from penstock.arrow.scan.log_dirs import INTERNAL_TOPICS, LogLocation, find_logs
+from penstock.arrow.scan.log_files import LogView, data_loss, with_view
 from penstock.arrow.scan.read_range import ScanRange, log, read_range
+from penstock.arrow.scan.task_ranges import SizedRange, TaskRange, count_tasks
+from penstock.arrow.scan.transaction_outcomes import AbortedRange, TransactionOutcomes, replay_transactions
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.client.offsets import READ_COMMITTED
 from penstock.spark.errors import BadOption
-from penstock.spark.options import INT32_MAX, Told
+from penstock.spark.options import INT32_MAX, OptionValues
 from penstock.spark.reading.options import (
     NEWEST,
     OLDEST,
     START_EARLIEST,
     STOP_LATEST,
-    By,
-    Edge,
     Limit,
+    LimitKind,
     NoMatch,
     Subscription,
+    SubscriptionKind,
     check_range,
     read_isolation_level,
     read_limit,
@@ -92,11 +92,11 @@ def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
             raise BadOption(
                 f"option {name} means nothing with path, where files are read and no broker is asked"
             )
-    told = Told(options)
+    told = OptionValues(options)
     path = (told.text("path") or "").strip()
     if not path:
         raise BadOption("option path is empty, expected a directory")
-    has_topics = any(told.text(by) is not None for by in By)
+    has_topics = any(told.text(by) is not None for by in SubscriptionKind)
     found = ScanOptions(
         path,
         subscription=read_subscription(options) if has_topics else None,
@@ -145,53 +145,53 @@ class ScanReader(DataSourceReader):
 
 def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
     """What there is to read under a path, cut into tasks."""
-    chosen = _choose(locate(vfs, options.path), options.subscription, options.path)
+    chosen = _choose(find_logs(vfs, options.path), options.subscription, options.path)
     for limit in (options.start, options.stop):
         _check_complete([each.partition for each in chosen], limit)
     parts = [part for each in chosen if (part := _part(vfs, each, options)) is not None]
-    counts = share([part.curve for part in parts], options.tasks_min, os.cpu_count() or 1)
+    counts = count_tasks([part.sized for part in parts], options.tasks_min, os.cpu_count() or 1)
     return [
-        ScanRange(part.located, *piece, aborted=_within(part.aborted, piece))
+        ScanRange(part.location, *piece, aborted=_within(part.aborted, piece))
         for part, count in zip(parts, counts, strict=True)
-        for piece in part.curve.cut(count, options.task_rows_max)
+        for piece in part.sized.cut(count, options.task_rows_max)
     ]
 
 
 class _Part(NamedTuple):
     """What is to be read of a partition."""
 
-    located: Located
-    curve: Curve
-    aborted: tuple[Aborted, ...]
+    location: LogLocation
+    sized: SizedRange
+    aborted: tuple[AbortedRange, ...]
 
 
-def _part(vfs: Vfs, located: Located, options: ScanOptions) -> _Part | None:
+def _part(vfs: Vfs, location: LogLocation, options: ScanOptions) -> _Part | None:
     def look(view: LogView) -> _Part | None:
-        decided = decide(vfs, view) if options.is_committed else None
-        start, stop = _bounds(view, decided, options)
+        outcomes = replay_transactions(vfs, view) if options.is_committed else None
+        start, stop = _bounds(view, outcomes, options)
         if start >= stop:
             return None
-        aborted = () if decided is None else decided.aborted(start, stop)
-        return _Part(located, Curve(vfs, view, start, stop), aborted)
+        aborted = () if outcomes is None else outcomes.aborted(start, stop)
+        return _Part(location, SizedRange(vfs, view, start, stop), aborted)
 
     try:
-        return with_view(vfs, located, look)
+        return with_view(vfs, location, look)
     except CorruptLog as error:
-        raise KafkaError(f"partition {located.partition} cannot be read: {error}") from error
+        raise KafkaError(f"partition {location.partition} cannot be read: {error}") from error
 
 
-def _within(aborted: tuple[Aborted, ...], piece: Piece) -> tuple[Aborted, ...]:
+def _within(aborted: tuple[AbortedRange, ...], piece: TaskRange) -> tuple[AbortedRange, ...]:
     return tuple(
         each for each in aborted if each.last_offset >= piece.start and each.first_offset < piece.stop
     )
 
 
-def _choose(found: list[Located], wanted: Subscription | None, path: str) -> list[Located]:
+def _choose(found: list[LogLocation], wanted: Subscription | None, path: str) -> list[LogLocation]:
     """The partitions that are asked for; those that are named must be there."""
     if wanted is None:
         is_one = len(found) == 1 and path.rstrip("/").endswith(str(found[0].partition))
         return [each for each in found if is_one or each.partition.topic not in INTERNAL_TOPICS]
-    if wanted.by is By.PATTERN:
+    if wanted.by is SubscriptionKind.PATTERN:
         pattern = re.compile(wanted.pattern)
         return [
             each
@@ -211,9 +211,9 @@ def _choose(found: list[Located], wanted: Subscription | None, path: str) -> lis
 
 def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
     """Offsets and times by partition are for all that are read, as with Spark's Kafka source."""
-    if limit.edge not in (Edge.OFFSETS, Edge.TIMES):
+    if limit.edge not in (LimitKind.OFFSETS, LimitKind.TIMES):
         return
-    hint = ", -1 is latest and -2 is earliest" if limit.edge is Edge.OFFSETS else ""
+    hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""
     for each in wanted:
         if each not in limit.values:
             raise BadOption(
@@ -225,9 +225,11 @@ def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
         )
 
 
-def _bounds(view: LogView, decided: Decided | None, options: ScanOptions) -> tuple[Offset, Offset]:
+def _bounds(
+    view: LogView, outcomes: TransactionOutcomes | None, options: ScanOptions
+) -> tuple[Offset, Offset]:
     """From where to where a partition is read."""
-    end = view.log_end if decided is None else decided.last_stable
+    end = view.log_end if outcomes is None else outcomes.last_stable
     start = _resolve(view, options.start, end, options.no_match)
     stop = _resolve(view, options.stop, end, NoMatch.LATEST)
     if start < view.log_start or start > view.log_end:
@@ -241,15 +243,15 @@ def _bounds(view: LogView, decided: Decided | None, options: ScanOptions) -> tup
 
 
 def _resolve(view: LogView, limit: Limit, end: Offset, no_match: NoMatch) -> Offset:
-    partition = view.located.partition
-    if limit.edge is Edge.EARLIEST:
+    partition = view.location.partition
+    if limit.edge is LimitKind.EARLIEST:
         return view.log_start
-    if limit.edge is Edge.LATEST:
+    if limit.edge is LimitKind.LATEST:
         return end
-    if limit.edge is Edge.OFFSETS:
+    if limit.edge is LimitKind.OFFSETS:
         offset = limit.values[partition]
         return {OLDEST: view.log_start, NEWEST: end}.get(offset, offset)
-    time_ms = limit.values[partition] if limit.edge is Edge.TIMES else limit.time_ms
+    time_ms = limit.values[partition] if limit.edge is LimitKind.TIMES else limit.time_ms
     found = view.segments.find_timestamp(time_ms, view.log_start)
     if found is None and no_match is NoMatch.ERROR:
         raise BadOption(
@@ -260,7 +262,7 @@ def _resolve(view: LogView, limit: Limit, end: Offset, no_match: NoMatch) -> Off
 
 
 def _lost(view: LogView, what: str, options: ScanOptions) -> None:
-    error = gone(view.located, what)
+    error = data_loss(view.location, what)
     if options.fails_on_data_loss:
         raise error
     log.warning("%s; failOnDataLoss is false, so what is there is read", error)

@@ -40,14 +40,14 @@ from penstock.spark.reading.fetch import report_loss
 from penstock.spark.reading.group import Position, group_of
 from penstock.spark.reading.offset_json import offsets_of, write_offsets
 from penstock.spark.reading.offsets import (
-    Found,
+    SubscribedPartitions,
     earliest_offsets,
     find_partitions,
     latest_offsets,
     open_cluster,
     resolve,
 )
-from penstock.spark.reading.options import START_LATEST, Edge, SourceOptions
+from penstock.spark.reading.options import START_LATEST, LimitKind, SourceOptions
 from penstock.spark.reading.plan import OffsetRange, plan
 from penstock.spark.reading.rate import delays, share
 from penstock.spark.reading.stream_keys import START_KEY
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets: Offsets | None = None
         """With Trigger.AvailableNow: where each partition ended when the query started."""
         self._latest: Offsets | None = None
-        self._found: Found | None = None
+        self._found: SubscribedPartitions | None = None
         self._found_at_ms = 0.0
         self._triggered_ms: float | None = None
 
@@ -152,18 +152,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starts(self) -> Offsets:
         options = self._options
-        there = self._find().all_there().partitions
+        there = self._find().require_all().partitions
         limit = options.start or START_LATEST
         level = options.isolation_level
         starts = resolve(self._cluster, there, limit, isolation_level=level, no_match=options.no_match)
-        if limit.edge is Edge.OFFSETS:
+        if limit.edge is LimitKind.OFFSETS:
             firsts = earliest_offsets(self._cluster, there)
             starts = within(
                 starts, firsts, latest_offsets(self._cluster, there, level), limit.option, options
             )
         return starts
 
-    def _find(self, age_ms_max: float = 0.0) -> Found:
+    def _find(self, age_ms_max: float = 0.0) -> SubscribedPartitions:
         now_ms = self._cluster.clock.now_ms()
         if self._found is None or now_ms - self._found_at_ms >= age_ms_max:
             self._found = find_partitions(self._cluster, self._options.subscription)

@@ -53,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _batch(messages: Sequence[WriterCommitMessage | None]) -> int | None:
     """Which batch the tasks were told that they are of; None where no task wrote in a transaction."""
-    return next((each.result.place.batch for each in messages if isinstance(each, StreamMessage)), None)
+    return next((each.result.task_id.batch for each in messages if isinstance(each, StreamMessage)), None)
 
 
 def changed_rows(spark: "SparkSession", options: Mapping[str, str]) -> "Callable[[DataFrame, int], None]":

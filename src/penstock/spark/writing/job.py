@@ -35,7 +35,7 @@ from penstock.spark.writing.transactions import (
     still_open,
     try_abort,
 )
-from penstock.spark.writing.write_task import TaskWriter, Written
+from penstock.spark.writing.write_task import TaskWriter, WriteCounts
 
 ID_PREFIX: Final = "penstock-spark-job-"
 MARK_TIMEOUT_MS: Final = 1_000
@@ -47,7 +47,7 @@ class JobTaskResult:
 
     transaction: OpenTransaction | None
     epoch_bumps: bool
-    written: Written
+    written: WriteCounts
 
 
 def write_job_rows(

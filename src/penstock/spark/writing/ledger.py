@@ -56,41 +56,41 @@ TOPIC_CONFIGS: Final = {
 }
 
 
-class Listed(NamedTuple):
+class LedgerTransaction(NamedTuple):
     """A transaction of a batch, and how many rows it holds."""
 
     transaction: OpenTransaction
     rows: int
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     batch: int
     run: str
     """Which run of the query has recorded it."""
-    listed: tuple[Listed, ...]
+    transactions: tuple[LedgerTransaction, ...]
     epoch_bumps: bool
     """How its transactions are spoken to."""
     is_done: bool = False
 
 
-class _Place(NamedTuple):
+class _ReadPosition(NamedTuple):
     topic_id: bytes | None
-    position: Offset
-    entry: Entry | None
+    offset: Offset
+    entry: LedgerEntry | None
     is_whole: bool = False
     """Read to the end as it was; else a transaction was open before it."""
 
 
-_places: dict[tuple[str, str, str], _Place] = {}
+_positions: dict[tuple[str, str, str], _ReadPosition] = {}
 """By cluster, topic and query."""
-PLACES_MAX: Final = 1_000
+POSITIONS_MAX: Final = 1_000
 
 
 class Fenced(WriteFailed):
     """Another claim came after ours."""
 
 
-class Ledger:
+class BatchLedger:
     def __init__(self, cluster: Cluster, options: SinkOptions, query: str, *, epoch_bumps: bool) -> None:
         self.query = query
         self.fence_id = f"{ID_PREFIX}{query}"
@@ -105,52 +105,56 @@ class Ledger:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def peek(self) -> Entry | None:
+    def peek(self) -> LedgerEntry | None:
         """The last batch that was recorded, if that can be told at once: not where a transaction is open."""
-        place = self._read(is_patient=False)
-        return None if place is None or not place.is_whole else place.entry
+        position = self._read(is_patient=False)
+        return None if position is None or not position.is_whole else position.entry
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         """The last batch that was recorded; without a claim, one may be recorded meanwhile."""
-        place = self._read(is_patient=True)
-        return None if place is None else place.entry
+        position = self._read(is_patient=True)
+        return None if position is None else position.entry
 
-    def _read(self, *, is_patient: bool) -> _Place | None:
+    def _read(self, *, is_patient: bool) -> _ReadPosition | None:
         partition = self._partition()
         if partition is None:
             return None
         topic_id = self._cluster.info.topics[partition.topic].topic_id
         key = (self._cluster.info.cluster_id or "", partition.topic, self.query)
-        place = _places.get(key)
-        if place is None or place.topic_id != topic_id:
-            place = _Place(topic_id, 0, None)
-        place = self._catch_up(partition, place, is_patient)
-        if len(_places) >= PLACES_MAX:
-            _places.clear()
-        _places[key] = place
-        return place
+        position = _positions.get(key)
+        if position is None or position.topic_id != topic_id:
+            position = _ReadPosition(topic_id, 0, None)
+        position = self._catch_up(partition, position, is_patient)
+        if len(_positions) >= POSITIONS_MAX:
+            _positions.clear()
+        _positions[key] = position
+        return position
 
-    def _catch_up(self, partition: TopicPartition, place: _Place, is_patient: bool) -> _Place:
+    def _catch_up(
+        self, partition: TopicPartition, position: _ReadPosition, is_patient: bool
+    ) -> _ReadPosition:
         """To the end as it is now. Records past an open transaction of another query come when that has ended."""
         backoff = self._cluster.backoff()
         end: Offset | None = None
         while True:
-            result = self._fetch(partition, place.position, 0 if end is None else LSO_WAIT_MS)
+            result = self._fetch(partition, position.offset, 0 if end is None else LSO_WAIT_MS)
             if result is None:  # what was read before is gone, so all that is there is read again
                 start = list_offsets(self._cluster, {partition: EARLIEST})[partition].offset
-                place = _Place(place.topic_id, start, None)
+                position = _ReadPosition(position.topic_id, start, None)
             else:
                 end = result.high_watermark if end is None else end
-                decoded = decode(result.records, place.position, result.aborted)
-                entry = _replay(place.entry, self.query, ((each.key, each.value) for each in decoded.records))
+                decoded = decode(result.records, position.offset, result.aborted)
+                entry = _replay(
+                    position.entry, self.query, ((each.key, each.value) for each in decoded.records)
+                )
                 is_whole = decoded.next_offset >= end
-                place = _Place(place.topic_id, decoded.next_offset, entry, is_whole)
+                position = _ReadPosition(position.topic_id, decoded.next_offset, entry, is_whole)
                 if is_whole or not (is_patient or decoded.batches):
-                    return place
+                    return position
             if backoff.left_ms <= 0:
                 raise TimedOut(
                     f"the ledger {partition} could not be read to its end, offset {end}: "
-                    f"it goes no further than {place.position}, where a transaction may be open"
+                    f"it goes no further than {position.offset}, where a transaction may be open"
                 )
 
     def _fetch(self, partition: TopicPartition, position: Offset, wait_ms: int) -> FetchResult | None:
@@ -189,13 +193,13 @@ class Ledger:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def claim(self) -> Entry | None:
+    def claim(self) -> LedgerEntry | None:
         """Fence whoever claimed before, then read: what is returned holds until the next claim."""
         identity = init_transactions(self._cluster, self.fence_id, FENCE_TIMEOUT_MS)
         self._fence = OpenTransaction(self.fence_id, identity.producer_id, identity.epoch)
         return self.read()
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: LedgerEntry) -> None:
         """Make a batch count, all or nothing. Fenced where another has claimed since; then nothing was written.
 
         A claim serves for one record.
@@ -205,7 +209,7 @@ class Ledger:
         value = _value(self.fence_id, entry)
         if len(value) > RECORD_BYTES_MAX:
             raise WriteFailed(
-                f"batch {entry.batch} has {len(entry.listed)} transactions, more than a record of the ledger "
+                f"batch {entry.batch} has {len(entry.transactions)} transactions, more than a record of the ledger "
                 "can name: write it with fewer tasks (coalesce)"
             )
         partition = self._made()
@@ -225,7 +229,7 @@ class Ledger:
             f"the ledger of query {self.query} was claimed by another run, or by a late task of this one"
         )
 
-    def mark_done(self, entry: Entry) -> None:
+    def mark_done(self, entry: LedgerEntry) -> None:
         """Note that a batch's transactions are committed. Needs no fence: it says so of that batch alone."""
         partition = self._made()
         producer = Producer(self._cluster, ProducerSettings(is_idempotent=False, create_topics=False))
@@ -272,7 +276,7 @@ class Ledger:
 # -- records ----------------------------------------------------------------------------------------------
 
 
-def _value(fence_id: str, entry: Entry) -> bytes:
+def _value(fence_id: str, entry: LedgerEntry) -> bytes:
     told = {
         "version": VERSION,
         "batch": entry.batch,
@@ -281,15 +285,15 @@ def _value(fence_id: str, entry: Entry) -> bytes:
         # Ids begin with the query's, which need not be said a thousand times.
         "transactions": [
             [each.transactional_id.removeprefix(fence_id), each.producer_id, each.epoch, rows]
-            for each, rows in entry.listed
+            for each, rows in entry.transactions
         ],
     }
     return json.dumps(told, separators=(",", ":")).encode()
 
 
 def _replay(
-    entry: Entry | None, query: str, records: Iterable[tuple[bytes | None, bytes | None]]
-) -> Entry | None:
+    entry: LedgerEntry | None, query: str, records: Iterable[tuple[bytes | None, bytes | None]]
+) -> LedgerEntry | None:
     key, done_key = query.encode(), query.encode() + _DONE
     for found, value in records:
         if found == key:
@@ -301,16 +305,16 @@ def _replay(
     return entry
 
 
-def _entry(fence_id: str, value: bytes) -> Entry:
+def _entry(fence_id: str, value: bytes) -> LedgerEntry:
     told = _loads(value)
     if told.get("version") != VERSION:
         raise WriteFailed(f"the ledger has a record of version {told.get('version')}, expected {VERSION}")
     try:
-        listed = tuple(
-            Listed(OpenTransaction(f"{fence_id}{name}", int(producer_id), int(epoch)), int(rows))
+        transactions = tuple(
+            LedgerTransaction(OpenTransaction(f"{fence_id}{name}", int(producer_id), int(epoch)), int(rows))
             for name, producer_id, epoch, rows in told["transactions"]
         )
-        return Entry(int(told["batch"]), str(told["run"]), listed, bool(told["epoch_bumps"]))
+        return LedgerEntry(int(told["batch"]), str(told["run"]), transactions, bool(told["epoch_bumps"]))
     except (KeyError, TypeError, ValueError) as error:
         raise WriteFailed(f"the ledger has a record that cannot be read: {value[:200]!r}") from error
 

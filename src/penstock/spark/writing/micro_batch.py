@@ -32,7 +32,7 @@ import pyarrow as pa
 from penstock.client.cluster import Cluster
 from penstock.client.transactional import OpenTransaction, end_transactions, uses_epoch_bumps
 from penstock.spark.errors import RowsLost, WriteFailed
-from penstock.spark.writing.ledger import Entry, Fenced, Ledger, Listed
+from penstock.spark.writing.ledger import BatchLedger, Fenced, LedgerEntry, LedgerTransaction
 from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.spark.writing.transactions import (
@@ -42,7 +42,7 @@ from penstock.spark.writing.transactions import (
     still_open,
     try_abort,
 )
-from penstock.spark.writing.write_task import TaskWriter, Written
+from penstock.spark.writing.write_task import TaskWriter, WriteCounts
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ CLAIMS_MAX: Final = 5
 """A late task of the same run may claim between ours and the record; another run that keeps doing so is an error."""
 
 
-class TaskPlace(NamedTuple):
+class TaskId(NamedTuple):
     """Which task of which try this is. Spark tells its tasks."""
 
     query: str
@@ -71,29 +71,29 @@ class TaskPlace(NamedTuple):
 class TaskResult:
     """What a task tells the driver."""
 
-    place: TaskPlace
+    task_id: TaskId
     transaction: OpenTransaction | None
     """None where there were no rows, or the batch was in the ledger."""
     epoch_bumps: bool
-    written: Written
+    written: WriteCounts
     is_skipped: bool = False
 
 
 def write_rows(
-    cluster: Cluster, options: SinkOptions, place: TaskPlace, batches: Iterable[pa.RecordBatch]
+    cluster: Cluster, options: SinkOptions, task_id: TaskId, batches: Iterable[pa.RecordBatch]
 ) -> TaskResult:
     """A task's part. Every row is taken from Spark in any case: what computes them may keep state."""
     epoch_bumps = uses_epoch_bumps(cluster)
-    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
-    if _is_recorded(ledger, cluster, options, place):
+    ledger = BatchLedger(cluster, options, task_id.query, epoch_bumps=epoch_bumps)
+    if _is_recorded(ledger, cluster, options, task_id):
         for _ in batches:
             pass
-        return TaskResult(place, None, epoch_bumps, Written(), is_skipped=True)
+        return TaskResult(task_id, None, epoch_bumps, WriteCounts(), is_skipped=True)
     transaction: OpenTransaction | None = None
 
     def open_sender() -> Sender:
         nonlocal transaction
-        transaction = open_transaction(cluster, options, ledger.transactional_id(place.name))
+        transaction = open_transaction(cluster, options, ledger.transactional_id(task_id.name))
         return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
 
     try:
@@ -102,17 +102,17 @@ def write_rows(
         if transaction is not None:
             try_abort(cluster, transaction, epoch_bumps=epoch_bumps)
         raise
-    return TaskResult(place, transaction, epoch_bumps, written)
+    return TaskResult(task_id, transaction, epoch_bumps, written)
 
 
-def _is_recorded(ledger: Ledger, cluster: Cluster, options: SinkOptions, place: TaskPlace) -> bool:
+def _is_recorded(ledger: BatchLedger, cluster: Cluster, options: SinkOptions, task_id: TaskId) -> bool:
     entry = ledger.peek()
-    if entry is None or entry.run != place.run:
+    if entry is None or entry.run != task_id.run:
         # The run before may be about to record something: not after this.
         entry = ledger.claim()
-    if entry is None or entry.batch < place.batch:
+    if entry is None or entry.batch < task_id.batch:
         return False
-    if entry.batch == place.batch:
+    if entry.batch == task_id.batch:
         _finish(ledger, cluster, options, entry)  # now, for their time runs
     return True
 
@@ -121,27 +121,29 @@ def commit_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskR
     """The driver's part, where every task has come through."""
     if not any(each.transaction or each.is_skipped for each in results):
         return  # no rows: there is nothing to tell a replay from
-    place, epoch_bumps = results[0].place, results[0].epoch_bumps
+    task_id, epoch_bumps = results[0].task_id, results[0].epoch_bumps
     listed = tuple(
-        Listed(each.transaction, each.written.records) for each in results if each.transaction is not None
+        LedgerTransaction(each.transaction, each.written.records)
+        for each in results
+        if each.transaction is not None
     )
     transactions = [each.transaction for each in listed]
-    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    ledger = BatchLedger(cluster, options, task_id.query, epoch_bumps=epoch_bumps)
     for _ in range(CLAIMS_MAX):
         entry = ledger.claim()
         if entry is not None and entry.batch >= batch:
-            theirs = {each.transaction for each in entry.listed}
+            theirs = {each.transaction for each in entry.transactions}
             abort_transactions(
                 cluster, [each for each in transactions if each not in theirs], epoch_bumps=epoch_bumps
             )
             if entry.batch == batch:
                 _finish(ledger, cluster, options, entry)
             return
-        if entry is None or entry.run != place.run:
+        if entry is None or entry.run != task_id.run:
             ledger.check_topic()
         _need_open(cluster, transactions, batch, epoch_bumps)
         abort_leftovers(cluster, ledger.transactional_id(""), transactions, epoch_bumps=epoch_bumps)
-        recorded = Entry(batch, place.run, listed, epoch_bumps)
+        recorded = LedgerEntry(batch, task_id.run, listed, epoch_bumps)
         try:
             ledger.record(recorded)
         except Fenced:
@@ -149,7 +151,7 @@ def commit_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskR
         _finish(ledger, cluster, options, recorded)
         return
     raise WriteFailed(
-        f"batch {batch} of query {place.query} could not be recorded: another run of the query keeps taking over"
+        f"batch {batch} of query {task_id.query} could not be recorded: another run of the query keeps taking over"
     )
 
 
@@ -165,19 +167,19 @@ def _need_open(cluster: Cluster, transactions: list[OpenTransaction], batch: int
     )
 
 
-def _finish(ledger: Ledger, cluster: Cluster, options: SinkOptions, entry: Entry) -> None:
+def _finish(ledger: BatchLedger, cluster: Cluster, options: SinkOptions, entry: LedgerEntry) -> None:
     """Commit what a record lists. May be done again, by anyone, until it is noted as done."""
     if entry.is_done:
         return
     gone = end_transactions(
-        cluster, [each.transaction for each in entry.listed], commit=True, epoch_bumps=entry.epoch_bumps
+        cluster, [each.transaction for each in entry.transactions], commit=True, epoch_bumps=entry.epoch_bumps
     )
     if gone:
-        rows = sum(each.rows for each in entry.listed if each.transaction in gone)
+        rows = sum(each.rows for each in entry.transactions if each.transaction in gone)
         names = ", ".join(sorted(each.transactional_id for each in gone))
         lost = (
             f"batch {entry.batch} of query {ledger.query} was recorded as written, but {len(gone)} of its "
-            f"{len(entry.listed)} transactions, with {rows} rows, had been aborted before they could be committed, "
+            f"{len(entry.transactions)} transactions, with {rows} rows, were aborted before they could be committed, "
             f"most likely by kafka.transaction.timeout.ms while the query was down ({names})"
         )
         if options.fails_on_data_loss:
@@ -194,12 +196,12 @@ def abort_batch(cluster: Cluster, options: SinkOptions, results: Sequence[TaskRe
     transactions = [each.transaction for each in results if each.transaction is not None]
     if not transactions:
         return
-    place, epoch_bumps = results[0].place, results[0].epoch_bumps
-    ledger = Ledger(cluster, options, place.query, epoch_bumps=epoch_bumps)
+    task_id, epoch_bumps = results[0].task_id, results[0].epoch_bumps
+    ledger = BatchLedger(cluster, options, task_id.query, epoch_bumps=epoch_bumps)
     entry = ledger.claim()
     recorded: set[OpenTransaction] = set()
     if entry is not None and entry.batch >= batch:
-        recorded = {each.transaction for each in entry.listed}
+        recorded = {each.transaction for each in entry.transactions}
         transactions = [each for each in transactions if each not in recorded]
     abort_transactions(cluster, transactions, epoch_bumps=epoch_bumps)
     abort_leftovers(cluster, ledger.transactional_id(""), recorded, epoch_bumps=epoch_bumps)

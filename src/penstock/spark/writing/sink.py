@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from penstock.client.cluster import Cluster
 from penstock.spark.errors import BadOption
 from penstock.spark.writing.job import JobTaskResult, abort_job, commit_job, write_job_rows
-from penstock.spark.writing.micro_batch import TaskPlace, TaskResult, abort_batch, commit_batch, write_rows
+from penstock.spark.writing.micro_batch import TaskId, TaskResult, abort_batch, commit_batch, write_rows
 from penstock.spark.writing.rows import check_columns
 from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 
@@ -112,9 +112,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _connect(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
-        place = _place(_context())
+        task_id = _place(_context())
         with self.connect() as cluster:
-            return StreamMessage(write_rows(cluster, self._options, place, iterator))
+            return StreamMessage(write_rows(cluster, self._options, task_id, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with self.connect() as cluster:
@@ -150,7 +150,7 @@ def _context() -> TaskContext:
     return context
 
 
-def _place(context: TaskContext) -> TaskPlace:
+def _place(context: TaskContext) -> TaskId:
     told = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
     missing = [name for name, value in told.items() if not value]
     if missing:
@@ -158,7 +158,7 @@ def _place(context: TaskContext) -> TaskPlace:
             f"Spark did not tell the task its {missing[0]}, which the sink needs to write each batch once; "
             "option transactional=false does without"
         )
-    return TaskPlace(
+    return TaskId(
         query=str(told[QUERY_ID]),
         run=str(told[RUN_ID]),
         batch=int(str(told[BATCH_ID])),

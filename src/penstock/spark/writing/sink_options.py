@@ -12,7 +12,7 @@ from typing import Final
 from penstock.client.settings import Address, ClientSettings
 from penstock.records import Codec
 from penstock.spark.errors import BadOption
-from penstock.spark.options import Names, Told
+from penstock.spark.options import KnownOptions, OptionValues
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """As long as a broker allows by default (transaction.max.timeout.ms): a transaction waits for the slowest task of its
@@ -71,12 +71,12 @@ _REFUSED = {
     "partitioner.ignore.keys": "say the partition in a column of that name",
     "transactional.id": "the sink makes its own ids from the query's",
 }
-SINK: Final = Names(NAMES, _TAKEN, _IDLE, _REFUSED, "the sink has no option")
+SINK: Final = KnownOptions(NAMES, _TAKEN, _IDLE, _REFUSED, "the sink has no option")
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """What a writer was told; BadOption where it makes no sense."""
-    told = Told(options)
+    told = OptionValues(options)
     SINK.check(options)
     topic = told.text("topic")
     if topic is not None and not topic.strip():
@@ -113,6 +113,6 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def _codec(told: Told) -> Codec:
+def _codec(told: OptionValues) -> Codec:
     names = [each.name.lower() for each in Codec]
     return Codec[(told.choice("kafka.compression.type", names) or "none").upper()]

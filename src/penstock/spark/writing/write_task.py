@@ -28,7 +28,7 @@ from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
 
 
-class Written(NamedTuple):
+class WriteCounts(NamedTuple):
     """What a task has written, for whoever looks at it."""
 
     records: int = 0
@@ -79,18 +79,18 @@ class TaskWriter:
         self._gathered_bytes = 0
         self._sticky: dict[str, _Sticky] = {}
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriteCounts:
         """Write all rows; return when the brokers have them."""
         for batch in batches:
             if batch.num_rows:
                 for rows in split_by_topic(batch, self._options.topic):
                     self._take(rows)
         if self._sender is None:
-            return Written()
+            return WriteCounts()
         for partition in self._gathering:
             self._send(partition)
         self._sender.flush()
-        return Written(self._sender.records, self._sender.bytes, len(self._sender.partitions))
+        return WriteCounts(self._sender.records, self._sender.bytes, len(self._sender.partitions))
 
     # -- where rows go --------------------------------------------------------------------------------
 

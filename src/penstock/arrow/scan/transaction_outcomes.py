@@ -20,7 +20,7 @@ from penstock.storage.reader import FixedLog, LogReader
 from penstock.vfs import Vfs, read_file
 
 
-class Aborted(NamedTuple):
+class AbortedRange(NamedTuple):
     """A transaction whose records nobody shall see: all of one producer between two offsets."""
 
     producer_id: int
@@ -29,31 +29,31 @@ class Aborted(NamedTuple):
     """Of the marker that aborted it."""
 
 
-class Decided(NamedTuple):
+class TransactionOutcomes(NamedTuple):
     last_stable: Offset
     """First offset that is not decided: readers of committed data stop there."""
     reader: LogReader
 
-    def aborted(self, start: Offset, stop: Offset) -> tuple[Aborted, ...]:
+    def aborted(self, start: Offset, stop: Offset) -> tuple[AbortedRange, ...]:
         """Those that have records in a range."""
-        return tuple(Aborted(*each[:3]) for each in self.reader.aborted(start, stop))
+        return tuple(AbortedRange(*each[:3]) for each in self.reader.aborted(start, stop))
 
 
-def decide(vfs: Vfs, view: LogView) -> Decided:
-    located = view.located
-    missing, snapshots = _find_holes(vfs, view), _list_snapshots(vfs, located.directory)
-    producers = producers_near(vfs, located.directory, view.segments, snapshots, view.log_end)
+def replay_transactions(vfs: Vfs, view: LogView) -> TransactionOutcomes:
+    location = view.location
+    missing, snapshots = _find_holes(vfs, view), _list_snapshots(vfs, location.directory)
+    producers = producers_near(vfs, location.directory, view.segments, snapshots, view.log_end)
     start = producers.end_offset
     found = fold(producers, view.segments, view.log_end)
     _complete(vfs, view, start, found)
     for hole in missing:
         still_open = set(producers.ongoing)
-        at_hole = open_at(vfs, located.directory, view.segments, hole, snapshots, still_open)
+        at_hole = open_at(vfs, location.directory, view.segments, hole, snapshots, still_open)
         producers.doubt(at_hole.in_doubt)
     undecided = producers.first_undecided
     last_stable = view.log_end if undecided is None else max(undecided, view.log_start)
-    fixed = FixedLog(located.partition, located.directory, vfs, view.segments, view.log_start, view.log_end)
-    return Decided(min(last_stable, view.log_end), LogReader(fixed))
+    fixed = FixedLog(location.partition, location.directory, vfs, view.segments, view.log_start, view.log_end)
+    return TransactionOutcomes(min(last_stable, view.log_end), LogReader(fixed))
 
 
 def _list_snapshots(vfs: Vfs, directory: str) -> set[Offset]:
@@ -67,7 +67,7 @@ def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
     The checkpoint is read after the segments were listed: it never knows of one that compaction, or retention, has
     taken away by then.
     """
-    path, partition = view.located.checkpoint, str(view.located.partition)
+    path, partition = view.location.checkpoint, str(view.location.partition)
     try:
         checkpoint = Checkpoint.decode(read_file(vfs, path), path)
     except (FileNotFoundError, BadCheckpoint):
@@ -85,10 +85,10 @@ def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
 
 def _complete(vfs: Vfs, view: LogView, start: Offset, found: list[AbortedTxn]) -> None:
     """Give each segment's transaction index, in memory, what its file may lack."""
-    for segment, end in view.stretches():
+    for segment, end in view.segments_with_ends():
         index = segment.txn_index
         replayed = [each for each in found if segment.base_offset <= each.last_offset < end]
-        is_none_right = view.located.is_kafkas and vfs.stat(index.ref.path) is None
+        is_none_right = view.location.is_kafkas and vfs.stat(index.ref.path) is None
         if segment.base_offset >= start or is_none_right:
             index.start(replayed)
         elif end > start:

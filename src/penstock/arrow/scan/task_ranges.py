@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from penstock.arrow.scan.log_files import Knot, LogView, knots_of
+from penstock.arrow.scan.log_files import IndexPoint, LogView, index_points
 from penstock.base.ids import Offset
 from penstock.vfs import Vfs
 
@@ -26,39 +26,39 @@ TASK_BYTES_MIN: Final = 64 << 20
 """No task is smaller for want of tasks for all processors: beginning it would take as long as reading it."""
 
 
-class Piece(NamedTuple):
+class TaskRange(NamedTuple):
     """What one task reads of a partition."""
 
     start: Offset
     stop: Offset
-    knot: Knot | None
+    start_point: IndexPoint | None
     """The last known place before start."""
-    until: Knot | None
+    stop_point: IndexPoint | None
     """The last known place before stop."""
 
 
-class Curve:
+class SizedRange:
     """Bytes below an offset, of one partition between two offsets."""
 
     def __init__(self, vfs: Vfs, view: LogView, start: Offset, stop: Offset) -> None:
         self.start, self.stop = start, stop
-        self.knots: list[Knot] = []
+        self.points: list[IndexPoint] = []
         offsets, heights = [], []
         height = 0
-        for segment, end in view.stretches():
+        for segment, end in view.segments_with_ends():
             if end > start and segment.base_offset < stop:
                 offsets.append(segment.base_offset)
                 heights.append(height)
                 known = (
-                    knots_of(vfs, view, segment)
+                    index_points(vfs, view, segment)
                     if segment.size > min(TASK_BYTES, TASK_BYTES_MIN) // 4
                     else []
                 )
-                for knot in known:
-                    if offsets[-1] < knot.last_offset < end:
-                        offsets.append(knot.last_offset)
-                        heights.append(height + knot.position)
-                        self.knots.append(knot)
+                for point in known:
+                    if offsets[-1] < point.last_offset < end:
+                        offsets.append(point.last_offset)
+                        heights.append(height + point.position)
+                        self.points.append(point)
                 height += segment.size
                 offsets.append(end)
                 heights.append(height)
@@ -73,7 +73,7 @@ class Curve:
         """About how much there is to read."""
         return max(self.height(self.stop) - self.height(self.start), 1.0)
 
-    def cut(self, count: int, records_max: int | None) -> list[Piece]:
+    def cut(self, count: int, records_max: int | None) -> list[TaskRange]:
         """So many pieces, fewer where there are not as many offsets; more where one would be too long."""
         low, high = self.height(self.start), self.height(self.stop)
         count = max(1, min(count, self.stop - self.start))
@@ -86,18 +86,21 @@ class Curve:
         borders = [self.start, *sorted(each for each in cuts if self.start < each < self.stop), self.stop]
         if records_max is not None:
             borders = _no_longer_than(borders, records_max)
-        return [Piece(start, stop, self._knot(start), self._knot(stop)) for start, stop in pairwise(borders)]
+        return [
+            TaskRange(start, stop, self._point_before(start), self._point_before(stop))
+            for start, stop in pairwise(borders)
+        ]
 
     def _near(self, place: Offset, height: float, reach: float) -> Offset:
         """The offset behind a known place, if one is within reach; else the place itself."""
-        knot = self._knot(place + 1)
-        if knot is not None and abs(self.height(knot.last_offset) - height) <= reach:
-            return knot.last_offset + 1
+        point = self._point_before(place + 1)
+        if point is not None and abs(self.height(point.last_offset) - height) <= reach:
+            return point.last_offset + 1
         return place
 
-    def _knot(self, offset: Offset) -> Knot | None:
-        after = bisect_right(self.knots, offset - 1, key=lambda knot: knot.last_offset)
-        return self.knots[after - 1] if after else None
+    def _point_before(self, offset: Offset) -> IndexPoint | None:
+        after = bisect_right(self.points, offset - 1, key=lambda point: point.last_offset)
+        return self.points[after - 1] if after else None
 
 
 def _no_longer_than(borders: Sequence[Offset], records_max: int) -> list[Offset]:
@@ -108,14 +111,14 @@ def _no_longer_than(borders: Sequence[Offset], records_max: int) -> list[Offset]
     return result
 
 
-def share(curves: Sequence[Curve], tasks_min: int | None, cores: int) -> list[int]:
+def count_tasks(ranges: Sequence[SizedRange], tasks_min: int | None, cores: int) -> list[int]:
     """How many pieces each partition is cut into: by size, and so many in all that no processor is idle."""
-    counts = [max(1, round(curve.bytes / TASK_BYTES)) for curve in curves]
-    total = sum(curve.bytes for curve in curves)
+    counts = [max(1, round(sized.bytes / TASK_BYTES)) for sized in ranges]
+    total = sum(sized.bytes for sized in ranges)
     wanted = min(cores, int(total / TASK_BYTES_MIN)) if tasks_min is None else tasks_min
     if sum(counts) < wanted:
         counts = [
-            max(count, ceil(wanted * curve.bytes / total))
-            for curve, count in zip(curves, counts, strict=True)
+            max(count, ceil(wanted * sized.bytes / total))
+            for sized, count in zip(ranges, counts, strict=True)
         ]
     return counts
