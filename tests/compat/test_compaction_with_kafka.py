@@ -37,7 +37,7 @@ def test_kafka_reads_the_same_tables_after_penstock_compacted_its_logs(
                 continue
             cleaned, removal = done
             removal.run()
-            directory.save_clean_to(log)
+            directory.checkpoints.save_clean_to(log)
             compacted.append((partition, cleaned))
         directory.close()
     assert sum(cleaned.records_read - cleaned.records_kept for _, cleaned in compacted) > 100

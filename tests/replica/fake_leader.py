@@ -332,7 +332,7 @@ class Scene:
             durability,
             setting=self._setting,
             broker_epoch=lambda: BROKER_EPOCH,
-            save_log_starts=self.directory.save_log_starts,
+            save_log_starts=self.directory.checkpoints.save_log_starts,
         )
 
     def _setting(self, name: str) -> int:
@@ -344,7 +344,7 @@ class Scene:
         log = self.directory.logs.get(partition) or self.directory.create(
             partition, now_ms=START_MS, topic_id=topic_id(name)
         )
-        high_watermark = self.directory.high_watermarks.get(partition, log.log_start)
+        high_watermark = self.directory.checkpoints.high_watermarks.get(partition, log.log_start)
         return Partition(
             log,
             topic_id(name),

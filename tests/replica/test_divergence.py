@@ -47,7 +47,7 @@ class Broker:
             Durability.NEVER,
             setting=self.cluster.setting,
             broker_epoch=lambda: 1,
-            save_log_starts=self.directory.save_log_starts,
+            save_log_starts=self.directory.checkpoints.save_log_starts,
         )
 
     def crash(self, seed: int) -> None:

@@ -512,12 +512,12 @@ def test_after_a_stop_nothing_happens_any_more() -> None:
     house.world.run_until(lambda: house.world.works > 0)
     house.keeping.stop()
     house.world.run_until_idle()
-    assert house.directory.high_watermarks == {P: 100}
+    assert house.directory.checkpoints.high_watermarks == {P: 100}
     assert (log.clean_to, log.recovery_point.offset) == (0, 0)
     house.directory.close()
     found = House(TABLE, disk=house.memory.crash_clone(Random(4)))
     assert found.directory.logs[P].log_end == 100
-    assert found.directory.high_watermarks == {P: 100}
+    assert found.directory.checkpoints.high_watermarks == {P: 100}
 
 
 @pytest.mark.parametrize("seed", range(15))

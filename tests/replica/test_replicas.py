@@ -289,12 +289,12 @@ def test_the_high_watermarks_of_partitions_that_are_not_placed_yet_are_kept() ->
     broker = Broker()
     broker.directory.create(ORDERS, now_ms=START_MS, topic_id=topic_id("orders"))
     append(broker.directory.logs[ORDERS], 0, 5)
-    broker.directory.high_watermarks = {ORDERS: 3, TopicPartition("gone", 1): 9}
+    broker.directory.checkpoints.high_watermarks = {ORDERS: 3, TopicPartition("gone", 1): 9}
     housekeeping = Housekeeping(
         broker.world, broker.directory, broker.replicas, broker.settings, lambda: broker.image
     )
     housekeeping.stop()
-    assert broker.directory.high_watermarks == {ORDERS: 3}
+    assert broker.directory.checkpoints.high_watermarks == {ORDERS: 3}
 
 
 def test_a_wiped_disk_is_filled_again() -> None:
@@ -373,7 +373,7 @@ def nameless(records: int = 5) -> MemoryDisk:
     broker = Broker()
     broker.replay(*created(ME))
     append(broker.held().log, 0, records)
-    broker.directory.high_watermarks[ORDERS] = records
+    broker.directory.checkpoints.high_watermarks[ORDERS] = records
     path = f"{broker.held().log.directory}/partition.metadata"
     broker.directory.close()
     broker.disk.remove(path)

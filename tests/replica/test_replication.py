@@ -77,7 +77,7 @@ class Pair:
             Durability.ALONE,
             setting=lambda name: int(BROKER_SETTINGS[name].default or 0),
             broker_epoch=lambda: 5,
-            save_log_starts=self.directory.save_log_starts,
+            save_log_starts=self.directory.checkpoints.save_log_starts,
         )
         self.copies = [
             Partition(

@@ -214,8 +214,8 @@ def test_a_log_that_ends_before_what_was_committed_has_lost_something(
     append(log, make_batch(3))
     size = log.size_bytes
     append(log, make_batch(2))
-    directory.high_watermarks[P] = 5
-    directory._write_offsets()
+    directory.checkpoints.high_watermarks[P] = 5
+    directory.checkpoints.write_offsets()
     if is_clean:
         directory.close()
     disk = disk.kill_clone()

@@ -40,7 +40,7 @@ def checkpoint(log: Log, between: Callable[[int], None] = lambda _: None) -> boo
 def save(directory: LogDirectory, drafts: list[Draft]) -> bool:
     for draft in drafts:
         draft.sync()
-        if not directory.install(draft):
+        if not directory.checkpoints.install(draft):
             return False
         directory.vfs.sync_dir(parent(draft.path))
     return True
@@ -79,7 +79,7 @@ def test_the_writer_goes_on_while_a_checkpoint_is_under_way(step: int) -> None:
 
     assert checkpoint(log, write)
     assert log.recovery_point.offset == end < log.log_end
-    assert save(directory, directory.draft_recovery_points())
+    assert save(directory, directory.checkpoints.draft_recovery_points())
     log.flush()
     found = open_small(disk.crash_clone(Random(step)))
     again = found.logs[P]
@@ -103,7 +103,7 @@ def test_a_crash_between_the_steps_loses_nothing_that_was_synced(seed: int) -> N
         assert found.producers.by_id.keys() == {7}
 
     assert checkpoint(log, crash)
-    for draft in directory.draft_recovery_points():
+    for draft in directory.checkpoints.draft_recovery_points():
         crash(4)
         assert save(directory, [draft])
         crash(5)
@@ -125,7 +125,7 @@ def test_a_truncation_makes_a_checkpoint_count_for_nothing(step: int) -> None:
     assert log.recovery_point.offset <= 20
     append(log, make_batch(1, fill=9), leader_epoch=5)
     assert checkpoint(log)
-    assert save(directory, directory.draft_recovery_points())
+    assert save(directory, directory.checkpoints.draft_recovery_points())
     found = open_small(disk.crash_clone(Random(step))).logs[P]
     assert batches_of(found) == batches_of(log)
     assert [each.epoch for each in found.epochs.entries] == [3, 5]
@@ -141,7 +141,7 @@ def test_a_checkpoint_at_once_supersedes_one_under_way(step: int) -> None:
         if now == step:
             append(log, make_batch(2, fill=3), leader_epoch=6)
             points.append(log.checkpoint())
-            directory.save_recovery_point(P, log.recovery_point)
+            directory.checkpoints.save_recovery_point(P, log.recovery_point)
 
     assert not checkpoint(log, at_once)
     assert log.recovery_point == points[0]
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_fails_is_done_again(pattern: str, seed: int) -> None:
     assert log.recovery_point.offset == log.log_end
     # A snapshot has a CRC: one that a failed sync left in doubt is not written again, an older one serves.
     assert_durable(memory, but=".snapshot" if pattern == "*.snapshot" else "nothing")
-    assert save(directory, directory.draft_recovery_points())
+    assert save(directory, directory.checkpoints.draft_recovery_points())
     found = open_small(memory.crash_clone(Random(seed)))
     assert P not in found.reports
     assert batches_of(found.logs[P]) == batches_of(log)
@@ -195,7 +195,7 @@ def test_points_that_are_lowered_meanwhile_are_not_raised_again() -> None:
     disk = MemoryDisk()
     directory, log = make(disk)
     assert checkpoint(log)
-    ours, kafkas = directory.draft_recovery_points()
+    ours, kafkas = directory.checkpoints.draft_recovery_points()
     assert save(directory, [ours])
     log.truncate(8)
     assert not save(directory, [kafkas])
@@ -207,8 +207,8 @@ def test_points_that_are_lowered_meanwhile_are_not_raised_again() -> None:
 def test_high_watermarks_of_a_deleted_partition_do_not_come_back() -> None:
     disk = MemoryDisk()
     directory, _ = make(disk)
-    directory.high_watermarks = {P: 48}
-    drafts = directory.draft_high_watermarks()
+    directory.checkpoints.high_watermarks = {P: 48}
+    drafts = directory.checkpoints.draft_high_watermarks()
     directory.delete(P, Random(1))
     assert not save(directory, drafts)
     directory.create(P, now_ms=NOW_MS)
@@ -224,7 +224,7 @@ def test_retention_keeps_its_promises_while_a_checkpoint_is_under_way() -> None:
 
     def retain(now: int) -> None:
         if now == 1:
-            directory.high_watermarks = {P: log.log_end}
+            directory.checkpoints.high_watermarks = {P: log.log_end}
             for removal in directory.retain(NOW_MS):
                 removal.run()
 

@@ -118,7 +118,7 @@ def test_a_clean_stop_leaves_kafkas_files() -> None:
     log = directory.create(P, now_ms=NOW_MS, topic_id=bytes(range(16)))
     append(log, make_batch(5))
     log.advance_start(2)
-    directory.high_watermarks[P] = 4
+    directory.checkpoints.high_watermarks[P] = 4
     directory.close()
     files = files_of(disk)
     assert files["/data/logs/.kafka_cleanshutdown"] == b'{"version":0,"brokerEpoch":-1}'
@@ -130,18 +130,18 @@ def test_a_clean_stop_leaves_kafkas_files() -> None:
     assert "/data/logs/.kafka_cleanshutdown" not in files_of(disk), "from here on a crash is a crash"
     assert again.logs[P].topic_id == bytes(range(16))
     assert again.logs[P].log_start == 2
-    assert again.high_watermarks == {P: 4}
+    assert again.checkpoints.high_watermarks == {P: 4}
 
 
 def test_a_high_watermark_never_lies_past_the_log_end() -> None:
     disk = MemoryDisk()
     directory = open_small(disk)
     append(directory.create(P, now_ms=NOW_MS), make_batch(5))
-    directory.high_watermarks[P] = 5
+    directory.checkpoints.high_watermarks[P] = 5
     directory.checkpoint()
     log = directory.logs[P]
     log.truncate(0)
-    assert open_small(disk.kill_clone()).high_watermarks == {P: 0}
+    assert open_small(disk.kill_clone()).checkpoints.high_watermarks == {P: 0}
 
 
 def test_of_two_recovery_points_the_lower_counts() -> None:
@@ -219,7 +219,7 @@ def test_a_new_partition_of_an_old_name_is_not_taken_for_the_old_one() -> None:
     for _ in range(5):
         append(log, make_batch(10))
     log.advance_start(45)
-    directory.high_watermarks[P] = 50
+    directory.checkpoints.high_watermarks[P] = 50
     directory.checkpoint()
 
     clones = []

@@ -311,7 +311,7 @@ def test_retention_compaction_and_truncation_leave_no_holes() -> None:
             append(log, make_batch(2, size=60))
         directory.checkpoint()
         log.flush()
-        directory.high_watermarks[P] = log.log_end
+        directory.checkpoints.high_watermarks[P] = log.log_end
         removals = list(directory.compact(NOW_MS))
         assert removals, "something was compacted"
         assert not [each.holes for each in opened().values() if each.holes]

@@ -64,7 +64,7 @@ def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
                 refused[name] = error
     starts = {name: start for name, start in starts.items() if name not in refused}
     try:
-        context.replicas.directory.save_log_starts(starts)
+        context.replicas.directory.checkpoints.save_log_starts(starts)
     except KafkaError as error:
         logger.error("%s", error)
         refused.update(dict.fromkeys(starts, error))

@@ -98,7 +98,7 @@ def save_drafts(
         try:
             if error is not None:
                 raise StorageError(f"cannot sync {first.path}: {error}") from error
-            is_installed = directory.install(first)
+            is_installed = directory.checkpoints.install(first)
         except StorageError as failure:
             logger.error("%s", failure)
             is_installed = False
@@ -148,7 +148,7 @@ class _Round:
             return
         if self._has_points:
             try:
-                drafts = self._directory.draft_recovery_points()
+                drafts = self._directory.checkpoints.draft_recovery_points()
             except StorageError as error:
                 logger.error("%s", error)
             else:

@@ -189,7 +189,7 @@ class Cleaning:
             cleaned.bytes_read,
         )
         # Should it be lost, a round is repeated.
-        self._checkpoints.save(lambda: self._directory.draft_cleaner_points(log), lambda _: None)
+        self._checkpoints.save(lambda: self._directory.checkpoints.draft_cleaner_points(log), lambda _: None)
         return log.clean_to > before
 
     def _discard(self, name: TopicPartition, cleaned: Cleaned | None) -> None:

@@ -232,7 +232,7 @@ class Housekeeping:
             log = self._directory.logs.get(name)
             if log is not None and (count := self._expired(log)):
                 starts[name] = start_after(log, list(log.segments[:count]))
-        self._directory.save_log_starts(starts)
+        self._directory.checkpoints.save_log_starts(starts)
         yield
         for name in starts:
             while self._delete_some(name):
@@ -287,11 +287,15 @@ class Housekeeping:
     def _note_high_watermarks(self) -> dict[TopicPartition, Offset]:
         """What the next write of them, whoever does it, is to say."""
         logs = self._directory.logs
-        marks = {name: offset for name, offset in self._directory.high_watermarks.items() if name in logs}
+        marks = {
+            name: offset
+            for name, offset in self._directory.checkpoints.high_watermarks.items()
+            if name in logs
+        }
         for name, partition in self._replicas.partitions.items():
             if name in logs:
                 marks[name] = partition.high_watermark
-        self._directory.high_watermarks = marks
+        self._directory.checkpoints.high_watermarks = marks
         return dict(marks)
 
     def _save_high_watermarks(self, done: Callable[[], None]) -> None:
@@ -305,7 +309,7 @@ class Housekeeping:
                 self._high_watermarks_saved = marks
             done()
 
-        self._checkpoints.save(self._directory.draft_high_watermarks, saved)
+        self._checkpoints.save(self._directory.checkpoints.draft_high_watermarks, saved)
 
     # -- producers -------------------------------------------------------------------------------------
 

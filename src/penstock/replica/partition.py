@@ -529,7 +529,7 @@ class Partition:
 
     def follow_high_watermark(self, leader_high_watermark: Offset, leader_log_start: Offset) -> None:
         """Take over the high watermark and log start of the leader. To move the log start of many partitions, call
-        `LogDirectory.save_log_starts` for all of them first."""
+        `LogDirectory.checkpoints.save_log_starts` for all of them first."""
         self.leader_high_watermark = leader_high_watermark
         high_watermark = min(leader_high_watermark, self.log.log_end)
         has_moved = high_watermark > self.high_watermark

@@ -112,7 +112,7 @@ class Replicas:
                 durability,
                 setting=self._number,
                 broker_epoch=broker_epoch,
-                save_log_starts=directory.save_log_starts,
+                save_log_starts=directory.checkpoints.save_log_starts,
             )
         self.failing_disk: FailingDisk | None = None
         if self.isr_changes is not None and controller is not None:
@@ -333,7 +333,7 @@ class Replicas:
                 self._durability,
                 self._write_later,
                 self.isr_changes,
-                self.directory.high_watermarks.get(name, log.log_start),
+                self.directory.checkpoints.high_watermarks.get(name, log.log_start),
                 self.inspections,
                 self.refused,
             )

@@ -6,20 +6,19 @@ recovered like any unclean stop; but it may be known to have lost nothing (`boot
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
 from penstock.base.settings import LogSettings
-from penstock.records.checksum import crc32c
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.boot_marker import BootFile, Former
-from penstock.storage.checkpoints import Checkpoint, Extent, MetaProperties, RecoveryPoint
+from penstock.storage.checkpoint_files import CheckpointFiles
+from penstock.storage.checkpoints import MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
 from penstock.storage.deletion import Removal
-from penstock.storage.errors import BadCheckpoint, DirectoryRefused, StorageError
+from penstock.storage.errors import DirectoryRefused, StorageError
 from penstock.storage.identity import identify_directory, join_cluster
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
@@ -27,7 +26,7 @@ from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
 from penstock.storage.strays import Note, Stray, find_strays, write_note
-from penstock.vfs import Draft, Lock, Vfs, make_dirs_durably, read_file, remove_tree, replace_file
+from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree
 
 if TYPE_CHECKING:
     from random import Random
@@ -60,7 +59,7 @@ def _all_of_it(_: Log, end: Offset) -> Offset:
 
 
 class LogDirectory:
-    """Made by `open_directory`. Implements `Points` for its logs."""
+    """The open logs of a data directory. Made by `open_directory`."""
 
     def __init__(
         self,
@@ -78,8 +77,7 @@ class LogDirectory:
         self._boot = BootFile(vfs, layout.meta, boot_id)
         self.files.sync_failed = self._boot.doubt
         self.logs: dict[TopicPartition, Log] = {}
-        self.high_watermarks: dict[TopicPartition, Offset] = {}
-        """Kept by whoever decides them, saved with each checkpoint."""
+        self.checkpoints = CheckpointFiles(vfs, layout, self.logs)
         self.reports: dict[TopicPartition, Report] = {}
         """What opening found, for each partition that it had something to say about."""
         self.leftovers: list[DirectoryRemoval] = []
@@ -95,15 +93,6 @@ class LogDirectory:
         """How far retention or compaction may take records from a log; they say how far they would. Less where
         somebody has yet to keep something of them, which is then seen to for the next time."""
         self._settings_of = settings_of
-        self._recovery_points: dict[TopicPartition, RecoveryPoint] = {}
-        self._log_starts: dict[TopicPartition, Offset] = {}
-        self._cleaner_points: dict[TopicPartition, Offset] = {}
-        self._kafka_file = 0
-        """CRC-32C of Kafka's recovery point file, as it was last read or written."""
-        self._kafka_file_next = 0
-        """The same of the one that is on its way."""
-        self._drafts: dict[str, Draft] = {}
-        """By path, what is on its way to disk: see `vfs.Draft`."""
         self._has_stale_points = True
         """The checkpoint files may speak of partitions that are no more."""
         self._locks: list[Lock] = []
@@ -152,7 +141,7 @@ class LogDirectory:
                 self.path_of(partition),
                 self.files,
                 self._settings_of(partition.topic),
-                self,
+                self.checkpoints,
                 now_ms=now_ms,
                 topic_id=topic_id,
             )
@@ -161,8 +150,7 @@ class LogDirectory:
         if sync:
             self.sync_names()
         self.logs[partition] = log
-        self._recovery_points[partition] = log.recovery_point
-        self._log_starts[partition] = log.log_start
+        self.checkpoints.note(log)
         return log
 
     def sync_names(self) -> None:
@@ -225,8 +213,7 @@ class LogDirectory:
             segment.gone = True
         for segment in log.segments:
             segment.forget_files()
-        for offsets in (self._recovery_points, self._log_starts, self._cleaner_points, self.high_watermarks):
-            offsets.pop(partition, None)
+        self.checkpoints.forget(partition)
         self._has_stale_points = True
         if sync:
             self._try_to_forget_deleted()
@@ -256,7 +243,7 @@ class LogDirectory:
                 path,
                 self.files,
                 self._settings_of(partition.topic),
-                self,
+                self.checkpoints,
                 now_ms=now_ms,
                 clean=False,
                 recovery_point=RecoveryPoint(0, 0, 0),
@@ -269,8 +256,8 @@ class LogDirectory:
         if report.notes:
             self.reports[partition] = report
         log.clean_to = log.log_start
-        self._recovery_points[partition] = log.recovery_point
-        self.save_log_start(partition, log.log_start)
+        self.checkpoints.recovery_points[partition] = log.recovery_point
+        self.checkpoints.save_log_start(partition, log.log_start)
         return log
 
     def sync_deleted(self) -> None:
@@ -288,15 +275,15 @@ class LogDirectory:
         """Give a partition the id of its topic, if it has another or none; durable when this returns."""
         log = self.logs[partition]
         if log.topic_id != topic_id:
-            self._replace(
+            self.checkpoints.replace(
                 f"{log.directory}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id)
             )
             log.topic_id = topic_id
 
     def _forget_deleted(self) -> None:
         """Have no file speak of a deleted partition: a new one of its name would be taken for it."""
-        self._write_recovery_points(clean=False)
-        self._write_offsets()
+        self.checkpoints.write_recovery_points(clean=False)
+        self.checkpoints.write_offsets()
         self._has_stale_points = False
 
     def path_of(self, partition: TopicPartition) -> str:
@@ -304,90 +291,14 @@ class LogDirectory:
 
     # -- checkpoints -----------------------------------------------------------------------------------
 
-    def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None:
-        self._recovery_points[partition] = point
-        self._write_recovery_points(clean=False)
-
-    def save_log_start(self, partition: TopicPartition, offset: Offset) -> None:
-        self.save_log_starts({partition: offset})
-
-    def save_log_starts(self, changed: dict[TopicPartition, Offset]) -> None:
-        """Note where logs are about to begin, with one write for all; each then finds its own noted already."""
-        if changed.items() <= self._log_starts.items():
-            return
-        log_starts = self._log_starts | changed
-        self._write(ck.LOG_STARTS, ck.encode_offsets(log_starts))
-        self._log_starts = log_starts
-
-    def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
-        """Have no checkpoint on disk, or on its way there, know of segments that are about to be replaced. A recovery
-        point at the end of one of them is at the beginning of the next as well."""
-        point = self._recovery_points.get(partition)
-        if point is not None and point.segment in segments:
-            following = (each.base_offset for each in self.logs[partition].segments)
-            base_offset = next((each for each in following if each >= point.offset), point.segment)
-            if base_offset == point.offset:
-                self._recovery_points[partition] = RecoveryPoint(point.offset, base_offset, 0)
-        self._write_recovery_points(clean=False, without={partition: segments})
-
-    def save_clean_to(self, log: Log) -> None:
-        """Note how far compaction has come."""
-        self._cleaner_points[log.partition] = log.clean_to
-        self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
-
-    # The same in steps, for who may not wait for the disk: each draft is synced on any thread, installed here, and its
-    # directory synced on any thread, one after the other.
-
-    def draft_recovery_points(self) -> list[Draft]:
-        """The points of all logs, ours before Kafka's."""
-        for partition, log in self.logs.items():
-            self._recovery_points[partition] = log.recovery_point
-        ours, kafkas = self._encode_recovery_points(clean=False)
-        self._kafka_file_next = crc32c(kafkas)
-        return [
-            self._draft(f"{self.layout.meta}/{ck.CHECKPOINT}", ours),
-            self._draft(f"{self.layout.logs}/{ck.RECOVERY_POINTS}", kafkas),
-        ]
-
-    def draft_high_watermarks(self) -> list[Draft]:
-        data = ck.encode_offsets(self.high_watermarks)
-        return [self._draft(f"{self.layout.logs}/{ck.HIGH_WATERMARKS}", data)]
-
-    def draft_cleaner_points(self, log: Log) -> list[Draft]:
-        """As `save_clean_to`."""
-        self._cleaner_points[log.partition] = log.clean_to
-        data = ck.encode_offsets(self._cleaner_points)
-        return [self._draft(f"{self.layout.logs}/{ck.CLEANER_POINTS}", data)]
-
-    def _draft(self, path: str, data: bytes) -> Draft:
-        try:
-            draft = Draft(self.vfs, path, data)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-        self._drafts[path] = draft
-        return draft
-
-    def install(self, draft: Draft) -> bool:
-        """Give a synced draft its name; False if something newer was written meanwhile."""
-        if self._drafts.get(draft.path) is not draft:
-            return False
-        del self._drafts[draft.path]
-        try:
-            draft.install()
-        except OSError as error:
-            raise StorageError(f"cannot write {draft.path}: {error.strerror or error}") from error
-        if draft.path.endswith(ck.RECOVERY_POINTS):
-            self._kafka_file = self._kafka_file_next
-        return True
-
     def checkpoint(self) -> None:
         """Make everything durable and note how far: a crash after this costs a scan from here only.
 
         A log whose disk fails keeps its old point; the others go on, and the first error is raised at the end.
         """
         failed = self._checkpoint_logs()
-        self._write_recovery_points(clean=False)
-        self._write_offsets()
+        self.checkpoints.write_recovery_points(clean=False)
+        self.checkpoints.write_offsets()
         if failed is not None:
             raise failed
 
@@ -396,69 +307,11 @@ class LogDirectory:
         for partition, log in self.logs.items():
             try:
                 log.checkpoint(is_last=is_last)
-                self._recovery_points[partition] = log.recovery_point
+                self.checkpoints.recovery_points[partition] = log.recovery_point
             except StorageError as error:
                 logger.error("%s", error)
                 failed = failed or error
         return failed
-
-    def _write_offsets(self) -> None:
-        self._write(ck.LOG_STARTS, ck.encode_offsets(self._log_starts))
-        self._write(ck.CLEANER_POINTS, ck.encode_offsets(self._cleaner_points))
-        self._write(ck.HIGH_WATERMARKS, ck.encode_offsets(self.high_watermarks))
-
-    def _write_recovery_points(
-        self, *, clean: bool, without: Mapping[TopicPartition, Collection[Offset]] = MappingProxyType({})
-    ) -> None:
-        ours, kafkas = self._encode_recovery_points(clean=clean, without=without)
-        # One of two that are on their way together must not come behind what is written here.
-        self._drafts.pop(f"{self.layout.logs}/{ck.RECOVERY_POINTS}", None)
-        self._replace(f"{self.layout.meta}/{ck.CHECKPOINT}", ours)
-        self._write(ck.RECOVERY_POINTS, kafkas)
-        self._kafka_file = crc32c(kafkas)
-
-    def _encode_recovery_points(
-        self, *, clean: bool, without: Mapping[TopicPartition, Collection[Offset]] = MappingProxyType({})
-    ) -> tuple[bytes, bytes]:
-        """Our file and Kafka's."""
-        offsets = {partition: point.offset for partition, point in self._recovery_points.items()}
-        data = ck.encode_offsets(offsets)
-        checkpoint = Checkpoint(
-            clean=clean,
-            recovery_points={str(each): point for each, point in self._recovery_points.items()},
-            log_starts={str(each): offset for each, offset in self._log_starts.items()},
-            kafka_files=(self._kafka_file, crc32c(data)),
-            txn_indexes={
-                str(each): sums for each, log in self.logs.items() if (sums := log.segments.txn_sums)
-            },
-            segments={
-                str(each): extents
-                for each, log in self.logs.items()
-                if each in self._recovery_points and (extents := self._extents(each, log, without))
-            },
-            holes={
-                str(each): holes
-                for each, log in self.logs.items()
-                if (holes := log.segments.holes(log.log_start))
-            },
-        )
-        return checkpoint.encode(), data
-
-    def _extents(
-        self, partition: TopicPartition, log: Log, without: Mapping[TopicPartition, Collection[Offset]]
-    ) -> list[Extent]:
-        """The segments below the recovery point that is saved with them, which need not be the log's newest."""
-        return log.segments.extents(self._recovery_points[partition], without.get(partition, ()))
-
-    def _write(self, name: str, data: bytes) -> None:
-        self._replace(f"{self.layout.logs}/{name}", data)
-
-    def _replace(self, path: str, data: bytes) -> None:
-        self._drafts.pop(path, None)
-        try:
-            replace_file(self.vfs, path, data)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
     # -- housekeeping ----------------------------------------------------------------------------------
 
@@ -467,9 +320,13 @@ class LogDirectory:
         doomed = {
             log: segments
             for partition, log in self.logs.items()
-            if (segments := expired(log, now_ms, self.high_watermarks.get(partition, log.log_end)))
+            if (
+                segments := expired(log, now_ms, self.checkpoints.high_watermarks.get(partition, log.log_end))
+            )
         }
-        self.save_log_starts({log.partition: start_after(log, segments) for log, segments in doomed.items()})
+        self.checkpoints.save_log_starts(
+            {log.partition: start_after(log, segments) for log, segments in doomed.items()}
+        )
         failed: StorageError | None = None
         for log, segments in doomed.items():
             try:
@@ -489,13 +346,13 @@ class LogDirectory:
         """
         failed: StorageError | None = None
         for partition, log in list(self.logs.items()):
-            high_watermark = self.high_watermarks.get(partition, log.log_end)
+            high_watermark = self.checkpoints.high_watermarks.get(partition, log.log_end)
             try:
                 if not is_due(log, now_ms, high_watermark):
                     continue
                 done = compact(log, now_ms, high_watermark)
                 if done is not None:
-                    self.save_clean_to(log)
+                    self.checkpoints.save_clean_to(log)
             except StorageError as error:
                 logger.error("%s", error)
                 failed = failed or error
@@ -513,11 +370,11 @@ class LogDirectory:
         """
         try:
             failed = self._checkpoint_logs(is_last=True)
-            self._write_offsets()
-            self._write_recovery_points(clean=failed is None)
+            self.checkpoints.write_offsets()
+            self.checkpoints.write_recovery_points(clean=failed is None)
             if failed is not None:
                 raise failed
-            self._write(ck.CLEAN_SHUTDOWN, ck.encode_clean_shutdown(self.broker_epoch))
+            self.checkpoints.write(ck.CLEAN_SHUTDOWN, ck.encode_clean_shutdown(self.broker_epoch))
         finally:
             self.abandon()
 
@@ -607,8 +464,9 @@ def _read_broker_epoch(directory: LogDirectory) -> int:
 def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     vfs, layout = directory.vfs, directory.layout
     clean = vfs.stat(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}") is not None
-    ours = _read_checkpoint(directory)
-    points, is_ours = _read_points(directory, ours)
+    checkpoints = directory.checkpoints
+    ours = checkpoints.read_checkpoint()
+    points, is_ours = checkpoints.read_points(ours)
     former = directory._boot.read()
     was_killed = former != Former()
     if clean:
@@ -621,9 +479,9 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
     # After a crash as well: a partition that the last process made may have its name in the cache alone.
     vfs.sync_dir(layout.logs)
-    log_starts = _read_offsets(directory, ck.LOG_STARTS)
-    cleaner_points = _read_offsets(directory, ck.CLEANER_POINTS) or {}
-    directory.high_watermarks = _read_offsets(directory, ck.HIGH_WATERMARKS) or {}
+    log_starts = checkpoints.read_offsets(ck.LOG_STARTS)
+    cleaner_points = checkpoints.read_offsets(ck.CLEANER_POINTS) or {}
+    checkpoints.high_watermarks = checkpoints.read_offsets(ck.HIGH_WATERMARKS) or {}
     for entry in vfs.list_dir(layout.logs):
         if not entry.is_dir:
             continue
@@ -639,7 +497,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             path,
             directory.files,
             directory._settings_of(partition.topic),
-            directory,
+            checkpoints,
             now_ms=now_ms,
             clean=clean,
             recovery_point=points.get(partition, RecoveryPoint(0, 0, 0)),
@@ -656,11 +514,10 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         if report.notes or report.bytes_scanned:
             directory.reports[partition] = report
         log.clean_to = min(max(cleaner_points.get(partition, log.log_start), log.log_start), log.log_end)
-        directory._recovery_points[partition] = log.recovery_point
-        directory._log_starts[partition] = log.log_start
-        directory._cleaner_points[partition] = log.clean_to
+        checkpoints.note(log)
+        checkpoints.cleaner_points[partition] = log.clean_to
     directory.strays = {each.name: each for each in find_strays(vfs, layout.logs)}
-    known = directory.high_watermarks
+    known = checkpoints.high_watermarks
     short = [each for each, log in directory.logs.items() if log.log_end < known.get(each, 0)]
     for partition in short:
         logger.warning(
@@ -669,7 +526,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
             directory.logs[partition].log_end,
             known[partition],
         )
-    directory.high_watermarks = {
+    checkpoints.high_watermarks = {
         each: min(known[each], log.log_end) for each, log in directory.logs.items() if each in known
     }
     lowered = [
@@ -690,7 +547,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         _note(directory.checkpoint)
     elif lowered:
         # What was synced once is gone: after another crash nobody may take what comes in its place for that.
-        _note(lambda: directory._write_recovery_points(clean=False))
+        _note(lambda: checkpoints.write_recovery_points(clean=False))
 
 
 def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
@@ -700,7 +557,7 @@ def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
     for partition in holed:
         log = directory.logs[partition]
         _note(log.flusher.save_doubts)
-        directory._recovery_points[partition] = log.recovery_point
+        directory.checkpoints.recovery_points[partition] = log.recovery_point
     return holed
 
 
@@ -731,45 +588,3 @@ def _note(write: Callable[[], None]) -> None:
         write()
     except StorageError as error:
         logger.warning("%s; what is there can be read", error)
-
-
-def _read_offsets(directory: LogDirectory, name: str) -> dict[TopicPartition, Offset] | None:
-    """A Kafka checkpoint file; None for one that is missing or damaged."""
-    path = f"{directory.layout.logs}/{name}"
-    try:
-        return ck.decode_offsets(read_file(directory.vfs, path), path)
-    except FileNotFoundError:
-        return None
-    except BadCheckpoint as error:
-        logger.warning("%s; it is made anew", error)
-        return None
-
-
-def _read_checkpoint(directory: LogDirectory) -> Checkpoint:
-    """Ours; an empty one where it is missing or damaged."""
-    path = f"{directory.layout.meta}/{ck.CHECKPOINT}"
-    try:
-        return Checkpoint.decode(read_file(directory.vfs, path), path)
-    except FileNotFoundError:
-        return Checkpoint()
-    except BadCheckpoint as error:
-        logger.warning("%s; it is made anew", error)
-        return Checkpoint()
-
-
-def _read_points(
-    directory: LogDirectory, ours: Checkpoint
-) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
-    """Each partition's recovery point, and whether Penstock was the last to write here.
-
-    It was if Kafka's file is one that ours tells of. Kafka's decides which partitions have a point, and of two
-    the lower counts. A partition without one was made since the last checkpoint.
-    """
-    path = f"{directory.layout.logs}/{ck.RECOVERY_POINTS}"
-    if directory.vfs.stat(path) is not None:
-        directory._kafka_file = crc32c(read_file(directory.vfs, path))
-    points = {}
-    for partition, offset in (_read_offsets(directory, ck.RECOVERY_POINTS) or {}).items():
-        point = ours.recovery_points.get(str(partition))
-        points[partition] = RecoveryPoint(offset, -1, 0) if point is None or offset < point.offset else point
-    return points, directory._kafka_file in ours.kafka_files

@@ -374,7 +374,7 @@ def test_what_retention_takes_after_the_plan_is_an_error_or_a_warning(
         fill(log, 500)
         spans = spans_of(tmp_path, maxRecordsPerPartition=100)
         kept = log.segments[2].base_offset
-        directory.save_log_starts({ORDERS: kept})
+        directory.checkpoints.save_log_starts({ORDERS: kept})
         delete_segments(log, log.segments[:2], T).run()
         with pytest.raises(
             DataLoss, match=f"orders partition 0: offsets 0 to {min(kept, 100) - 1} were deleted"

@@ -115,7 +115,7 @@ def test_imported_logs_are_ordinary_logs(name: str) -> None:
     found = log.offset_for_timestamp(NOW_MS + 1234)
     assert found is not None
     assert found.offset == 2234
-    assert directory.high_watermarks[ORDERS] == 4000
+    assert directory.checkpoints.high_watermarks[ORDERS] == 4000
     directory.abandon()
     assert contents(disk.crash_clone(random.Random(1))) == {ORDERS: records}
 

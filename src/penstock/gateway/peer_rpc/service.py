@@ -188,5 +188,5 @@ def delete_records(context: Context, partition: Partition, before: int) -> int:
     """Delete a partition's records before an offset; where it begins then."""
     name = partition.name
     start = new_start(context, name, before, is_allowed=True)
-    context.replicas.directory.save_log_starts({name: start})
+    context.replicas.directory.checkpoints.save_log_starts({name: start})
     return partition.delete_records(start)

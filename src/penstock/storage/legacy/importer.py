@@ -258,15 +258,15 @@ class _Import:
             self.directory.path_of(partition),
             self.directory.files,
             self.settings,
-            self.directory,
+            self.directory.checkpoints,
             now_ms=self.now_ms,
             clean=True,
             recovery_point=staged.recovery_point,
         )
         self.directory.logs[partition] = log
-        self.directory.high_watermarks[partition] = log.log_end
+        self.directory.checkpoints.high_watermarks[partition] = log.log_end
         if log.log_start > 0:
-            self.directory.save_log_start(partition, log.log_start)
+            self.directory.checkpoints.save_log_start(partition, log.log_start)
         self.report.imported.append(staged.imported)
 
 
