@@ -24,13 +24,13 @@ from penstock.storage.check import (
     FINDINGS_PER_FILE_MAX,
     Finding,
     Known,
-    Tally,
     check_directory,
     check_partition,
     read_marks,
 )
 from penstock.storage.compaction import compact
 from penstock.storage.directory import open_directory
+from penstock.storage.findings import Tally
 from penstock.storage.layout import layout_of
 from penstock.vfs import RealDisk
 

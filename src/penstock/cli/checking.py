@@ -7,8 +7,8 @@ from dataclasses import asdict
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import print_json, printable, progress
 from penstock.cli.places import Place, locate
-from penstock.storage.check import Report, Tally, check_directory, check_partition
-from penstock.storage.findings import Finding
+from penstock.storage.check import check_directory, check_partition
+from penstock.storage.findings import Finding, Progress, Tally
 from penstock.vfs import RealDisk, Vfs
 
 
@@ -38,7 +38,7 @@ def show(path: str, *, deep: bool, as_json: bool) -> int:
     return EXIT_WRONG if tally.errors else 0
 
 
-def _check(vfs: Vfs, place: Place, deep: bool, tally: Tally, report: Report) -> Iterator[Finding]:
+def _check(vfs: Vfs, place: Place, deep: bool, tally: Tally, report: Progress) -> Iterator[Finding]:
     if not place.is_partition:
         assert place.logs is not None
         yield from check_directory(vfs, place.logs, place.meta, deep=deep, tally=tally, report=report)

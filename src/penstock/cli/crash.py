@@ -15,10 +15,11 @@ from penstock.cli.checking import summary
 from penstock.cli.listing import describe, print_segments
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused
-from penstock.storage.check import Tally, check_partition
+from penstock.storage.check import check_partition
 from penstock.storage.checkpoint_reader import Known
 from penstock.storage.directory import LogDirectory
 from penstock.storage.errors import StorageError
+from penstock.storage.findings import Tally
 from penstock.storage.log import Log
 from penstock.vfs import RealDisk
 

@@ -15,8 +15,8 @@ from penstock.cli.places import locate
 from penstock.cli.rebuilding import Change, Wanted, rebuild
 from penstock.records import RecordBatch
 from penstock.storage import names
-from penstock.storage.check import Tally, check_directory
-from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding
+from penstock.storage.check import check_directory
+from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, Tally
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment

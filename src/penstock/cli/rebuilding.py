@@ -15,11 +15,11 @@ from penstock.cli.output import Refused, complain, print_json, print_table, prog
 from penstock.cli.places import Place, locate
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.check import Report, check_partition
+from penstock.storage.check import check_partition
 from penstock.storage.checkpoint_reader import Known
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, read_through
+from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, Progress, read_through
 from penstock.storage.openfiles import OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.scan import RELATIVE_OFFSET_MAX
@@ -62,7 +62,7 @@ def show(path: str, wanted: Wanted, *, as_json: bool) -> int:
     return EXIT_WRONG if damage else 0
 
 
-def rebuild(vfs: Vfs, place: Place, wanted: Wanted, report: Report) -> tuple[list[Change], list[str]]:
+def rebuild(vfs: Vfs, place: Place, wanted: Wanted, report: Progress) -> tuple[list[Change], list[str]]:
     """Make indexes anew; what has changed, and what is wrong with the logs themselves."""
     changes: list[Change] = []
     damage: list[str] = []
@@ -100,7 +100,7 @@ class _Rebuild:
     """One partition's turn."""
 
     def __init__(
-        self, vfs: Vfs, directory: str, known: Known, wanted: Wanted, report: Report, damage: list[str]
+        self, vfs: Vfs, directory: str, known: Known, wanted: Wanted, report: Progress, damage: list[str]
     ) -> None:
         self.vfs = vfs
         self.directory = directory

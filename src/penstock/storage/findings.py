@@ -1,10 +1,11 @@
-"""Reading files that may be damaged: what is sound comes out as such, the rest with what is wrong about it.
+"""Reads segment files that may be damaged, for tools.
 
-Other readers stop at the first thing that is not a batch. Tools do not: `read_through` names the damage and
-goes on where sound batches begin again. The checker reports what it finds as `Finding`s.
+Other readers stop at the first bytes that are not a batch. `read_through` reports the damage and continues at the next
+sound batch. The checks report their results as `Finding`s.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from struct import Struct
 from typing import Literal, NamedTuple
 
@@ -17,14 +18,14 @@ from penstock.storage.scan import next_sound, scan_batches
 from penstock.vfs import File
 
 Severity = Literal["error", "note"]
-"""An error is something that is not as it must be. A note is worth knowing, and normal somewhere."""
+"""An error breaks a rule of the format. A note is normal in some situations."""
 
 
 class Finding(NamedTuple):
     severity: Severity
     path: str
     position: int | None
-    """Byte in the file; None where the file as a whole is meant."""
+    """Byte in the file; None for the whole file."""
     problem: str
     found: str = ""
     expected: str = ""
@@ -36,13 +37,34 @@ class Finding(NamedTuple):
         return f"{where}: {self.problem}{found}{expected}"
 
 
+@dataclass
+class Tally:
+    """Counts of what a check has read and found."""
+
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    errors: int = 0
+    notes: int = 0
+
+
+Progress = Callable[[int], None]
+"""Called with the number of log bytes read since the last call."""
+
+
+def ignore_progress(_: int) -> None:
+    pass
+
+
 class Piece(NamedTuple):
     """A stretch of a segment file: one sound batch, or damage up to the next one."""
 
     position: int
     size: int
     batch: RecordBatch | None
-    """Good until the next piece is asked for. There also when only its CRC is wrong: then not to be trusted."""
+    """Valid until the next piece is read. Set, but not to be trusted, if only its CRC is wrong."""
     problem: str = ""
     """Empty for a sound batch."""
     found: str = ""
@@ -54,7 +76,7 @@ class Piece(NamedTuple):
 
 
 def read_through(file: File, start: int, end: int, *, floor: Offset = 0) -> Iterator[Piece]:
-    """Everything between two positions. `floor` is an offset that no batch here lies below."""
+    """All pieces between two positions. No batch has an offset below `floor`."""
     position = start
     while position < end:
         try:

@@ -10,8 +10,8 @@ from penstock.sim.checkers.history import Audited
 from penstock.sim.checkers.records import Rules
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.topic_lives import topic_name
-from penstock.storage.check import Tally, check_directory
-from penstock.storage.findings import read_through
+from penstock.storage.check import check_directory
+from penstock.storage.findings import Tally, read_through
 from penstock.storage.layout import layout_of
 from penstock.vfs import Vfs
 
