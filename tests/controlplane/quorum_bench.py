@@ -9,7 +9,7 @@ from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings, Transpo
 from penstock.metadata import EMPTY, AnyRecord, ClusterImage, uuid_from_text
 from penstock.metadata.records import ConfigRecord
 from penstock.raft.voters import Endpoint
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.vfs import MemoryDisk, Vfs, make_dirs_durably
 
 LOGS = "/data"

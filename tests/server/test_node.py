@@ -82,9 +82,9 @@ def test_a_clean_stop_is_believed_and_a_crash_is_not() -> None:
     epoch = node.node.directory.broker_epoch
     node.stop()
     node.restart()
-    assert node.node.directory.former_broker_epoch == epoch > 0
+    assert node.node.directory.previous_broker_epoch == epoch > 0
     node.crash()
-    assert node.node.directory.former_broker_epoch == -1
+    assert node.node.directory.previous_broker_epoch == -1
 
 
 def test_a_kill_is_believed_to_have_cost_nothing_while_the_machine_goes_on() -> None:
@@ -94,11 +94,11 @@ def test_a_kill_is_believed_to_have_cost_nothing_while_the_machine_goes_on() -> 
     for _ in range(2):
         epoch = node.node.directory.broker_epoch
         node.crash()
-        assert node.node.directory.former_broker_epoch == epoch > 0
+        assert node.node.directory.previous_broker_epoch == epoch > 0
         held = node.node.context.image.topics["orders"].partitions[0]
         assert (held.leader, held.isr, held.recovery_state) == (1, (1,), RECOVERED)
     node.crash(Random(3))
-    assert node.node.directory.former_broker_epoch == -1
+    assert node.node.directory.previous_broker_epoch == -1
 
 
 def test_leader_epochs_grow_over_restarts() -> None:

@@ -18,7 +18,7 @@ from penstock.client.settings import Address
 from penstock.server.config import load
 from penstock.server.process import OPEN_FILES_MIN, open_files_max
 from penstock.server.up import OneLine
-from penstock.storage.openfiles import OPEN_FILES_MAX
+from penstock.storage.open_files import OPEN_FILES_MAX
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARNING|ERROR) [a-z_.]+: .+")
 

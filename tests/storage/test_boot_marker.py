@@ -36,7 +36,7 @@ def killed(boot_id: str | None = "monday") -> MemoryDisk:
 
 def test_who_was_killed_while_its_machine_went_on_has_lost_nothing() -> None:
     directory = open_in(killed())
-    assert directory.former_broker_epoch == 7
+    assert directory.previous_broker_epoch == 7
     assert directory.logs[P].log_end == 5
 
 
@@ -45,7 +45,7 @@ def test_any_number_of_kills_before_the_next_registration_changes_nothing() -> N
     for _ in range(3):
         directory = open_in(disk)
         directory.incarnation(Random(4))
-        assert directory.former_broker_epoch == 7
+        assert directory.previous_broker_epoch == 7
         disk = disk.kill_clone()
 
 
@@ -53,21 +53,21 @@ def test_after_a_clean_stop_a_kill_before_the_registration_is_believed_in_any_bo
     disk = killed()
     open_in(disk).close()  # before it was registered, and so without an epoch
     directory = open_in(disk)
-    assert directory.former_broker_epoch == 7
+    assert directory.previous_broker_epoch == 7
     directory.registered(8)
     directory.close()
     disk = disk.crash_clone(Random(1))
-    assert open_in(disk, "tuesday").former_broker_epoch == 8, "it stopped cleanly on monday"
+    assert open_in(disk, "tuesday").previous_broker_epoch == 8, "it stopped cleanly on monday"
     disk = disk.kill_clone()
-    assert open_in(disk, "tuesday").former_broker_epoch == 8
-    assert open_in(disk.crash_clone(Random(2)), "wednesday").former_broker_epoch == UNKNOWN
+    assert open_in(disk, "tuesday").previous_broker_epoch == 8
+    assert open_in(disk.crash_clone(Random(2)), "wednesday").previous_broker_epoch == UNKNOWN
 
 
 def test_a_batch_that_a_kill_cut_short_was_never_acknowledged() -> None:
     disk = killed()
     path = f"/data/logs/{P}/{0:020d}.log"
     put(disk, path, files_of(disk)[path] + bytes(make_batch(3))[:-20])
-    assert open_in(disk).former_broker_epoch == 7
+    assert open_in(disk).previous_broker_epoch == 7
 
 
 # -- not believed -------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_after_a_power_cut_whatever_is_left_of_the_file_is_of_another_boot(seed:
     directory.create(P, now_ms=NOW_MS)
     directory.registered(7)
     disk = disk.crash_clone(Random(seed))
-    assert open_in(disk, "tuesday").former_broker_epoch == UNKNOWN
+    assert open_in(disk, "tuesday").previous_broker_epoch == UNKNOWN
 
 
 @pytest.mark.parametrize(("then", "now"), [("monday", None), (None, "monday"), (None, None)])
@@ -88,7 +88,7 @@ def test_where_the_machine_does_not_tell_its_boot_every_kill_is_unclean(
     then: str | None, now: str | None
 ) -> None:
     disk = killed(then)
-    assert open_in(disk, now).former_broker_epoch == UNKNOWN
+    assert open_in(disk, now).previous_broker_epoch == UNKNOWN
 
 
 def test_a_copy_elsewhere_on_the_machine_is_not_believed() -> None:
@@ -98,8 +98,8 @@ def test_a_copy_elsewhere_on_the_machine_is_not_believed() -> None:
         copy = path.replace("/data", "/copy", 1)
         disk.make_dirs(copy.rpartition("/")[0])
         put(disk, copy, data)
-    assert open_in(disk, path="/copy").former_broker_epoch == UNKNOWN
-    assert open_in(disk).former_broker_epoch == 7
+    assert open_in(disk, path="/copy").previous_broker_epoch == UNKNOWN
+    assert open_in(disk).previous_broker_epoch == 7
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_file_that_is_torn_or_strange_says_nothing(said: bytes) -> None:
     disk = killed()
     assert json.loads(files_of(disk)[FILE])["brokerEpoch"] == 7
     put(disk, FILE, said)
-    assert open_in(disk).former_broker_epoch == UNKNOWN
+    assert open_in(disk).previous_broker_epoch == UNKNOWN
 
 
 def test_a_kill_right_after_a_failed_sync_is_unclean() -> None:
@@ -136,7 +136,7 @@ def test_a_kill_right_after_a_failed_sync_is_unclean() -> None:
     faults.fail("sync", path="*.log", times=1)
     with pytest.raises(OSError, match="Input/output error"):
         work.run()
-    assert open_in(disk.kill_clone()).former_broker_epoch == UNKNOWN
+    assert open_in(disk.kill_clone()).previous_broker_epoch == UNKNOWN
 
 
 def test_a_life_with_a_failed_sync_stays_in_doubt_until_the_next_registration() -> None:
@@ -153,7 +153,7 @@ def test_a_life_with_a_failed_sync_stays_in_doubt_until_the_next_registration() 
     disk = disk.kill_clone()
     directory = open_in(disk)
     directory.registered(8)
-    assert open_in(disk.kill_clone()).former_broker_epoch == 8
+    assert open_in(disk.kill_clone()).previous_broker_epoch == 8
 
 
 @pytest.mark.parametrize("at", [70, -5])
@@ -163,8 +163,8 @@ def test_a_damaged_log_is_no_work_of_a_kill(at: int) -> None:
     data = bytearray(files_of(disk)[path])
     data[at] ^= 1
     put(disk, path, bytes(data))
-    assert open_in(disk).former_broker_epoch == UNKNOWN
-    assert open_in(disk.kill_clone()).former_broker_epoch == UNKNOWN, "nor at the next start"
+    assert open_in(disk).previous_broker_epoch == UNKNOWN
+    assert open_in(disk.kill_clone()).previous_broker_epoch == UNKNOWN, "nor at the next start"
 
 
 def test_a_file_that_cannot_be_written_is_not_left_to_speak_of_the_past() -> None:
@@ -187,11 +187,11 @@ def test_who_has_not_heard_of_its_registration_asks_again_as_the_same() -> None:
     disk = disk.kill_clone()
     directory = open_in(disk)
     assert directory.incarnation(Random(5)) == asked_as
-    assert directory.former_broker_epoch == 7
+    assert directory.previous_broker_epoch == 7
     directory.registered(9)
     directory = open_in(disk.kill_clone())
     assert directory.incarnation(Random(6)) != asked_as
-    assert directory.former_broker_epoch == 9
+    assert directory.previous_broker_epoch == 9
 
 
 def test_in_another_boot_it_asks_as_another() -> None:
@@ -199,7 +199,7 @@ def test_in_another_boot_it_asks_as_another() -> None:
     asked_as = open_in(disk).incarnation(Random(4))
     directory = open_in(disk.kill_clone(), "tuesday")
     assert directory.incarnation(Random(5)) != asked_as
-    assert directory.former_broker_epoch == UNKNOWN
+    assert directory.previous_broker_epoch == UNKNOWN
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
@@ -222,5 +222,5 @@ def test_a_log_that_ends_before_what_was_committed_has_lost_something(
     disk.open(f"/data/logs/{P}/{0:020d}.log", write=True).truncate(size)
     directory = open_in(disk)
     assert directory.logs[P].log_end == 3
-    assert directory.former_broker_epoch == UNKNOWN
+    assert directory.previous_broker_epoch == UNKNOWN
     assert "ends at offset 3, and 5 was committed: it lacks records that it had" in caplog.text

@@ -23,10 +23,10 @@ from penstock.records import build_batch
 from penstock.storage.check import (
     FINDINGS_PER_FILE_MAX,
     Finding,
-    Known,
+    SavedPartition,
     check_directory,
     check_partition,
-    read_marks,
+    read_saved_offsets,
 )
 from penstock.storage.compaction import compact
 from penstock.storage.directory import open_directory
@@ -362,10 +362,10 @@ def test_a_partition_without_segments_is_wrong(data: Path) -> None:
 
 def test_a_partition_can_be_checked_by_itself(data: Path, orders: Path) -> None:
     layout = layout_of(RealDisk(), str(data))
-    known = read_marks(RealDisk(), layout.logs, layout.meta).known(ORDERS)
+    known = read_saved_offsets(RealDisk(), layout.logs, layout.meta).known(ORDERS)
     assert known.clean
     assert list(check_partition(RealDisk(), str(orders), known)) == []
-    assert list(check_partition(RealDisk(), str(orders), Known())) == []
+    assert list(check_partition(RealDisk(), str(orders), SavedPartition())) == []
 
 
 def test_a_compacted_log_is_well(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_damage_that_opening_finds_is_known_to_the_log_and_ends_the_trust_in_the
     flip(disk, positions[4] + HEADER_BYTES + 5)
     directory = opened(disk)
     assert directory.logs[P].is_damaged
-    assert directory.former_broker_epoch == -1
+    assert directory.previous_broker_epoch == -1
 
 
 def test_a_batch_that_seems_to_lie_behind_the_recovery_point_is_damaged_as_soon_as_opening_meets_it(
@@ -154,7 +154,7 @@ def test_a_batch_that_seems_to_lie_behind_the_recovery_point_is_damaged_as_soon_
     log = directory.logs[P]
     assert log.is_damaged
     assert log.log_end == 13
-    assert directory.former_broker_epoch == -1
+    assert directory.previous_broker_epoch == -1
     assert log.cut_damage() == 12
     assert not log.is_damaged
     assert len(read_all(log)) == BATCHES - 1
@@ -202,8 +202,8 @@ def test_a_last_batch_whose_length_has_changed_is_not_taken_for_one_that_a_kill_
     flip(disk, sum(sizes[:2]) + LENGTH_AT + 2, mask)
     again = opened(disk)
     assert again.logs[P].log_end == 2
-    assert again.former_broker_epoch == -1
-    assert opened(untouched).former_broker_epoch == 7
+    assert again.previous_broker_epoch == -1
+    assert opened(untouched).previous_broker_epoch == 7
 
 
 def test_a_last_batch_that_a_kill_cut_short_has_lost_nothing(disk: MemoryDisk) -> None:
@@ -218,4 +218,4 @@ def test_a_last_batch_that_a_kill_cut_short_has_lost_nothing(disk: MemoryDisk) -
     file.close()
     again = opened(disk)
     assert again.logs[P].log_end == 1
-    assert again.former_broker_epoch == 7
+    assert again.previous_broker_epoch == 7

@@ -30,12 +30,12 @@ from penstock.records import (
 )
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.aborted import AbortedTxn, decode_aborted
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.layout import METADATA_TOPIC
 from penstock.storage.log import Log
 from penstock.storage.rules import Origin
+from penstock.storage.txn_index import AbortedTxn, decode_aborted
 from penstock.vfs import RealDisk
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"

@@ -278,7 +278,7 @@ def test_a_log_that_lost_its_only_file_is_noticed(
         put(disk, name, files_of(disk)[name][: 10 if how == "shorten" else 0])
     directory = open_here(disk)
     assert directory.reports[P].lost_end == Hole(0, 4)
-    assert directory.former_broker_epoch == -1, "the broker is not believed to have everything"
+    assert directory.previous_broker_epoch == -1, "the broker is not believed to have everything"
     errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
     assert any("it ends at offset 0, and was on disk up to 4" in each for each in errors)
 

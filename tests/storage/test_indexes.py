@@ -3,10 +3,10 @@
 import pytest
 from tests.storage.world import put
 
-from penstock.storage.aborted import AbortedTxn, TxnIndex, decode_aborted
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.indexes import OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
+from penstock.storage.txn_index import AbortedTxn, TxnIndex, decode_aborted
 from penstock.vfs import MemoryDisk
 
 BASE = 1000

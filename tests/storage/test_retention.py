@@ -6,7 +6,7 @@ from tests.storage.world import NOW_MS, P, append, files_of, make_batch, open_sm
 
 from penstock.base.settings import LogSettings
 from penstock.storage import names
-from penstock.storage.deletion import Tomb, read_tombs
+from penstock.storage.deletion import DeletionMarker, read_markers
 from penstock.storage.directory import LogDirectory
 from penstock.storage.log import Log
 from penstock.storage.retention import delete_segments, expired
@@ -108,8 +108,8 @@ def test_a_deletion_moves_the_log_start_then_renames_then_removes() -> None:
     assert [segment.base_offset for segment in log.segments] == [2, 3]
     left = [name for name in files_of(disk, log.directory) if "/00000000000000000000." in name]
     assert all(name.endswith((names.DELETED, names.TOMB)) for name in left)
-    tombs = {base: tomb for _, base, tomb in read_tombs(disk, log.directory)}
-    assert tombs == {0: Tomb(1, 2), 1: Tomb(2, 2)}
+    tombs = {base: tomb for _, base, tomb in read_markers(disk, log.directory)}
+    assert tombs == {0: DeletionMarker(1, 2), 1: DeletionMarker(2, 2)}
     removal.run()
     removal.run()
     assert not [name for name in files_of(disk, log.directory) if names.DELETED in name or names.TOMB in name]

@@ -18,7 +18,7 @@ def stopped_with_records() -> MemoryDisk:
 
 
 def test_a_stop_is_clean_while_everything_is_there() -> None:
-    assert open_small(stopped_with_records()).former_broker_epoch == 42
+    assert open_small(stopped_with_records()).previous_broker_epoch == 42
 
 
 def test_a_directory_that_vanished_is_told_and_the_stop_counts_as_unclean(
@@ -28,7 +28,7 @@ def test_a_directory_that_vanished_is_told_and_the_stop_counts_as_unclean(
     disk = stopped_with_records()
     remove_tree(disk, "/data/logs/orders-0")
     again = open_small(disk)
-    assert again.former_broker_epoch == -1
+    assert again.previous_broker_epoch == -1
     (told,) = (each for each in caplog.records if each.levelno == logging.ERROR)
     assert "/data/logs/orders-0 is gone, expected it with records up to offset 3" in told.getMessage()
 
@@ -37,4 +37,4 @@ def test_a_directory_that_vanished_is_told_and_the_stop_counts_as_unclean(
 def test_a_directory_that_was_deleted_or_set_aside_is_none_of_these(state: str) -> None:
     disk = stopped_with_records()
     disk.rename("/data/logs/orders-0", f"/data/logs/orders-0.{'ab' * 16}-{state}")
-    assert open_small(disk).former_broker_epoch == 42
+    assert open_small(disk).previous_broker_epoch == 42

@@ -13,12 +13,12 @@ from random import Random
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import RecordBatch, build_batch, end_txn_marker
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.log import Log
 from penstock.storage.producers import Producers
 from penstock.storage.rules import Origin
+from penstock.storage.txn_index import AbortedTxn
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 
 P = TopicPartition("orders", 0)

@@ -16,7 +16,7 @@ from penstock.cli.listing import describe, print_segments
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused
 from penstock.storage.check import check_partition
-from penstock.storage.checkpoint_reader import Known
+from penstock.storage.checkpoint_reader import SavedPartition
 from penstock.storage.directory import LogDirectory
 from penstock.storage.errors import StorageError
 from penstock.storage.findings import Tally
@@ -78,14 +78,16 @@ def _show(path: str) -> int:
     finally:
         directory.abandon()
     print("\n4. Inside: penstock log ls")
-    row = describe(RealDisk(), f"{path}/logs/{writer.PARTITION}", Known(clean=True), with_segments=True)
+    row = describe(
+        RealDisk(), f"{path}/logs/{writer.PARTITION}", SavedPartition(clean=True), with_segments=True
+    )
     row.segments = row.segments[-4:]
     print_segments(row)
     print("\n   penstock log dump --records, the last batch")
     _show_last_batch(log)
     print("\n   penstock log check")
     tally = Tally()
-    for finding in check_partition(RealDisk(), row.path, Known(clean=True), deep=True, tally=tally):
+    for finding in check_partition(RealDisk(), row.path, SavedPartition(clean=True), deep=True, tally=tally):
         print(f"   {finding.severity}: {finding}")
     print(f"   {summary(tally)}")
     verdict = "Nothing acknowledged was lost." if is_safe else "ACKNOWLEDGED RECORDS WERE LOST."

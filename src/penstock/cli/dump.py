@@ -21,7 +21,7 @@ from penstock.records.batch import CODEC_MASK, SEQUENCE_MASK
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoints import Checkpoint, MetaProperties
-from penstock.storage.deletion import Tomb
+from penstock.storage.deletion import DeletionMarker
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import (
@@ -392,7 +392,7 @@ def _read_checkpoint(source: Source) -> Iterator[Entry]:
 
 
 def _read_tomb(source: Source) -> Iterator[Entry]:
-    tomb = msgspec.json.decode(source.read(), type=Tomb)
+    tomb = msgspec.json.decode(source.read(), type=DeletionMarker)
     yield Entry("tomb", {"end": tomb.end, "logStart": tomb.log_start})
 
 

@@ -17,7 +17,7 @@ from penstock.records import RecordBatch
 from penstock.storage import names
 from penstock.storage.check import check_directory
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, Tally
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment
 from penstock.vfs import RealDisk, read_file

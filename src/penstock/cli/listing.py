@@ -14,10 +14,10 @@ from penstock.cli.places import Place, locate
 from penstock.cli.strays_shown import as_document
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.checkpoint_reader import Known
+from penstock.storage.checkpoint_reader import SavedPartition
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.segment import Segment
 from penstock.storage.strays import find_strays
 from penstock.vfs import RealDisk, Vfs, read_file
@@ -95,7 +95,7 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
     return EXIT_WRONG if problems else 0
 
 
-def _describe_live(vfs: Vfs, path: str, known: Known, with_segments: bool) -> PartitionRow | None:
+def _describe_live(vfs: Vfs, path: str, known: SavedPartition, with_segments: bool) -> PartitionRow | None:
     """Look again when a segment went away under our eyes; None when the partition itself did."""
     for _ in range(_ATTEMPTS_MAX):
         try:
@@ -108,7 +108,7 @@ def _describe_live(vfs: Vfs, path: str, known: Known, with_segments: bool) -> Pa
     )
 
 
-def describe(vfs: Vfs, path: str, known: Known, *, with_segments: bool) -> PartitionRow:
+def describe(vfs: Vfs, path: str, known: SavedPartition, *, with_segments: bool) -> PartitionRow:
     """Look at one partition; what cannot be read is left open, and named in `problems`."""
     name = path.rpartition("/")[2]
     row = PartitionRow(name, path, recovery_point=known.recovery_point)

@@ -12,7 +12,7 @@ from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.checkpoint_reader import Marks, read_marks
+from penstock.storage.checkpoint_reader import SavedOffsets, read_saved_offsets
 from penstock.storage.layout import is_log, is_log_directory, layout_of
 from penstock.vfs import Vfs
 
@@ -25,8 +25,8 @@ class Place(NamedTuple):
     """Paths, in the order of topic and number."""
     is_partition: bool
 
-    def marks(self, vfs: Vfs) -> Marks:
-        return Marks("", "") if self.logs is None else read_marks(vfs, self.logs, self.meta)
+    def marks(self, vfs: Vfs) -> SavedOffsets:
+        return SavedOffsets("", "") if self.logs is None else read_saved_offsets(vfs, self.logs, self.meta)
 
     @staticmethod
     def partition_of(path: str) -> TopicPartition | None:

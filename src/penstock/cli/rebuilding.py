@@ -16,11 +16,11 @@ from penstock.cli.places import Place, locate
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import check_partition
-from penstock.storage.checkpoint_reader import Known
+from penstock.storage.checkpoint_reader import SavedPartition
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY, Finding, Progress, read_through
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.producers import Producers
 from penstock.storage.scan import RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
@@ -100,7 +100,13 @@ class _Rebuild:
     """One partition's turn."""
 
     def __init__(
-        self, vfs: Vfs, directory: str, known: Known, wanted: Wanted, report: Progress, damage: list[str]
+        self,
+        vfs: Vfs,
+        directory: str,
+        known: SavedPartition,
+        wanted: Wanted,
+        report: Progress,
+        damage: list[str],
     ) -> None:
         self.vfs = vfs
         self.directory = directory

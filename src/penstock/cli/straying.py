@@ -69,7 +69,7 @@ def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool)
         directory = open_directory(vfs, path, now_ms=now_ms, rng=rng)
     except KafkaError as error:
         raise Refused(f"{error}; stop the node that uses it first") from error
-    directory.broker_epoch = directory.former_broker_epoch
+    directory.broker_epoch = directory.previous_broker_epoch
     try:
         topics = _topics(directory, now_ms)
         prepared = [(each, *_topic_id_for(each, directory, topics)) for each in chosen]

@@ -38,7 +38,7 @@ from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.errors import StorageError
 from penstock.storage.layout import METADATA_TOPIC
 from penstock.storage.log import Log
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.recovery import create_log, open_log
 from penstock.vfs import Vfs, join, make_dirs_durably
 

@@ -45,7 +45,7 @@ from penstock.raft.node import Node
 from penstock.raft.ready import Outbound, Ready, RoleName
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 from penstock.storage.errors import StorageError
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.vfs import Vfs
 from penstock.wire.peers import Address
 

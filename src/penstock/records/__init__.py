@@ -29,11 +29,11 @@ from .batch import (
 from .builder import BatchBuilder, BatchOptions, build_batch, empty_batch, encode_record
 from .compression import Codec, compress, decompress
 from .control import ControlRecord, ControlType, control_key, end_txn_marker, parse_control
-from .errors import CorruptBatch, DecompressedTooLarge, TooMuchToLookAt, UnsupportedMagic
+from .errors import CorruptBatch, DecompressedTooLarge, TooLongToValidate, UnsupportedMagic
 from .recompress import recompress
 from .validate import (
+    HasLoopTime,
     InvalidBatch,
-    MayLook,
     ProduceRules,
     validate_header,
     validate_produced,
@@ -53,12 +53,12 @@ __all__ = [
     "ControlType",
     "CorruptBatch",
     "DecompressedTooLarge",
+    "HasLoopTime",
     "InvalidBatch",
-    "MayLook",
     "ProduceRules",
     "Record",
     "RecordBatch",
-    "TooMuchToLookAt",
+    "TooLongToValidate",
     "UnsupportedMagic",
     "build_batch",
     "compress",

@@ -36,7 +36,7 @@ class DecompressedTooLarge(CorruptBatch):
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
-class TooMuchToLookAt(Exception):
+class TooLongToValidate(Exception):
     """To judge the batch takes longer than the event loop may be held: it has to be done beside it.
 
     This says nothing about the batch, so it is no `KafkaError`: whoever judges batches on the loop catches it.

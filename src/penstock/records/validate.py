@@ -18,8 +18,9 @@ A batch that no reader could unpack is refused whatever the rules are. Its block
 be (`unpacked`); where they do not, it is unpacked here.
 
 Looking at records takes long: 3 million of them, in a batch of 4 KB, some seconds. A caller that cannot wait passes
-`may_look`, and then gets `TooMuchToLookAt` instead of a long wait: whatever this function does on the event loop is
-bounded by RECORDS_ON_LOOP_MAX and UNPACKED_ON_LOOP_MAX. The caller then does the same elsewhere, without `may_look`.
+`has_loop_time`, and then gets `TooLongToValidate` instead of a long wait: whatever this function does on the event
+loop is bounded by RECORDS_ON_LOOP_MAX and UNPACKED_ON_LOOP_MAX. The caller then does the same elsewhere, without
+`has_loop_time`.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,8 +44,8 @@ from .batch import (
 )
 from .checksum import crc32c
 from .compression import Codec
-from .errors import CorruptBatch, DecompressedTooLarge, TooMuchToLookAt
-from .unpacked import RECORD_BYTES_MIN, surely_fits
+from .decompressed_size import RECORD_BYTES_MIN, surely_fits
+from .errors import CorruptBatch, DecompressedTooLarge, TooLongToValidate
 
 RECORD_ERRORS_MAX = 100
 """After so many faults nothing more is looked at; a batch may hold a million records that are wrong."""
@@ -58,7 +59,7 @@ UNPACKED_ON_LOOP_MAX = 128 * 1024
 PACKED_ON_LOOP_MAX = 16 * 1024
 """Bytes of a compressed batch that is unpacked on the event loop. In snappy they may be 3,000 blocks: 5 ms."""
 
-MayLook = Callable[[], bool]
+HasLoopTime = Callable[[], bool]
 """Whether there is time left on the event loop to decode a small batch."""
 
 UNBOUNDED_MS = (1 << 63) - 1
@@ -103,11 +104,11 @@ class ProduceRules:
 
 
 def validate_produced(
-    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, may_look: MayLook | None = None
+    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, has_loop_time: HasLoopTime | None = None
 ) -> None:
     """Raise InvalidBatch unless batch may be appended as it is.
 
-    With `may_look`, raise TooMuchToLookAt where that takes longer than the event loop may be held.
+    With `has_loop_time`, raise TooLongToValidate where that takes longer than the event loop may be held.
     """
     if (
         batch.attributes <= _CODEC_MAX
@@ -128,7 +129,7 @@ def validate_produced(
     ):
         return  # nothing to say, as of nearly every batch; what follows finds the words
     validate_header(batch, rules, now_ms)
-    validate_records(batch, rules, now_ms, may_look)
+    validate_records(batch, rules, now_ms, has_loop_time)
 
 
 def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
@@ -144,10 +145,10 @@ def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs
 
 
 def validate_records(
-    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, may_look: MayLook | None = None
+    batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, has_loop_time: HasLoopTime | None = None
 ) -> None:
     """Raise InvalidBatch where the records of a batch with a sound header may not be appended; see
-    `validate_produced` for `may_look`."""
+    `validate_produced` for `has_loop_time`."""
     checks_records = rules.check_records or rules.compacted
     if not checks_records and (
         not batch.is_compressed
@@ -155,14 +156,14 @@ def validate_records(
     ):
         return
     unpacked_max = rules.max_decompressed_bytes
-    if may_look is not None:
+    if has_loop_time is not None:
         if (
             not checks_records
             or batch.count > RECORDS_ON_LOOP_MAX
             or (batch.is_compressed and batch.length > PACKED_ON_LOOP_MAX)
-            or not may_look()
+            or not has_loop_time()
         ):
-            raise TooMuchToLookAt
+            raise TooLongToValidate
         unpacked_max = min(unpacked_max, UNPACKED_ON_LOOP_MAX)
     try:
         if checks_records:
@@ -173,7 +174,7 @@ def validate_records(
                 raise _invalid(f"the batch counts {batch.count} records in {unpacked} bytes")
     except DecompressedTooLarge as error:
         if unpacked_max < rules.max_decompressed_bytes:
-            raise TooMuchToLookAt from None
+            raise TooLongToValidate from None
         raise InvalidBatch(str(error), error.code) from None
     except CorruptBatch as error:
         # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.

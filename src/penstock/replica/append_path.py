@@ -49,8 +49,8 @@ class AppendPath:
     __slots__ = (
         "_acks",
         "_flush_timer",
+        "_has_loop_time",
         "_inspections",
-        "_may_look",
         "_partition",
         "_refused",
         "_unwritten",
@@ -79,7 +79,7 @@ class AppendPath:
         self._world = world
         self._write_later = write_later
         self._inspections = inspections
-        self._may_look = None if inspections is None else inspections.may_look
+        self._has_loop_time = None if inspections is None else inspections.has_loop_time
         self._refused = refused
         self.is_staged = False
         """Batches are staged, and `write` will be called at the end of the tick."""
@@ -142,7 +142,7 @@ class AppendPath:
                 leader_epoch=partition.leader_epoch,
                 now_ms=now_ms,
                 origin=origin,
-                may_look=self._may_look,
+                has_loop_time=self._has_loop_time,
                 inspected=inspected,
             )
         except StorageError as error:

@@ -60,7 +60,7 @@ class Inspections:
         self._queues: dict[Hashable, deque[tuple[Stage, Promise[Appended]]]] = {}
         """By owner: batches behind one that is inspected."""
 
-    def may_look(self) -> bool:
+    def has_loop_time(self) -> bool:
         """Whether another small batch may be decoded in this tick."""
         now_ns, tick = self._world.clock_ns(), self._tick()
         if tick != self._looked_in:

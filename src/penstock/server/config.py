@@ -34,7 +34,7 @@ from penstock.server.config_sources import (
     from_flags,
     nearest,
 )
-from penstock.storage.openfiles import OPEN_FILES_MAX
+from penstock.storage.open_files import OPEN_FILES_MAX
 
 DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"

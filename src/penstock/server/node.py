@@ -406,7 +406,7 @@ class Node:
             features=SUPPORTED,
             log_dirs=(uuid_from_text(identity.directory_id),),
             rack=self._config.setting("broker.rack"),
-            previous_epoch=self.directory.former_broker_epoch,
+            previous_epoch=self.directory.previous_broker_epoch,
         )
 
     def _unfenced(self) -> None:

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from penstock.base.world import ProcessUsage
-from penstock.storage.openfiles import OPEN_FILES_MAX
+from penstock.storage.open_files import OPEN_FILES_MAX
 
 _LOADED_AT = time.time()
 """The start time where the system does not report one; some milliseconds late."""

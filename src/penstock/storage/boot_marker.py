@@ -33,7 +33,7 @@ BYTES_MAX = 8192
 """Much more than a path can make it: a longer file is none of ours."""
 
 
-class Former(NamedTuple):
+class PreviousRun(NamedTuple):
     """What is known of the life before this one."""
 
     broker_epoch: int = -1
@@ -49,7 +49,7 @@ class _Note(msgspec.Struct, frozen=True, rename="camel"):
     incarnation_id: str = ""
 
 
-class BootFile:
+class BootMarker:
     """`meta/boot` of a directory. Where the system tells no boot id, it says nothing and is not written."""
 
     def __init__(self, vfs: Vfs, meta: str, boot_id: str | None) -> None:
@@ -60,22 +60,22 @@ class BootFile:
         self.is_doubted = False
         """A sync has failed in this life: the next one must not believe that everything is there."""
 
-    def read(self) -> Former:
+    def read(self) -> PreviousRun:
         """The former life, if it has lost nothing; nothing of it where that cannot be said."""
         try:
             stat = self._vfs.stat(self._path)
             if stat is None or stat.size > BYTES_MAX:
-                return Former()
+                return PreviousRun()
             note = msgspec.json.decode(read_file(self._vfs, self._path), type=_Note)
             incarnation_id = uuid_from_text(note.incarnation_id) if note.incarnation_id else None
         except (OSError, ValueError):  # unreadable, torn, not UTF-8, or not of this shape
-            return Former()
+            return PreviousRun()
         is_here = note.boot_id == self._boot_id and note.directory == self._meta
-        return Former(max(note.broker_epoch, -1), incarnation_id) if is_here else Former()
+        return PreviousRun(max(note.broker_epoch, -1), incarnation_id) if is_here else PreviousRun()
 
-    def write(self, life: Former) -> None:
+    def write(self, life: PreviousRun) -> None:
         """From now on, all that is written stays as long as this boot lasts."""
-        if self._boot_id is None or self.is_doubted or life == Former():
+        if self._boot_id is None or self.is_doubted or life == PreviousRun():
             return
         incarnation = "" if life.incarnation_id is None else uuid_text(life.incarnation_id)
         note = msgspec.json.encode(_Note(self._boot_id, self._meta, life.broker_epoch, incarnation))

@@ -20,7 +20,12 @@ from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check_partition import PartitionCheck, check_batches_file
-from penstock.storage.checkpoint_reader import Known, Marks, SmallFiles, read_marks
+from penstock.storage.checkpoint_reader import (
+    SavedOffsets,
+    SavedPartition,
+    SmallFileReader,
+    read_saved_offsets,
+)
 from penstock.storage.checkpoints import Extent
 from penstock.storage.findings import Finding, Progress, Tally, ignore_progress
 from penstock.vfs import Vfs
@@ -43,7 +48,7 @@ def check_directory(
 ) -> Iterator[Finding]:
     """Check every partition below `logs`, and the checkpoints against them."""
     tally = tally or Tally()
-    marks = read_marks(vfs, logs, meta)
+    marks = read_saved_offsets(vfs, logs, meta)
     yield from _counted(iter(marks.findings), tally)
     topic_ids: dict[str, tuple[bytes, str]] = {}
     seen = set()
@@ -67,7 +72,9 @@ def check_directory(
     yield from _counted(_check_strangers(marks, seen), tally)
 
 
-def _check_segments(vfs: Vfs, directory: str, partition: TopicPartition, marks: Marks) -> Iterator[Finding]:
+def _check_segments(
+    vfs: Vfs, directory: str, partition: TopicPartition, marks: SavedOffsets
+) -> Iterator[Finding]:
     """Every segment that the checkpoint knows is there, and as long as it was."""
     for hole in marks.known(partition).holes:
         yield Finding("error", directory, None, f"{hole} are missing, as a start of the broker has found")
@@ -75,7 +82,7 @@ def _check_segments(vfs: Vfs, directory: str, partition: TopicPartition, marks: 
         return
     # The log may be in use, and cleaned meanwhile. A checkpoint that is read after the listing knows of it.
     for base_offset, size, found in _missing_from(
-        vfs, directory, read_marks(vfs, marks.logs, marks.meta).known(partition)
+        vfs, directory, read_saved_offsets(vfs, marks.logs, marks.meta).known(partition)
     ):
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         expected = f"{size} bytes at least, as checkpoint.json has it"
@@ -83,7 +90,7 @@ def _check_segments(vfs: Vfs, directory: str, partition: TopicPartition, marks: 
         yield Finding("error", path, None, "the segment is missing, or shorter than it was", shown, expected)
 
 
-def _missing_from(vfs: Vfs, directory: str, known: Known) -> list[tuple[Offset, int, int | None]]:
+def _missing_from(vfs: Vfs, directory: str, known: SavedPartition) -> list[tuple[Offset, int, int | None]]:
     """Base offset, size and what is found, of each segment below the recovery point that is not what it was."""
     point = known.our_point
     if point is None or point.offset != known.recovery_point:
@@ -108,7 +115,7 @@ def _check_topic_id(
 ) -> Iterator[Finding]:
     """All partitions of a topic have its id."""
     path = f"{directory}/{names.PARTITION_METADATA}"
-    topic_id = SmallFiles(vfs, [])(path, ck.decode_partition_metadata, None)
+    topic_id = SmallFileReader(vfs, [])(path, ck.decode_partition_metadata, None)
     if topic_id is None:
         return
     first, where = topic_ids.setdefault(topic, (topic_id, path))
@@ -117,7 +124,7 @@ def _check_topic_id(
         yield Finding("error", path, 0, f"another id than topic {topic} has", found, expected)
 
 
-def _check_strangers(marks: Marks, seen: set[TopicPartition]) -> Iterator[Finding]:
+def _check_strangers(marks: SavedOffsets, seen: set[TopicPartition]) -> Iterator[Finding]:
     for name, offsets in (
         (ck.RECOVERY_POINTS, marks.recovery_points),
         (ck.LOG_STARTS, marks.log_starts),
@@ -151,7 +158,7 @@ def _counted(findings: Iterator[Finding], tally: Tally) -> Iterator[Finding]:
 def check_partition(
     vfs: Vfs,
     directory: str,
-    known: Known = Known(),  # noqa: B008  # immutable
+    known: SavedPartition = SavedPartition(),  # noqa: B008  # immutable
     *,
     deep: bool = False,
     tally: Tally | None = None,

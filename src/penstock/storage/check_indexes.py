@@ -9,7 +9,6 @@ from struct import Struct
 from typing import ClassVar, NamedTuple
 
 from penstock.base.ids import NO_TIMESTAMP, Offset
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.findings import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -19,7 +18,8 @@ from penstock.storage.findings import (
     is_zero_from,
     read_entries,
 )
-from penstock.storage.scan import Spot
+from penstock.storage.scan import BatchPosition
+from penstock.storage.txn_index import AbortedTxn
 from penstock.vfs import File, Vfs
 
 
@@ -97,7 +97,7 @@ class OffsetIndexCheck(_EntryCheck):
 
     LAYOUT = OFFSET_ENTRY
 
-    def see(self, spot: Spot) -> Iterator[Finding]:
+    def see(self, spot: BatchPosition) -> Iterator[Finding]:
         while self.entry is not None and self.entry.fields[1] <= spot.position:
             relative, position = self.entry.fields
             if position < spot.position:
@@ -153,7 +153,7 @@ class TimeIndexCheck(_EntryCheck):
         self._is_blind = False
         """Past damage nobody knows the largest timestamp: only order can be checked."""
 
-    def see(self, spot: Spot) -> Iterator[Finding]:
+    def see(self, spot: BatchPosition) -> Iterator[Finding]:
         is_largest = spot.max_timestamp > self._largest
         self._largest = max(self._largest, spot.max_timestamp)
         while self.entry is not None and self.base_offset + self.entry.fields[1] <= spot.last_offset:

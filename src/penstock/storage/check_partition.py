@@ -11,13 +11,13 @@ from penstock.records.batch import CODEC_MASK
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check_indexes import Marker, OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck
-from penstock.storage.checkpoint_reader import Known, SmallFiles, unreadable
+from penstock.storage.checkpoint_reader import SavedPartition, SmallFileReader, unreadable
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.findings import Finding, Piece, Progress, Severity, Tally, read_through
+from penstock.storage.findings import Finding, Progress, SegmentPiece, Severity, Tally, read_through
 from penstock.storage.producers import Producer, Producers
-from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, BatchPosition
 from penstock.storage.snapshots import decode_sequences, decode_snapshot, load_snapshot
 from penstock.vfs import File, Vfs, read_file
 
@@ -43,7 +43,7 @@ class PartitionCheck:
     """One walk through a partition, from its first batch to its last."""
 
     def __init__(
-        self, vfs: Vfs, directory: str, known: Known, deep: bool, tally: Tally, report: Progress
+        self, vfs: Vfs, directory: str, known: SavedPartition, deep: bool, tally: Tally, report: Progress
     ) -> None:
         self.vfs = vfs
         self.directory = directory
@@ -117,7 +117,7 @@ class PartitionCheck:
 
     def _small_files(self) -> Iterator[Finding]:
         findings: list[Finding] = []
-        read = SmallFiles(self.vfs, findings)
+        read = SmallFileReader(self.vfs, findings)
         read(f"{self.directory}/{names.PARTITION_METADATA}", ck.decode_partition_metadata, None)
         self.epochs = read(f"{self.directory}/{names.LEADER_EPOCHS}", LeaderEpochs.decode, LeaderEpochs())
         if findings and findings[-1].path.endswith(names.LEADER_EPOCHS):
@@ -165,7 +165,7 @@ class PartitionCheck:
                 batch, is_placed = piece.batch, self._is_placed(segment, piece.batch)
                 yield from self._check_batch(segment, file, piece.position, batch)
                 if is_placed:
-                    spot = Spot(
+                    spot = BatchPosition(
                         piece.position, piece.size, batch.base_offset, batch.last_offset, batch.max_timestamp
                     )
                     yield from index.see(spot)
@@ -315,7 +315,7 @@ class PartitionCheck:
     # -- producers and transactions ---------------------------------------------------------------------
 
     def _replay(
-        self, segment: _Segment, file: File, spot: Spot, batch: RecordBatch, txns: TxnIndexCheck
+        self, segment: _Segment, file: File, spot: BatchPosition, batch: RecordBatch, txns: TxnIndexCheck
     ) -> Iterator[Finding]:
         yield from self._check_snapshots(batch.base_offset)
         if not batch.has_producer_id:
@@ -491,5 +491,5 @@ def check_batches_file(vfs: Vfs, path: str) -> Iterator[Finding]:
         file.close()
 
 
-def _damage(path: str, piece: Piece) -> Finding:
+def _damage(path: str, piece: SegmentPiece) -> Finding:
     return Finding("error", path, piece.position, piece.problem, piece.found, piece.expected)

@@ -17,7 +17,7 @@ from penstock.vfs import Vfs, read_file
 Result = TypeVar("Result")
 
 
-class Known(NamedTuple):
+class SavedPartition(NamedTuple):
     """What a directory's checkpoints say of one partition."""
 
     clean: bool = False
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 @dataclass
-class Marks:
+class SavedOffsets:
     """The checkpoint files of a log directory, as far as they can be read."""
 
     logs: str
@@ -48,10 +48,10 @@ class Marks:
     our_holes: dict[str, list[Hole]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    def known(self, partition: TopicPartition | None) -> Known:
+    def known(self, partition: TopicPartition | None) -> SavedPartition:
         if partition is None:
-            return Known(self.clean)
-        return Known(
+            return SavedPartition(self.clean)
+        return SavedPartition(
             self.clean,
             self.recovery_points.get(partition),
             self.log_starts.get(partition),
@@ -63,11 +63,11 @@ class Marks:
         )
 
 
-def read_marks(vfs: Vfs, logs: str, meta: str) -> Marks:
+def read_saved_offsets(vfs: Vfs, logs: str, meta: str) -> SavedOffsets:
     """Read the small files of a log directory; what is wrong with them is in `findings`."""
-    marks = Marks(logs, meta)
+    marks = SavedOffsets(logs, meta)
     marks.clean = vfs.stat(f"{logs}/{ck.CLEAN_SHUTDOWN}") is not None
-    read = SmallFiles(vfs, marks.findings)
+    read = SmallFileReader(vfs, marks.findings)
     marks.identity = read(f"{logs}/{ck.META_PROPERTIES}", MetaProperties.decode, None)
     marks.recovery_points = read(f"{logs}/{ck.RECOVERY_POINTS}", ck.decode_offsets, {})
     marks.log_starts = read(f"{logs}/{ck.LOG_STARTS}", ck.decode_offsets, {})
@@ -92,7 +92,7 @@ def read_marks(vfs: Vfs, logs: str, meta: str) -> Marks:
     return marks
 
 
-class SmallFiles:
+class SmallFileReader:
     """Reads files that are a few lines at most, and notes those that cannot be understood."""
 
     def __init__(self, vfs: Vfs, findings: list[Finding]) -> None:

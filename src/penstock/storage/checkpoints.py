@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.base.ids import Offset, TopicPartition, uuid_from_text, uuid_text
-from penstock.storage.aborted import FileSum
 from penstock.storage.epochs import parse_checkpoint
 from penstock.storage.errors import BadCheckpoint
+from penstock.storage.txn_index import FileSum
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

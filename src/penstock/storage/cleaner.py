@@ -41,26 +41,26 @@ from penstock.records import (
 from penstock.records.batch import CODEC_MASK, COUNT_AT, FLAGS_AT, HEADER_BYTES, MAX_TIMESTAMP_AT
 from penstock.records.varint import decode_varint, decode_varlong
 from penstock.storage import names
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import CorruptLog
-from penstock.storage.key_offsets import DIGEST_BYTES, LatestOffsets
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.offset_map import DIGEST_BYTES, OffsetMap
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.scan import RELATIVE_OFFSET_MAX, scan_batches
 from penstock.storage.segment import Segment
+from penstock.storage.txn_index import AbortedTxn
 from penstock.vfs import Vfs
 
 IO_BYTES = 1 << 20
 """Read and write in steps of this size."""
 
 
-class OldSegment(NamedTuple):
+class SourceSegment(NamedTuple):
     base_offset: Offset
     end_offset: Offset
     size: int
     index_bytes: int
 
 
-class LastOfProducer(NamedTuple):
+class ProducerEnd(NamedTuple):
     """What must stay of a live producer: the batch with its last record, or the marker with its last epoch."""
 
     last_offset: Offset | None
@@ -72,7 +72,7 @@ class CleaningPlan:
     """All that a round needs to know; it can be sent to another process."""
 
     directory: str
-    segments: tuple[OldSegment, ...]
+    segments: tuple[SourceSegment, ...]
     """From the first one up to the first offset that may not be cleaned yet."""
     first_dirty: Offset
     end: Offset
@@ -84,7 +84,7 @@ class CleaningPlan:
     memory_bytes: int
     now_ms: TimestampMs
     aborted: tuple[AbortedTxn, ...]
-    producers: dict[ProducerId, LastOfProducer]
+    producers: dict[ProducerId, ProducerEnd]
     generation: int = 0
     """Of the log, when it was planned: after a truncation the result is worthless."""
 
@@ -118,16 +118,16 @@ def clean(vfs: Vfs, plan: CleaningPlan) -> Cleaned:
         files.close()
 
 
-def _segment(files: OpenFiles, plan: CleaningPlan, old: OldSegment) -> Segment:
+def _segment(files: OpenFiles, plan: CleaningPlan, old: SourceSegment) -> Segment:
     return Segment(files, plan.directory, old.base_offset, interval_bytes=plan.interval_bytes, size=old.size)
 
 
 # -- first pass ---------------------------------------------------------------------------------------
 
 
-def _map_keys(files: OpenFiles, plan: CleaningPlan) -> LatestOffsets:
+def _map_keys(files: OpenFiles, plan: CleaningPlan) -> OffsetMap:
     """Note the latest offset of each key in the dirty part, as far as memory reaches."""
-    latest = LatestOffsets(plan.memory_bytes - 4 * IO_BYTES)
+    latest = OffsetMap(plan.memory_bytes - 4 * IO_BYTES)
     latest.mapped_to = plan.first_dirty
     transactions = _Transactions(entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty)
     for old in plan.segments:
@@ -175,7 +175,7 @@ def _plain(batch: RecordBatch) -> bytes:
 
 
 class _Round:
-    def __init__(self, files: OpenFiles, plan: CleaningPlan, latest: LatestOffsets) -> None:
+    def __init__(self, files: OpenFiles, plan: CleaningPlan, latest: OffsetMap) -> None:
         self.files = files
         self.plan = plan
         self.latest = latest
@@ -206,7 +206,7 @@ class _Round:
             self.next_horizon_ms,
         )
 
-    def _clean_into(self, writer: "_Writer", old: OldSegment, transactions: "_Transactions") -> None:
+    def _clean_into(self, writer: "_Writer", old: SourceSegment, transactions: "_Transactions") -> None:
         source = _segment(self.files, self.plan, old)
         for position, batch in _sound_batches(source, 0):
             self.bytes_read += batch.size
@@ -292,9 +292,9 @@ _WHOLE = _Kept(0, None, False, 0)
 
 
 def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would double the cost of cleaning
-    data: bytes, batch: RecordBatch, latest: LatestOffsets, *, drop_tombstones: bool
+    data: bytes, batch: RecordBatch, latest: OffsetMap, *, drop_tombstones: bool
 ) -> _Kept | None:
-    """Decide on each record of a batch. Varints of one byte are written out, as in `LatestOffsets.add`."""
+    """Decide on each record of a batch. Varints of one byte are written out, as in `OffsetMap.add`."""
     newest = latest.by_key.get
     mapped_to = latest.mapped_to
     base_offset = batch.base_offset
@@ -424,7 +424,7 @@ class _Writer:
         self._pending_bytes = 0
         self.replaces: list[Segment] = []
 
-    def has_room(self, old: OldSegment, plan: CleaningPlan) -> bool:
+    def has_room(self, old: SourceSegment, plan: CleaningPlan) -> bool:
         """Whether a segment still fits in for certain, even if all of it stays."""
         segment = self._segment
         return (

@@ -7,7 +7,7 @@ the log meanwhile, the result is thrown away.
 
 from penstock.base.ids import Offset, TimestampMs
 from penstock.storage import names, swap
-from penstock.storage.cleaner import Cleaned, CleanedSegment, CleaningPlan, LastOfProducer, OldSegment, clean
+from penstock.storage.cleaner import Cleaned, CleanedSegment, CleaningPlan, ProducerEnd, SourceSegment, clean
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import StorageError
 from penstock.storage.log import Log
@@ -66,7 +66,7 @@ def plan_cleaning(
     """
     end = cleanable_end(log, now_ms, high_watermark)
     segments = tuple(
-        OldSegment(
+        SourceSegment(
             segment.base_offset,
             min(log.segments.end_of(index), end),
             segment.size,
@@ -93,7 +93,7 @@ def plan_cleaning(
         now_ms=now_ms,
         aborted=tuple(log.aborted(segments[0].base_offset, end)),
         producers={
-            producer_id: LastOfProducer(producer.last_offset if producer.batches else None, producer.epoch)
+            producer_id: ProducerEnd(producer.last_offset if producer.batches else None, producer.epoch)
             for producer_id, producer in log.producers.by_id.items()
         },
         generation=log.generation,
@@ -140,7 +140,7 @@ def _still_fits(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> bool:
 
 def _swap_in(log: Log, cleaned: CleanedSegment) -> list[str]:
     """One cleaned segment. It is served under its `.swap` names while the old files make room."""
-    swap.promise(log.vfs, log.directory, cleaned.base_offset)
+    swap.commit(log.vfs, log.directory, cleaned.base_offset)
     fresh = Segment(
         log.files,
         log.directory,

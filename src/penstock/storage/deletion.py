@@ -22,7 +22,7 @@ from penstock.vfs import Vfs, read_file
 _KINDS = (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT, names.SEQUENCES)
 
 
-class Tomb(msgspec.Struct):
+class DeletionMarker(msgspec.Struct):
     """What a `.tomb` file says."""
 
     end: Offset
@@ -47,12 +47,14 @@ class Removal(NamedTuple):
             raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
-def bury(vfs: Vfs, directory: str, segments: Sequence[tuple[Segment, Offset]], log_start: Offset) -> Removal:
+def begin_deletion(
+    vfs: Vfs, directory: str, segments: Sequence[tuple[Segment, Offset]], log_start: Offset
+) -> Removal:
     """Take segments out of the directory; each comes with its end offset, which log_start must have passed."""
     for segment, end in segments:
         assert end <= log_start, f"{segment} ends at {end}, after the log start {log_start}"
         tomb = vfs.open(segment.path_of(names.TOMB), write=True, create=True)
-        tomb.pwrite([msgspec.json.encode(Tomb(end, log_start))], 0)
+        tomb.pwrite([msgspec.json.encode(DeletionMarker(end, log_start))], 0)
         tomb.sync()
         tomb.close()
     vfs.sync_dir(directory)
@@ -78,10 +80,10 @@ def _finish(vfs: Vfs, directory: str, bases: Sequence[Offset]) -> Removal:
     return Removal(vfs, (*doomed, *tombs))
 
 
-def finish_burials(vfs: Vfs, directory: str, log_start: Offset) -> None:
+def finish_deletions(vfs: Vfs, directory: str, log_start: Offset) -> None:
     """Complete deletions that a crash cut short; forget markers that the log start does not bear out."""
     bases = []
-    for path, base_offset, tomb in read_tombs(vfs, directory):
+    for path, base_offset, tomb in read_markers(vfs, directory):
         if tomb is not None and tomb.end <= log_start:
             bases.append(base_offset)
         else:
@@ -90,14 +92,14 @@ def finish_burials(vfs: Vfs, directory: str, log_start: Offset) -> None:
         _finish(vfs, directory, bases).run()
 
 
-def read_tombs(vfs: Vfs, directory: str) -> Iterable[tuple[str, Offset, Tomb | None]]:
+def read_markers(vfs: Vfs, directory: str) -> Iterable[tuple[str, Offset, DeletionMarker | None]]:
     """Each marker: its path, its segment, and what it says; None for one that was torn."""
     for entry in vfs.list_dir(directory):
         parsed = names.parse_segment_file(entry.name)
         if parsed is not None and parsed.kind == names.TOMB:
             path = f"{directory}/{entry.name}"
             try:
-                yield path, parsed.base_offset, msgspec.json.decode(read_file(vfs, path), type=Tomb)
+                yield path, parsed.base_offset, msgspec.json.decode(read_file(vfs, path), type=DeletionMarker)
             except ValueError:
                 yield path, parsed.base_offset, None
 

@@ -13,7 +13,7 @@ from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_
 from penstock.base.settings import LogSettings
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.boot_marker import BootFile, Former
+from penstock.storage.boot_marker import BootMarker, PreviousRun
 from penstock.storage.checkpoint_files import CheckpointFiles
 from penstock.storage.checkpoints import MetaProperties, RecoveryPoint
 from penstock.storage.compaction import compact, is_due
@@ -22,7 +22,7 @@ from penstock.storage.errors import DirectoryRefused, StorageError
 from penstock.storage.identity import identify_directory, join_cluster
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
-from penstock.storage.openfiles import OPEN_FILES_MAX, OpenFiles
+from penstock.storage.open_files import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
 from penstock.storage.retention import delete_segments, expired, start_after
 from penstock.storage.strays import Note, Stray, find_strays, write_note
@@ -74,7 +74,7 @@ class LogDirectory:
         self.layout = layout
         self.identity = identity
         self.files = OpenFiles(vfs, open_files_max)
-        self._boot = BootFile(vfs, layout.meta, boot_id)
+        self._boot = BootMarker(vfs, layout.meta, boot_id)
         self.files.sync_failed = self._boot.doubt
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = CheckpointFiles(vfs, layout, self.logs)
@@ -86,7 +86,7 @@ class LogDirectory:
         """By the names of their directories: what no topic claims, and is kept."""
         self.broker_epoch = NO_BROKER_EPOCH
         """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
-        self.former = Former()
+        self.previous_run = PreviousRun()
         """The last life, where nothing that it wrote can be gone: it stopped cleanly, or was killed while its
         machine went on. Nothing of it after anything else."""
         self.removable: Callable[[Log, Offset], Offset] = _all_of_it
@@ -101,20 +101,22 @@ class LogDirectory:
         return f"<LogDirectory {self.layout.logs} {len(self.logs)} partitions>"
 
     @property
-    def former_broker_epoch(self) -> int:
-        return self.former.broker_epoch
+    def previous_broker_epoch(self) -> int:
+        return self.previous_run.broker_epoch
 
     def incarnation(self, rng: "Random") -> Uuid:
         """As what the broker is to register: the same as its last life, if that has never heard what came of it."""
         drawn = random_uuid(rng)
-        incarnation_id = drawn if self.former.incarnation_id is None else self.former.incarnation_id
-        self._boot.write(self.former._replace(incarnation_id=incarnation_id))
+        incarnation_id = (
+            drawn if self.previous_run.incarnation_id is None else self.previous_run.incarnation_id
+        )
+        self._boot.write(self.previous_run._replace(incarnation_id=incarnation_id))
         return incarnation_id
 
     def registered(self, broker_epoch: int) -> None:
         """The broker has its place in the cluster: what became of its former lives is settled, and this one begins."""
         self.broker_epoch = broker_epoch
-        self._boot.write(Former(broker_epoch))
+        self._boot.write(PreviousRun(broker_epoch))
 
     def join_cluster(self, cluster_id: str) -> None:
         """Write down of which cluster this directory is; it was new, and of none."""
@@ -468,11 +470,11 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     ours = checkpoints.read_checkpoint()
     points, is_ours = checkpoints.read_points(ours)
     former = directory._boot.read()
-    was_killed = former != Former()
+    was_killed = former != PreviousRun()
     if clean:
         epoch = _read_broker_epoch(directory)
         if epoch != NO_BROKER_EPOCH:  # else it stopped before it was registered
-            former = Former(epoch)
+            former = PreviousRun(epoch)
         # A kill before the next registration takes nothing of this away.
         directory._boot.write(former)
         # From here on a crash is a crash.
@@ -537,7 +539,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     vanished = _vanished(directory, points)
     has_lost = any(report.has_lost for report in directory.reports.values())
     if not (lowered or short or vanished or has_lost):
-        directory.former = former
+        directory.previous_run = former
     else:
         directory._boot.remove()
     lowered += _save_doubts(directory)

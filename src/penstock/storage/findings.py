@@ -58,7 +58,7 @@ def ignore_progress(_: int) -> None:
     pass
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """A stretch of a segment file: one sound batch, or damage up to the next one."""
 
     position: int
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
         return not self.problem
 
 
-def read_through(file: File, start: int, end: int, *, floor: Offset = 0) -> Iterator[Piece]:
+def read_through(file: File, start: int, end: int, *, floor: Offset = 0) -> Iterator[SegmentPiece]:
     """All pieces between two positions. No batch has an offset below `floor`."""
     position = start
     while position < end:
@@ -94,20 +94,22 @@ def read_through(file: File, start: int, end: int, *, floor: Offset = 0) -> Iter
                 return
             found, expected = _describe(file, error.position, end)
             after = next_sound(file, error.position + 1, end, floor) or end
-            yield Piece(error.position, after - error.position, None, "no record batch", found, expected)
+            yield SegmentPiece(
+                error.position, after - error.position, None, "no record batch", found, expected
+            )
             position = after
 
 
-def _judge(file: File, position: int, batch: RecordBatch, end: int, floor: Offset) -> Piece:
+def _judge(file: File, position: int, batch: RecordBatch, end: int, floor: Offset) -> SegmentPiece:
     actual = crc32c(batch.view[ATTRIBUTES_AT:])
     if actual == batch.crc:
-        return Piece(position, batch.size, batch)
+        return SegmentPiece(position, batch.size, batch)
     size = batch.size
     if not _may_begin(file, position + size, end):
         # The length is as doubtful as the rest.
         size = (next_sound(file, position + 1, end, floor) or end) - position
     found, expected = f"CRC {batch.crc:#010x}", f"{actual:#010x}, which its bytes give"
-    return Piece(position, size, batch, "the CRC does not fit the batch", found, expected)
+    return SegmentPiece(position, size, batch, "the CRC does not fit the batch", found, expected)
 
 
 def _may_begin(file: File, position: int, end: int) -> bool:

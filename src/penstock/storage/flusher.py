@@ -14,7 +14,7 @@ from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.deletion import remove_segment_files
 from penstock.storage.epochs import EpochStart
 from penstock.storage.errors import CorruptLog, StorageError
-from penstock.storage.openfiles import FileRef
+from penstock.storage.open_files import FileRef
 from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.snapshots import remove_snapshots, remove_snapshots_above, write_snapshot

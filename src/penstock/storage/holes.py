@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from penstock.base.ids import Offset
 from penstock.records import RecordBatch
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog
 from penstock.storage.producers import InDoubt, Producers
 from penstock.storage.scan import next_sound, scan_batches, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.snapshots import load_snapshot
+from penstock.storage.txn_index import AbortedTxn
 from penstock.vfs import File, Vfs
 
 # -- what is missing ---------------------------------------------------------------------------------------

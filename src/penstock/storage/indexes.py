@@ -19,7 +19,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from penstock.base.ids import NO_TIMESTAMP, Offset, TimestampMs
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.storage.scan import RELATIVE_OFFSET_MAX
 
 _BLOCK_BYTES = 4096

@@ -24,28 +24,28 @@ from penstock.records import (
     LOG_OVERHEAD,
     PACK_PLACE,
     Codec,
-    MayLook,
+    HasLoopTime,
     RecordBatch,
-    TooMuchToLookAt,
+    TooLongToValidate,
     iter_batches,
     stamp,
     validate_header,
     validate_produced,
 )
 from penstock.storage import truncation
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from penstock.storage.flusher import LogFlusher
 from penstock.storage.inspection import Inspected, Inspection, NeedsInspection
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.storage.producers import NumberedBatch, Producer, Producers
 from penstock.storage.reader import LogReader
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
 from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList, TimestampOffset
+from penstock.storage.txn_index import AbortedTxn
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
 """Kafka's `producer.id.expiration.ms`."""
@@ -255,7 +255,7 @@ class Log:
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
         origin: Origin = Origin.CLIENT,
-        may_look: MayLook | None = None,
+        has_loop_time: HasLoopTime | None = None,
         inspected: Inspected | None = None,
     ) -> Appended:
         """Validate a batch as a leader does and assign the next offset, in place; `write_staged` writes it.
@@ -264,8 +264,9 @@ class Log:
         for the client if the batch is invalid, and then changes nothing. `StorageError` means that the disk failed:
         of the batches staged before, exactly those below `log_end` are in the log.
 
-        With `may_look`, raises `NeedsInspection` if validation would block the event loop for too long; `inspected` is
-        then the result of that inspection. Without it, records are validated here, however long that takes.
+        With `has_loop_time`, raises `NeedsInspection` if validation would block the event loop for too long;
+        `inspected` is then the result of that inspection. Without it, records are validated here, however long that
+        takes.
         """
         batch = RecordBatch.parse(data)
         if batch.size != len(data):
@@ -280,10 +281,10 @@ class Log:
             if inspected is not None:
                 validate_header(batch, self._client_rules, now_ms)
             elif is_client:
-                validate_produced(batch, self._client_rules, now_ms, may_look)
+                validate_produced(batch, self._client_rules, now_ms, has_loop_time)
             else:
                 validate_produced(batch, self._rules[origin], now_ms)
-        except TooMuchToLookAt:
+        except TooLongToValidate:
             raise NeedsInspection(Inspection(bytes(data), self.settings, now_ms)) from None
         if batch.producer_id >= 0:
             if batch.is_control:
@@ -297,7 +298,7 @@ class Log:
         if self._log_append_time and not batch.is_control:
             append_time = now_ms
         if self._codec is not None and is_client and batch.codec is not self._codec:
-            batch = self._in_codec(batch, self._codec, now_ms, may_look, inspected)
+            batch = self._in_codec(batch, self._codec, now_ms, has_loop_time, inspected)
         elif batch.view.readonly:
             batch = RecordBatch.parse(bytearray(data))
         if append_time != NO_TIMESTAMP:
@@ -313,15 +314,15 @@ class Log:
         batch: RecordBatch,
         codec: Codec,
         now_ms: TimestampMs,
-        may_look: MayLook | None,
+        has_loop_time: HasLoopTime | None,
         inspected: Inspected | None,
     ) -> RecordBatch:
         """The batch in the topic's codec."""
         if inspected is not None and inspected.data is not None:
             return RecordBatch.parse(inspected.data)
         try:
-            return recompressed(batch, codec, self.settings, may_look)
-        except TooMuchToLookAt:
+            return recompressed(batch, codec, self.settings, has_loop_time)
+        except TooLongToValidate:
             raise NeedsInspection(Inspection(bytes(batch.view), self.settings, now_ms)) from None
 
     def stage_plain(
@@ -554,7 +555,7 @@ class Log:
     def advance_start(self, offset: Offset) -> None:
         """Hide everything below an offset (DeleteRecords, retention); durable when this returns.
 
-        Segments below it can be deleted afterwards: `deletion.bury`.
+        Segments below it can be deleted afterwards: `deletion.begin_deletion`.
         """
         if offset > self.log_end:
             raise OffsetOutOfRange(f"{self.partition} ends at {self.log_end}, cannot start at {offset}")

@@ -15,18 +15,18 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, RecordBatch
 from penstock.storage import names
-from penstock.storage.aborted import AbortedTxn, FileSum
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint, decode_partition_metadata
-from penstock.storage.deletion import finish_burials
+from penstock.storage.deletion import finish_deletions
 from penstock.storage.epochs import EpochStart, LeaderEpochs
 from penstock.storage.errors import BadCheckpoint, CorruptLog
 from penstock.storage.holes import find_missing, fold, open_at, open_behind, producers_near, replay
 from penstock.storage.names import SegmentFile
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.storage.producers import InDoubt, Producers
 from penstock.storage.segment import Segment
 from penstock.storage.snapshots import remove_snapshots_above
 from penstock.storage.swap import finish_swaps
+from penstock.storage.txn_index import AbortedTxn, FileSum
 from penstock.vfs import Vfs, read_file
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Opening:
         listed = self._list()
         is_tidy = True
         if any(each.kind == names.TOMB for each, _ in listed):
-            finish_burials(self.vfs, self.directory, log_start or 0)
+            finish_deletions(self.vfs, self.directory, log_start or 0)
             is_tidy = False
         if any(each.state for each, _ in listed):
             finish_swaps(self.vfs, self.directory)

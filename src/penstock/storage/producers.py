@@ -25,7 +25,7 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, ProducerId, TimestampMs
 from penstock.records import ControlType, RecordBatch, parse_control
-from penstock.storage.aborted import AbortedTxn
+from penstock.storage.txn_index import AbortedTxn
 
 IN_FLIGHT_MAX = 5
 """What an idempotent producer may have in flight (`max.in.flight.requests.per.connection`)."""

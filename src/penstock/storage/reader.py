@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.errors import BadCheckpoint, CorruptLog, OffsetOutOfRange, SegmentGone, StorageError
 from penstock.storage.holes import fold
 from penstock.storage.producers import Producers
@@ -18,6 +17,7 @@ from penstock.storage.scan import scan_batches
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList, TimestampOffset
 from penstock.storage.snapshots import load_snapshot
+from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.unread import UnreadRecords
 from penstock.vfs import Vfs
 

@@ -25,19 +25,19 @@ from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
-from penstock.storage.aborted import FileSum
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint, encode_partition_metadata
 from penstock.storage.epochs import LeaderEpochs
 from penstock.storage.errors import CorruptLog
 from penstock.storage.holes import check_batch
 from penstock.storage.log import PRODUCER_IDLE_MS_MAX, Log, Points
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.storage.opening import Opening, Report
 from penstock.storage.producers import Producers
 from penstock.storage.scan import BATCH_BYTES_MAX, next_sound, scan_batches, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.snapshots import remove_snapshots_above
+from penstock.storage.txn_index import FileSum
 from penstock.vfs import File, Vfs, replace_file
 
 __all__ = ["Report", "create_log", "open_log"]

@@ -7,7 +7,7 @@ must not be deleted yet. When even the active segment has outlived its time, it 
 from collections.abc import Iterator
 
 from penstock.base.ids import Offset, TimestampMs
-from penstock.storage.deletion import Removal, bury
+from penstock.storage.deletion import Removal, begin_deletion
 from penstock.storage.errors import StorageError
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
@@ -81,7 +81,7 @@ def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> R
     log.advance_start(start_after(log, segments))
     log.detach(segments)
     try:
-        return bury(log.vfs, log.directory, leaving, log.log_start)
+        return begin_deletion(log.vfs, log.directory, leaving, log.log_start)
     except OSError as error:
         # Out of the log all the same; the next start finds the files and finishes.
         raise StorageError(f"cannot delete from {log.directory}: {error.strerror or error}") from error

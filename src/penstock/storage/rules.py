@@ -9,11 +9,11 @@ from penstock.records import (
     Codec,
     CorruptBatch,
     DecompressedTooLarge,
+    HasLoopTime,
     InvalidBatch,
-    MayLook,
     ProduceRules,
     RecordBatch,
-    TooMuchToLookAt,
+    TooLongToValidate,
     recompress,
 )
 from penstock.storage.scan import BATCH_BYTES_MAX
@@ -53,21 +53,21 @@ def rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
 
 
 def recompressed(
-    batch: RecordBatch, codec: Codec, settings: LogSettings, may_look: MayLook | None = None
+    batch: RecordBatch, codec: Codec, settings: LogSettings, has_loop_time: HasLoopTime | None = None
 ) -> RecordBatch:
     """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after.
 
-    With `may_look`, raises TooMuchToLookAt where that takes longer than the event loop may be held.
+    With `has_loop_time`, raises TooLongToValidate where that takes longer than the event loop may be held.
     """
     rules = rules_for(settings, Origin.CLIENT)
     limit = rules.max_message_bytes if codec is Codec.NONE else rules.max_decompressed_bytes
-    if may_look is not None:
-        if batch.size > RECOMPRESSED_ON_LOOP_MAX or not may_look():
-            raise TooMuchToLookAt
+    if has_loop_time is not None:
+        if batch.size > RECOMPRESSED_ON_LOOP_MAX or not has_loop_time():
+            raise TooLongToValidate
         try:
             batch.decompressed(min(limit, RECOMPRESSED_ON_LOOP_MAX))
         except DecompressedTooLarge:
-            raise TooMuchToLookAt from None
+            raise TooLongToValidate from None
         except CorruptBatch:
             pass  # found again below, where it is told
     try:

@@ -32,7 +32,7 @@ _WALK = Struct(">qiibIhiqq")
 """The header up to the largest timestamp: all that finding a batch needs."""
 
 
-class Spot(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch lies in its segment file."""
 
     position: int
@@ -80,7 +80,7 @@ def scan_batches(
         start += consumed
 
 
-def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Iterator[Spot]:
+def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Iterator[BatchPosition]:
     """Where each batch between two positions lies, reading little more than headers.
 
     Small steps and no objects but the result: this is what a look-up by offset does after the index.
@@ -101,7 +101,7 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
                     f"no batch: magic {magic}, length {length}, expected magic 2 and {LENGTH_MIN} to "
                     f"{end - position - LOG_OVERHEAD} bytes",
                 )
-            yield Spot(position, size, base, base + last_delta, max_timestamp, epoch)
+            yield BatchPosition(position, size, base, base + last_delta, max_timestamp, epoch)
             consumed += size
         if consumed == 0:
             raise CorruptLog(

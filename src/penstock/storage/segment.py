@@ -22,12 +22,12 @@ from penstock.base.settings import LogSettings
 from penstock.records import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from penstock.records.batch import LENGTH_AT
 from penstock.storage import names
-from penstock.storage.aborted import TxnIndex
 from penstock.storage.checkpoints import Hole
 from penstock.storage.errors import CorruptLog
 from penstock.storage.indexes import OffsetIndex, TimeEntry, TimeIndex
-from penstock.storage.openfiles import FileRef, OpenFiles
-from penstock.storage.scan import RELATIVE_OFFSET_MAX, Spot, scan_batches, walk_headers
+from penstock.storage.open_files import FileRef, OpenFiles
+from penstock.storage.scan import RELATIVE_OFFSET_MAX, BatchPosition, scan_batches, walk_headers
+from penstock.storage.txn_index import TxnIndex
 from penstock.vfs import File
 
 NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
@@ -350,7 +350,7 @@ class Segment:
 
     # -- finding ---------------------------------------------------------------------------------------
 
-    def find(self, offset: Offset) -> Spot | None:
+    def find(self, offset: Offset) -> BatchPosition | None:
         """The first batch that ends at or after offset; None where the segment ends before it."""
         try:
             entry = self.index.lookup(offset)
@@ -359,7 +359,7 @@ class Segment:
             self.rebuild_indexes()
             return self._walk_from(self.index.lookup(offset).position, None, offset)
 
-    def _walk_from(self, position: int, indexed: Offset | None, offset: Offset) -> Spot | None:
+    def _walk_from(self, position: int, indexed: Offset | None, offset: Offset) -> BatchPosition | None:
         size = self.size
         if position and not 0 < position < size:
             raise _BadIndex
@@ -403,7 +403,7 @@ class Segment:
             pass  # whoever reads on from here is told so
         return entry
 
-    def find_timestamp(self, timestamp: TimestampMs, position: int = 0) -> Spot | None:
+    def find_timestamp(self, timestamp: TimestampMs, position: int = 0) -> BatchPosition | None:
         """The first batch at or after a position that has a record at or after a time."""
         if self.largest().timestamp < timestamp:
             return None
@@ -413,7 +413,9 @@ class Segment:
             self.rebuild_indexes()
             return self._walk_to(timestamp, position, None)
 
-    def _walk_to(self, timestamp: TimestampMs, position: int, entry: TimeEntry | None) -> Spot | None:
+    def _walk_to(
+        self, timestamp: TimestampMs, position: int, entry: TimeEntry | None
+    ) -> BatchPosition | None:
         """The same, past the batch that a time index entry names: what lies before it is older."""
         if entry is not None:
             near = self.index.lookup(entry.offset)

@@ -11,11 +11,11 @@ from typing import NamedTuple, overload
 
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
 from penstock.records import RecordBatch
-from penstock.storage.aborted import AbortedTxn, FileSum
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog, SegmentGone
-from penstock.storage.scan import Spot
+from penstock.storage.scan import BatchPosition
 from penstock.storage.segment import Segment
+from penstock.storage.txn_index import AbortedTxn, FileSum
 from penstock.storage.unread import UnreadRecords
 
 CHECK_BYTES = 1 << 20
@@ -67,7 +67,7 @@ class SegmentList(Sequence[Segment]):
         """First offset that is not in a segment any more."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else self._segments[index].next_offset
 
-    def find(self, offset: Offset) -> tuple[Segment, Spot] | None:
+    def find(self, offset: Offset) -> tuple[Segment, BatchPosition] | None:
         """The first batch that ends at or after offset, looking on where a segment has a gap at its end, but not
         across a hole."""
         for index in range(self.index_of(offset), len(self._segments)):
@@ -153,7 +153,7 @@ class SegmentList(Sequence[Segment]):
     def _records(
         self,
         segment: Segment,
-        spot: Spot,
+        spot: BatchPosition,
         size: int,
         offset: Offset,
         ahead_max: int | None,
@@ -181,7 +181,12 @@ class SegmentList(Sequence[Segment]):
         return data
 
     def _sound(
-        self, segment: Segment, spot: Spot, offset: Offset, data: bytes, epoch_max: LeaderEpoch | None
+        self,
+        segment: Segment,
+        spot: BatchPosition,
+        offset: Offset,
+        data: bytes,
+        epoch_max: LeaderEpoch | None,
     ) -> bytes:
         """What was read, up to the first batch that is not what was once written there. What a former life left is
         looked at the first time that it is read: nobody knows what the disk did to it meanwhile."""
@@ -276,7 +281,7 @@ class SegmentList(Sequence[Segment]):
 
 
 def _first_record(
-    segment: Segment, spot: Spot, timestamp: TimestampMs, start: Offset
+    segment: Segment, spot: BatchPosition, timestamp: TimestampMs, start: Offset
 ) -> TimestampOffset | None:
     if spot.base_offset == spot.last_offset:  # a batch of one record: its header says it all
         is_wanted = spot.max_timestamp >= timestamp and spot.base_offset >= start

@@ -17,7 +17,7 @@ from penstock.base.ids import NO_SEQUENCE, Offset, ProducerId
 from penstock.records.checksum import crc32c
 from penstock.storage import names
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import FileRef
+from penstock.storage.open_files import FileRef
 from penstock.storage.producers import InDoubt, KeptBatch, Producer, Producers
 from penstock.vfs import Vfs, read_file
 

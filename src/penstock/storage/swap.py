@@ -17,7 +17,7 @@ from penstock.storage.scan import walk_headers
 from penstock.vfs import Vfs
 
 
-def promise(vfs: Vfs, directory: str, base_offset: Offset) -> None:
+def commit(vfs: Vfs, directory: str, base_offset: Offset) -> None:
     """Turn `.cleaned` files, which must be synced, into `.swap`: from here on there is no way back."""
     vfs.sync_dir(directory)
     for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock.base.ids import Offset
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.storage.segment import Segment
 from penstock.vfs import Draft, Vfs
 

@@ -36,7 +36,7 @@ from penstock.gateway.idempotency.topic_files import (
     save_key_file,
 )
 from penstock.server.child import Child
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.vfs import MemoryDisk, RealDisk, Vfs
 
 PATH = "/1.keys"

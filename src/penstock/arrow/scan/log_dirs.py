@@ -11,7 +11,7 @@ from penstock.arrow.errors import BadOption
 from penstock.base.ids import Offset, TopicPartition
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
-from penstock.storage.checkpoint_reader import read_marks
+from penstock.storage.checkpoint_reader import read_saved_offsets
 from penstock.storage.checkpoints import Checkpoint
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.layout import is_log, is_log_directory
@@ -109,7 +109,7 @@ def _read_checkpoints(vfs: Vfs, logs: str) -> _Checkpoints:
     above = os.path.dirname(logs)
     metas = [f"{logs}.meta", *([f"{above}/meta"] if os.path.basename(logs) == "logs" else [])]
     meta = next((each for each in metas if vfs.stat(f"{each}/{ck.BROKER_ID}") is not None), None)
-    marks = read_marks(vfs, logs, meta or metas[0])
+    marks = read_saved_offsets(vfs, logs, meta or metas[0])
     broken = next((each for each in marks.findings if each.path.endswith(ck.LOG_STARTS)), None)
     starts = marks.log_starts
     if meta is not None and (broken is not None or vfs.stat(f"{logs}/{ck.LOG_STARTS}") is None):

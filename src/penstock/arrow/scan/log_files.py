@@ -25,7 +25,7 @@ from penstock.records.batch import MAGIC_AT, OLD_LENGTH_MIN
 from penstock.storage import names
 from penstock.storage.errors import CorruptLog
 from penstock.storage.findings import OFFSET_ENTRY, read_through
-from penstock.storage.openfiles import OpenFiles
+from penstock.storage.open_files import OpenFiles
 from penstock.storage.scan import BATCH_BYTES_MAX, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList

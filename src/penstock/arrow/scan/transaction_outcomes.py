@@ -12,11 +12,11 @@ from typing import NamedTuple
 from penstock.arrow.scan.log_files import LogView
 from penstock.base.ids import Offset
 from penstock.storage import names
-from penstock.storage.aborted import AbortedTxn
 from penstock.storage.checkpoints import Checkpoint, Hole
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.holes import find_missing, fold, open_at, producers_near
 from penstock.storage.reader import FixedLog, LogReader
+from penstock.storage.txn_index import AbortedTxn
 from penstock.vfs import Vfs, read_file
 
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs
 from penstock.records.checksum import crc32c
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.vfs import File, Vfs
 from penstock.vfs.files import DRAFT
 

@@ -27,7 +27,7 @@ from penstock.metadata import ClusterImage
 from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
 from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, MAGIC
 from penstock.records.checksum import crc32c
-from penstock.records.unpacked import RECORD_BYTES_MIN, surely_fits
+from penstock.records.decompressed_size import RECORD_BYTES_MIN, surely_fits
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 from penstock.wire import ProducePrefix, ProduceRequest, RequestHeader

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from penstock.base.ids import TimestampMs
-from penstock.records import MayLook, ProduceRules, RecordBatch, validate_produced
+from penstock.records import HasLoopTime, ProduceRules, RecordBatch, validate_produced
 from penstock.sim.checkers.violation import Violation
 from penstock.storage import log as log_module
 
@@ -50,9 +50,11 @@ def charging(costs: LoopCosts | None) -> Iterator[None]:
         return
 
     def validate(
-        batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, may_look: MayLook | None = None
+        batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, has_loop_time: HasLoopTime | None = None
     ) -> None:
-        validate_produced(batch, rules, now_ms, may_look)  # where it raises, nothing, or little, was decoded
+        validate_produced(
+            batch, rules, now_ms, has_loop_time
+        )  # where it raises, nothing, or little, was decoded
         if rules.check_records or rules.compacted:
             costs.us += batch.count * RECORD_US
 

@@ -24,7 +24,7 @@ from penstock.storage.recovery import create_log, open_log
 from penstock.storage.scan import RELATIVE_OFFSET_MAX
 
 from .errors import LegacyError
-from .layout import Format, Found, SourceFile, find_topics
+from .layout import Format, SourceFile, SourceTopics, find_topics
 from .reader import Damage, PartitionReader
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _NoPoints:
 class _Import:
     directory: LogDirectory
     format: Format
-    found: Found
+    found: SourceTopics
     now_ms: TimestampMs
     rng: "Random"
     settings: LogSettings

@@ -73,7 +73,7 @@ class SourceFile(NamedTuple):
 
 
 @dataclass
-class Found:
+class SourceTopics:
     """What is in a directory."""
 
     topics: dict[str, dict[int, list[SourceFile]]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Found:
         return sum(file.size for topic in self.topics.values() for files in topic.values() for file in files)
 
 
-def find_topics(vfs: Vfs, path: str, format_: Format) -> Found:
+def find_topics(vfs: Vfs, path: str, format_: Format) -> SourceTopics:
     """Look through a directory of an older system; nothing is opened."""
     root = format_.root_of(path)
     stat = vfs.stat(root)
@@ -96,7 +96,7 @@ def find_topics(vfs: Vfs, path: str, format_: Format) -> Found:
         raise LegacyError(
             f"there is no directory {root}: {format_.name} keeps its records as {format_.picture}"
         )
-    found = Found()
+    found = SourceTopics()
     if format_.root:
         entries = vfs.list_dir(path)
         found.left += [f"{path.rstrip('/')}/{each.name}" for each in entries if each.name != format_.root]
@@ -108,7 +108,7 @@ def find_topics(vfs: Vfs, path: str, format_: Format) -> Found:
     return found
 
 
-def _add_topic(vfs: Vfs, path: str, topic: str, found: Found) -> bool:
+def _add_topic(vfs: Vfs, path: str, topic: str, found: SourceTopics) -> bool:
     """Take a directory in if it is a topic's."""
     entries = vfs.list_dir(path)
     numbered = [each.name for each in entries if each.is_dir and _PARTITION.fullmatch(each.name)]
@@ -123,7 +123,7 @@ def _add_topic(vfs: Vfs, path: str, topic: str, found: Found) -> bool:
     return True
 
 
-def _segments(vfs: Vfs, path: str, found: Found) -> list[SourceFile]:
+def _segments(vfs: Vfs, path: str, found: SourceTopics) -> list[SourceFile]:
     files: dict[Offset, SourceFile] = {}
     for entry in vfs.list_dir(path):
         segment = None if entry.is_dir else _SEGMENT.fullmatch(entry.name)

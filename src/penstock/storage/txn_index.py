@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.base.ids import Offset, ProducerId
 from penstock.records.checksum import crc32c
 from penstock.storage.errors import BadCheckpoint
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 
 _ENTRY = Struct(">hqqqq")
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.storage.world import put
 
-from penstock.storage.openfiles import FileRef, OpenFiles
+from penstock.storage.open_files import FileRef, OpenFiles
 from penstock.vfs import MemoryDisk
 
 

@@ -17,7 +17,7 @@ rounded up by the allocator), a slot, and the copy of all slots while the dictio
 DIGEST_BYTES = 16
 
 
-class LatestOffsets:
+class OffsetMap:
     """Key to latest offset, up to a number of keys."""
 
     def __init__(self, memory_bytes_max: int) -> None:
