@@ -212,7 +212,7 @@ def test_high_watermarks_of_a_deleted_partition_do_not_come_back() -> None:
     directory.delete(P, Random(1))
     assert not save(directory, drafts)
     directory.create(P, now_ms=NOW_MS)
-    assert open_small(disk.crash_clone(Random(1))).high_watermarks == {}
+    assert open_small(disk.crash_clone(Random(1))).checkpoints.high_watermarks == {}
 
 
 def test_retention_keeps_its_promises_while_a_checkpoint_is_under_way() -> None:
