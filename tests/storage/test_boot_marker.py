@@ -223,4 +223,4 @@ def test_a_log_that_ends_before_what_was_committed_has_lost_something(
     directory = open_in(disk)
     assert directory.logs[P].log_end == 3
     assert directory.previous_broker_epoch == UNKNOWN
-    assert "ends at offset 3, and 5 was committed: it lacks records that it had" in caplog.text
+    assert "ends at offset 3, below its high watermark 5: committed records are missing" in caplog.text

@@ -1,25 +1,28 @@
-"""The log on disk: Kafka's own files, crash-safe.
+"""The log on disk, in Kafka's files, crash-safe.
 
-    directory, layout      a node's data directory: all partitions, checkpoints, the lock; where they lie
-    log           one partition: append, truncate                         <- start here
-    reading, durable       the parts of a log that read it, and that know what is on disk for certain
-    rules, syncing         what a log asks of a batch; what it has to sync, for any thread
-    inspection    judging a batch beside the event loop, where its records take long to look at
-    recovery      opening a partition after a clean stop, or a crash
-    segments      the immutable list of segments that readers hold
-    unread        records that are read from a segment as they are sent
-    segment       a stretch of log in a file, with its indexes
-    indexes, aborted       offset and time index; transaction index
-    producers, snapshots   sequences and open transactions; their files
-    epochs, checkpoints    the small files
-    retention, deletion    what has outlived its settings; deleting it safely
-    compaction, cleaner, latest, swap    one record a key: deciding, doing, remembering, putting in place
-    scan, openfiles, names               walking a file; a bounded cache of open ones; what they are called
-    strays        partitions that no topic claims, and that are kept
-    check         is everything as it should be?
-    legacy        the files of older systems
+    log                         one partition: append, truncate                         <- start here
+    reader, flusher, truncation parts of a log: reading; flushes and checkpoints; dropping its end
+    directory, checkpoint_files a node's data directory and its checkpoints
+    layout, identity            paths in a data directory; meta.properties
+    recovery, opening           opening a log after a clean stop or a crash
+    holes                       lost or damaged ranges of offsets
+    segments, segment           the immutable list of segments that readers hold; one segment
+    indexes, txn_index          offset and time index; transaction index
+    unread                      records that are read from a segment while they are sent
+    producers, snapshots        sequences and open transactions; their files
+    epochs, checkpoints         leader epochs; encoding of the small files
+    rules, inspection           validation of produced batches, on the event loop or in another process
+    syncing                     flushes and checkpoints as work for any thread
+    retention, deletion         expired segments; deleting segments safely
+    compaction, cleaner, offset_map, swap    planning; cleaning; latest offset of each key; replacing segments
+    scan, open_files, names     reading segment files; a bounded cache of open files; file names
+    strays                      partitions on disk that the metadata does not know, which are kept
+    boot_marker                 whether a killed broker has lost data
+    trial                       whether a failed disk accepts writes again
+    check, check_partition, check_indexes, findings, checkpoint_reader    consistency checks for tools
+    legacy                      import and export of older file formats
 
-Nothing here reads a clock, draws a random number or starts a thread: time, chance and the disk come in.
+Nothing here reads a clock, draws random numbers or starts a thread: time, randomness and the disk are passed in.
 """
 
 from penstock.storage.directory import LogDirectory, open_directory

@@ -1,19 +1,18 @@
-"""Whether a broker that did not stop cleanly has lost anything: not if it was killed, and its machine went on.
+"""The boot marker: proves that a killed broker has lost no write, because its machine did not restart.
 
-What a process has written is in the kernel's cache, and stays there when the process is killed. It is gone, as far as
-it was not synced, when the machine restarts; and it is in doubt when a sync fails. So `meta/boot` says:
+Writes of a killed process stay in the kernel's page cache. Unsynced ones are lost when the machine restarts, and may
+be lost when a sync fails. `meta/boot` therefore records the boot in which the broker ran:
 
     {"bootId": "...", "directory": "...", "brokerEpoch": 42, "incarnationId": ""}
 
-in this boot, in this directory, all that the life with this broker epoch has written is there. It is written when the
-broker is registered, and removed when a sync fails. A directory that was copied to another place, or to another
-machine, is not believed, nor is a file that says anything else: then the stop was unclean.
+It is written when the broker is registered and removed when a sync fails. A marker with another boot id or directory
+(a copy, another machine) is ignored: then the stop counts as unclean.
 
-A broker may be killed after the controller has registered it and before it hears of that. So before it asks it notes
-the incarnation that it registers as; whoever comes after it in this boot, and finds that, goes on as the same, and the
-controller has one registration to it, answered twice.
+A broker may be killed after the controller has registered it and before it receives the reply. So it saves its
+incarnation id before it registers. After a kill in the same boot the broker registers with the same incarnation id,
+and the controller treats both requests as one registration.
 
-Nothing here is synced: after a power cut there is another boot, whatever is left of the file.
+The file is not synced: a power cut changes the boot id in any case.
 """
 
 import logging
@@ -30,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 BOOT = "boot"
 BYTES_MAX = 8192
-"""Much more than a path can make it: a longer file is none of ours."""
+"""More than any path needs: a longer file is not ours."""
 
 
 class PreviousRun(NamedTuple):
-    """What is known of the life before this one."""
+    """What is known of the broker's previous run."""
 
     broker_epoch: int = -1
-    """Of the last registration that a broker heard of; all that was written since is there. -1: unknown."""
+    """Epoch of the last confirmed registration, since which no write was lost; -1 if unknown."""
     incarnation_id: Uuid | None = None
-    """Of a registration that was asked for, and perhaps made, but not heard of."""
+    """Of a registration that was sent and not confirmed."""
 
 
 class _Note(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,7 +49,7 @@ class _Note(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BootMarker:
-    """`meta/boot` of a directory. Where the system tells no boot id, it says nothing and is not written."""
+    """The file `meta/boot`. Without a boot id it is neither read nor written."""
 
     def __init__(self, vfs: Vfs, meta: str, boot_id: str | None) -> None:
         self._vfs = vfs
@@ -58,27 +57,27 @@ class BootMarker:
         self._path = f"{meta}/{BOOT}"
         self._boot_id = boot_id
         self.is_doubted = False
-        """A sync has failed in this life: the next one must not believe that everything is there."""
+        """A sync has failed in this run: the next one must assume that writes were lost."""
 
     def read(self) -> PreviousRun:
-        """The former life, if it has lost nothing; nothing of it where that cannot be said."""
+        """The previous run, if it has certainly lost no write; otherwise empty."""
         try:
             stat = self._vfs.stat(self._path)
             if stat is None or stat.size > BYTES_MAX:
                 return PreviousRun()
             note = msgspec.json.decode(read_file(self._vfs, self._path), type=_Note)
             incarnation_id = uuid_from_text(note.incarnation_id) if note.incarnation_id else None
-        except (OSError, ValueError):  # unreadable, torn, not UTF-8, or not of this shape
+        except (OSError, ValueError):  # unreadable, torn, not UTF-8 or not this format
             return PreviousRun()
         is_here = note.boot_id == self._boot_id and note.directory == self._meta
         return PreviousRun(max(note.broker_epoch, -1), incarnation_id) if is_here else PreviousRun()
 
-    def write(self, life: PreviousRun) -> None:
-        """From now on, all that is written stays as long as this boot lasts."""
-        if self._boot_id is None or self.is_doubted or life == PreviousRun():
+    def write(self, run: PreviousRun) -> None:
+        """Record that every write from now on survives until the machine restarts."""
+        if self._boot_id is None or self.is_doubted or run == PreviousRun():
             return
-        incarnation = "" if life.incarnation_id is None else uuid_text(life.incarnation_id)
-        note = msgspec.json.encode(_Note(self._boot_id, self._meta, life.broker_epoch, incarnation))
+        incarnation = "" if run.incarnation_id is None else uuid_text(run.incarnation_id)
+        note = msgspec.json.encode(_Note(self._boot_id, self._meta, run.broker_epoch, incarnation))
         try:
             file = self._vfs.open(self._path + DRAFT, write=True, create=True)
             try:
@@ -89,12 +88,13 @@ class BootMarker:
             self._vfs.rename(self._path + DRAFT, self._path)
         except OSError as error:
             logger.warning("cannot write %s: %s; a kill will count as lost data", self._path, error)
-            self.remove()  # what it says is of the past
+            self.remove()  # its contents are outdated
         if self.is_doubted:  # a sync failed on another thread meanwhile
             self.remove()
 
     def doubt(self) -> None:
-        """A sync has failed: the kernel may show what the disk does not have, and drop it. Called on any thread."""
+        """Remove the marker after a failed sync: the page cache may have bytes that the disk lacks. Called on any
+        thread."""
         if not self.is_doubted:
             self.is_doubted = True
             self.remove()

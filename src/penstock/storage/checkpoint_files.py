@@ -44,7 +44,7 @@ class CheckpointFiles:
         """Files that are written but not renamed into place yet, by path."""
 
     def note(self, log: Log) -> None:
-        """Take the offsets of a log that was created or opened; nothing is written."""
+        """Note the offsets of a log that was created or opened; nothing is written."""
         self.recovery_points[log.partition] = log.recovery_point
         self.log_starts[log.partition] = log.log_start
 
@@ -56,32 +56,32 @@ class CheckpointFiles:
     # -- reading ---------------------------------------------------------------------------------------
 
     def read_offsets(self, name: str) -> dict[TopicPartition, Offset] | None:
-        """A Kafka checkpoint file; None for one that is missing or damaged."""
+        """Read one of Kafka's checkpoint files; None if it is missing or damaged."""
         path = f"{self._layout.logs}/{name}"
         try:
             return ck.decode_offsets(read_file(self._vfs, path), path)
         except FileNotFoundError:
             return None
         except BadCheckpoint as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; it is rebuilt", error)
             return None
 
     def read_checkpoint(self) -> Checkpoint:
-        """Ours; an empty one where it is missing or damaged."""
+        """Read `checkpoint.json`; empty if it is missing or damaged."""
         path = f"{self._layout.meta}/{ck.CHECKPOINT}"
         try:
             return Checkpoint.decode(read_file(self._vfs, path), path)
         except FileNotFoundError:
             return Checkpoint()
         except BadCheckpoint as error:
-            logger.warning("%s; it is made anew", error)
+            logger.warning("%s; it is rebuilt", error)
             return Checkpoint()
 
     def read_points(self, ours: Checkpoint) -> tuple[dict[TopicPartition, RecoveryPoint], bool]:
-        """Each partition's recovery point, and whether Penstock was the last to write here.
+        """The recovery point of each partition, and whether Penstock was the last writer.
 
-        It was if Kafka's file is one that ours tells of. Kafka's decides which partitions have a point, and of two
-        the lower counts. A partition without one was made since the last checkpoint.
+        It was if our checkpoint has the checksum of Kafka's file. A partition without a recovery point was created
+        since the last checkpoint.
         """
         path = f"{self._layout.logs}/{ck.RECOVERY_POINTS}"
         if self._vfs.stat(path) is not None:
@@ -104,7 +104,7 @@ class CheckpointFiles:
         self.save_log_starts({partition: offset})
 
     def save_log_starts(self, changed: dict[TopicPartition, Offset]) -> None:
-        """Note where logs are about to begin, with one write for all; each then finds its own noted already."""
+        """Save new log starts with one write; `Log.advance_start` then finds its own saved."""
         if changed.items() <= self.log_starts.items():
             return
         log_starts = self.log_starts | changed
@@ -112,8 +112,8 @@ class CheckpointFiles:
         self.log_starts = log_starts
 
     def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
-        """Have no checkpoint on disk, or on its way there, know of segments that are about to be replaced. A recovery
-        point at the end of one of them is at the beginning of the next as well."""
+        """Remove segments that are about to be replaced from the checkpoint. A recovery point at the end of one of
+        them becomes the start of the next one."""
         point = self.recovery_points.get(partition)
         if point is not None and point.segment in segments:
             following = (each.base_offset for each in self._logs[partition].segments)
@@ -123,15 +123,15 @@ class CheckpointFiles:
         self.write_recovery_points(clean=False, without={partition: segments})
 
     def save_clean_to(self, log: Log) -> None:
-        """Note how far compaction has come."""
+        """Save how far a log is compacted."""
         self.cleaner_points[log.partition] = log.clean_to
         self.write(ck.CLEANER_POINTS, ck.encode_offsets(self.cleaner_points))
 
-    # The same in steps, for who may not wait for the disk: each draft is synced on any thread, installed here, and its
-    # directory synced on any thread, one after the other.
+    # The same without blocking: each draft is synced on any thread, installed here, and then its directory is synced
+    # on any thread.
 
     def draft_recovery_points(self) -> list[Draft]:
-        """The points of all logs, ours before Kafka's."""
+        """Drafts of the recovery points of all logs, ours before Kafka's."""
         for partition, log in self._logs.items():
             self.recovery_points[partition] = log.recovery_point
         ours, kafkas = self._encode_recovery_points(clean=False)
@@ -160,7 +160,7 @@ class CheckpointFiles:
         return draft
 
     def install(self, draft: Draft) -> bool:
-        """Give a synced draft its name; False if something newer was written meanwhile."""
+        """Rename a synced draft into place; False if a newer version was written meanwhile."""
         if self._drafts.get(draft.path) is not draft:
             return False
         del self._drafts[draft.path]
@@ -181,7 +181,7 @@ class CheckpointFiles:
         self, *, clean: bool, without: Mapping[TopicPartition, Collection[Offset]] = MappingProxyType({})
     ) -> None:
         ours, kafkas = self._encode_recovery_points(clean=clean, without=without)
-        # One of two that are on their way together must not come behind what is written here.
+        # A draft in progress must not replace what is written here.
         self._drafts.pop(f"{self._layout.logs}/{ck.RECOVERY_POINTS}", None)
         self.replace(f"{self._layout.meta}/{ck.CHECKPOINT}", ours)
         self.write(ck.RECOVERY_POINTS, kafkas)
@@ -217,7 +217,7 @@ class CheckpointFiles:
     def _extents(
         self, partition: TopicPartition, log: Log, without: Mapping[TopicPartition, Collection[Offset]]
     ) -> list[Extent]:
-        """The segments below the recovery point that is saved with them, which need not be the log's newest."""
+        """The segments below the saved recovery point, which may be older than the log's."""
         return log.segments.extents(self.recovery_points[partition], without.get(partition, ()))
 
     def write(self, name: str, data: bytes) -> None:

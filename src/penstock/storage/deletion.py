@@ -1,11 +1,11 @@
-"""Deleting segments so that a crash at any point does no harm.
+"""Deletes segments so that a crash at any point is harmless.
 
-    1. the new log start offset is on disk (`Log.advance_start`)     readers no longer see the records
-    2. a `.tomb` marker for each segment                             from here a restart finishes the job
-    3. the files renamed to `.deleted`, as Kafka does                out of the log
-    4. files removed, then the marker                                later, at leisure, on any thread
+    1. save the new log start offset (`Log.advance_start`)     readers no longer see the records
+    2. write a `.tomb` marker for each segment                 from here on a restart completes the deletion
+    3. rename the files to `.deleted`, as Kafka does           they are no longer part of the log
+    4. remove the files, then the marker                       later, on any thread
 
-Names are made durable between the steps. A start finds whichever step was cut short and goes on from there.
+Directory entries are synced between the steps. A restart continues at the step that was interrupted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,22 +23,22 @@ _KINDS = (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPS
 
 
 class DeletionMarker(msgspec.Struct):
-    """What a `.tomb` file says."""
+    """Contents of a `.tomb` file."""
 
     end: Offset
-    """First offset behind the segment."""
+    """First offset after the segment."""
     log_start: Offset
-    """The log start that makes the segment superfluous; at least `end`."""
+    """The log start that allows the deletion; at least `end`."""
 
 
 class Removal(NamedTuple):
-    """Files that have left the log and only take up space."""
+    """Removes files that no longer belong to a log."""
 
     vfs: Vfs
     paths: tuple[str, ...]
 
     def run(self) -> None:
-        """Remove them; what is left after an error goes with another run, or at the next start."""
+        """Remove them; after an error another run, or the next start, removes the rest."""
         try:
             for path in self.paths:
                 if self.vfs.stat(path) is not None:
@@ -50,7 +50,7 @@ class Removal(NamedTuple):
 def begin_deletion(
     vfs: Vfs, directory: str, segments: Sequence[tuple[Segment, Offset]], log_start: Offset
 ) -> Removal:
-    """Take segments out of the directory; each comes with its end offset, which log_start must have passed."""
+    """Mark segments deleted, given with their end offsets, which must not exceed log_start."""
     for segment, end in segments:
         assert end <= log_start, f"{segment} ends at {end}, after the log start {log_start}"
         tomb = vfs.open(segment.path_of(names.TOMB), write=True, create=True)
@@ -81,7 +81,7 @@ def _finish(vfs: Vfs, directory: str, bases: Sequence[Offset]) -> Removal:
 
 
 def finish_deletions(vfs: Vfs, directory: str, log_start: Offset) -> None:
-    """Complete deletions that a crash cut short; forget markers that the log start does not bear out."""
+    """Complete interrupted deletions; drop markers whose segment ends after the log start."""
     bases = []
     for path, base_offset, tomb in read_markers(vfs, directory):
         if tomb is not None and tomb.end <= log_start:
@@ -93,7 +93,7 @@ def finish_deletions(vfs: Vfs, directory: str, log_start: Offset) -> None:
 
 
 def read_markers(vfs: Vfs, directory: str) -> Iterable[tuple[str, Offset, DeletionMarker | None]]:
-    """Each marker: its path, its segment, and what it says; None for one that was torn."""
+    """Path, base offset and contents of each marker; contents are None if torn."""
     for entry in vfs.list_dir(directory):
         parsed = names.parse_segment_file(entry.name)
         if parsed is not None and parsed.kind == names.TOMB:
@@ -105,7 +105,7 @@ def read_markers(vfs: Vfs, directory: str) -> Iterable[tuple[str, Offset, Deleti
 
 
 def remove_segment_files(vfs: Vfs, directory: str, base_offset: Offset) -> None:
-    """Remove a segment at once, its log file first: without it the others mean nothing."""
+    """Remove a segment immediately, its log file first: the other files are useless without it."""
     for kind in _KINDS:
         path = f"{directory}/{names.segment_file(base_offset, kind)}"
         if vfs.stat(path) is not None:

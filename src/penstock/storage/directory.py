@@ -1,8 +1,7 @@
-"""A data directory: all partitions of a node, and the small files that tie them together. `layout` has where they lie.
+"""A data directory: all partitions of a node, their checkpoints and the lock. `layout` has the paths.
 
-Kafka's files win where both say something: its clean-shutdown file decides whether the stop was clean, and
-of two recovery points the lower counts, because whoever lowered one had a reason. What a killed process left is
-recovered like any unclean stop; but it may be known to have lost nothing (`boot`).
+Kafka's clean-shutdown file decides whether the stop was clean. After a kill the logs are recovered as after any
+unclean stop, but the boot marker may prove that nothing was lost (`boot_marker`).
 """
 
 import logging
@@ -35,14 +34,14 @@ logger = logging.getLogger(__name__)
 
 NO_BROKER_EPOCH = -1
 
-VANISHED_TOLD_MAX = 5
+VANISHED_LOGGED_MAX = 5
 
-STRAYS_LOOKED_AT_MAX = 1000
-"""Whenever somebody asks for them: some milliseconds."""
+STRAYS_CHECKED_MAX = 1000
+"""Checked on each request, in some milliseconds."""
 
 
 class DirectoryRemoval(NamedTuple):
-    """A deleted partition's directory, which has its last name already."""
+    """Removes the directory of a deleted partition, which is renamed already."""
 
     vfs: Vfs
     path: str
@@ -54,7 +53,7 @@ class DirectoryRemoval(NamedTuple):
             raise StorageError(f"cannot remove {self.path}: {error.strerror or error}") from error
 
 
-def _all_of_it(_: Log, end: Offset) -> Offset:
+def _no_limit(_: Log, end: Offset) -> Offset:
     return end
 
 
@@ -79,22 +78,23 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.checkpoints = CheckpointFiles(vfs, layout, self.logs)
         self.reports: dict[TopicPartition, Report] = {}
-        """What opening found, for each partition that it had something to say about."""
+        """Reports of recovery, for the partitions that have one."""
         self.leftovers: list[DirectoryRemoval] = []
-        """Deleted partitions whose files are still there."""
+        """Deleted partitions whose files are not removed yet."""
         self.strays: dict[str, Stray] = {}
-        """By the names of their directories: what no topic claims, and is kept."""
+        """Partitions that no topic claims, by directory name."""
         self.broker_epoch = NO_BROKER_EPOCH
-        """Of this life of the broker, noted at a clean stop: it proves at the next start that the stop was clean."""
+        """Epoch of the current registration. Saved at a clean stop, to prove it to the controller at the next
+        start."""
         self.previous_run = PreviousRun()
-        """The last life, where nothing that it wrote can be gone: it stopped cleanly, or was killed while its
-        machine went on. Nothing of it after anything else."""
-        self.removable: Callable[[Log, Offset], Offset] = _all_of_it
-        """How far retention or compaction may take records from a log; they say how far they would. Less where
-        somebody has yet to keep something of them, which is then seen to for the next time."""
+        """The previous run, if it has lost no write: it stopped cleanly, or was killed and the machine did not
+        restart. Otherwise empty."""
+        self.removable: Callable[[Log, Offset], Offset] = _no_limit
+        """Limits how far retention or compaction may remove records: gets the log and the intended end, returns the
+        allowed one. Lower while something must be saved from the records first."""
         self._settings_of = settings_of
         self._has_stale_points = True
-        """The checkpoint files may speak of partitions that are no more."""
+        """The checkpoint files may have entries of deleted partitions."""
         self._locks: list[Lock] = []
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class LogDirectory:
         return self.previous_run.broker_epoch
 
     def incarnation(self, rng: "Random") -> Uuid:
-        """As what the broker is to register: the same as its last life, if that has never heard what came of it."""
+        """The incarnation id to register with: that of the previous run, if its registration was not confirmed."""
         drawn = random_uuid(rng)
         incarnation_id = (
             drawn if self.previous_run.incarnation_id is None else self.previous_run.incarnation_id
@@ -114,12 +114,12 @@ class LogDirectory:
         return incarnation_id
 
     def registered(self, broker_epoch: int) -> None:
-        """The broker has its place in the cluster: what became of its former lives is settled, and this one begins."""
+        """Note the epoch of a confirmed registration, which ends the previous run."""
         self.broker_epoch = broker_epoch
         self._boot.write(PreviousRun(broker_epoch))
 
     def join_cluster(self, cluster_id: str) -> None:
-        """Write down of which cluster this directory is; it was new, and of none."""
+        """Save the cluster id in a new directory that has none."""
         self.identity = join_cluster(self.vfs, self.layout, self.identity, cluster_id)
 
     # -- partitions ------------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ class LogDirectory:
         topic_id: bytes | None = None,
         sync: bool = True,
     ) -> Log:
-        """A new, empty partition; durable when this returns, or, without `sync`, after `sync_names`."""
+        """Create an empty partition; durable when this returns or, without `sync`, after `sync_names`."""
         if partition in self.logs:
-            raise StorageError(f"{partition} is in {self.layout.logs} already")
+            raise StorageError(f"{partition} already exists in {self.layout.logs}")
         if self._has_stale_points:
             self._forget_deleted()
         try:
@@ -156,15 +156,15 @@ class LogDirectory:
         return log
 
     def sync_names(self) -> None:
-        """Make the names of all partitions durable. Nothing in a new one is, before this."""
+        """Make the directory entries of all partitions durable, which new ones need first."""
         try:
             self.vfs.sync_dir(self.layout.logs)
         except OSError as error:
             raise StorageError(f"cannot sync {self.layout.logs}: {error.strerror or error}") from error
 
     def delete(self, partition: TopicPartition, rng: "Random", *, sync: bool = True) -> DirectoryRemoval:
-        """Take a partition out: its directory is renamed, and emptied later. Durable when this returns, or, without
-        `sync`, after `sync_deleted`; the removal must not run before."""
+        """Delete a partition by renaming its directory; the returned removal deletes the files later. Durable when
+        this returns or, without `sync`, after `sync_deleted`; the removal must not run before."""
         target = f"{self.layout.logs}/{names.deleted_partition_dir(partition, rng.randbytes(16).hex())}"
         self._take_out(partition, target, "delete", sync=sync)
         return DirectoryRemoval(self.vfs, target)
@@ -178,7 +178,7 @@ class LogDirectory:
         now_ms: TimestampMs,
         sync: bool = True,
     ) -> Stray:
-        """Take a partition out and keep all of its files, as a stray (see `strays`). Durable as `delete` is."""
+        """Turn a partition into a stray, which keeps all files (see `strays`). Durable as `delete` is."""
         log = self.logs[partition]
         epoch = log.epochs.latest
         note = Note(partition.topic, partition.partition, log.log_start, reason, now_ms, epoch)
@@ -190,8 +190,10 @@ class LogDirectory:
                     file.close()
             write_note(self.vfs, log.directory, note)
         except OSError as error:
-            # What it says is of use, and what it is about is kept all the same.
-            logger.warning("%s is set aside, but not synced: %s", log.directory, error.strerror or error)
+            # The note is useful but not required: the records are kept in any case.
+            logger.warning(
+                "%s becomes a stray, but cannot be synced: %s", log.directory, error.strerror or error
+            )
         target = f"{self.layout.logs}/{names.stray_partition_dir(partition, rng.randbytes(16).hex())}"
         self._take_out(partition, target, "set aside", sync=sync)
         stray = Stray(target, partition, log.topic_id, log.size_bytes, log.log_start, reason, now_ms, epoch)
@@ -221,23 +223,23 @@ class LogDirectory:
             self._try_to_forget_deleted()
 
     def strays_left(self) -> list[Stray]:
-        """The strays that are still there: an operator may delete some at any time."""
-        for stray in list(self.strays.values())[:STRAYS_LOOKED_AT_MAX]:
+        """The strays that still exist: an operator may delete them at any time."""
+        for stray in list(self.strays.values())[:STRAYS_CHECKED_MAX]:
             if self.vfs.stat(stray.path) is None:
                 del self.strays[stray.name]
         return list(self.strays.values())
 
     def take_back(self, stray: Stray, *, now_ms: TimestampMs) -> Log:
-        """Make a stray the partition that it was, and open it; durable when this returns. Nothing else may be there
-        under the partition's name. Everything in it is scanned: no checkpoint knows it any more."""
+        """Turn a stray into a partition again and open it; durable when this returns. The partition must not exist.
+        All of it is scanned, since no checkpoint covers it."""
         partition = stray.partition
-        assert partition not in self.logs, f"{partition} is in {self.layout.logs} already"
+        assert partition not in self.logs, f"{partition} already exists in {self.layout.logs}"
         if self._has_stale_points:
             self._forget_deleted()
         path = self.path_of(partition)
         try:
             if self.vfs.stat(path) is not None:
-                raise StorageError(f"cannot take back {stray.path}: {path} is there, expected nothing")
+                raise StorageError(f"cannot restore {stray.path}: {path} already exists")
             self.vfs.rename(stray.path, path)
             self.sync_names()
             log, report = open_log(
@@ -252,7 +254,7 @@ class LogDirectory:
                 log_start=stray.log_start,
             )
         except OSError as error:
-            raise StorageError(f"cannot take back {stray.path}: {error.strerror or error}") from error
+            raise StorageError(f"cannot restore {stray.path}: {error.strerror or error}") from error
         self.strays.pop(stray.name, None)
         self.logs[partition] = log
         if report.notes:
@@ -263,7 +265,7 @@ class LogDirectory:
         return log
 
     def sync_deleted(self) -> None:
-        """Make it durable that partitions are gone: all of them with one sync, and one write of each checkpoint."""
+        """Make deletions durable, all with one sync and one write of each checkpoint file."""
         self.sync_names()
         self._try_to_forget_deleted()
 
@@ -271,10 +273,10 @@ class LogDirectory:
         try:
             self._forget_deleted()
         except StorageError as error:
-            logger.warning("%s; it is written before a partition is made", error)
+            logger.warning("%s; it is written before the next partition is created", error)
 
     def set_topic_id(self, partition: TopicPartition, topic_id: bytes) -> None:
-        """Give a partition the id of its topic, if it has another or none; durable when this returns."""
+        """Save the topic id of a partition, if it changed; durable when this returns."""
         log = self.logs[partition]
         if log.topic_id != topic_id:
             self.checkpoints.replace(
@@ -283,7 +285,8 @@ class LogDirectory:
             log.topic_id = topic_id
 
     def _forget_deleted(self) -> None:
-        """Have no file speak of a deleted partition: a new one of its name would be taken for it."""
+        """Remove deleted partitions from all checkpoint files, or a new one of the same name would get their
+        offsets."""
         self.checkpoints.write_recovery_points(clean=False)
         self.checkpoints.write_offsets()
         self._has_stale_points = False
@@ -294,9 +297,9 @@ class LogDirectory:
     # -- checkpoints -----------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Make everything durable and note how far: a crash after this costs a scan from here only.
+        """Checkpoint all logs: recovery after a crash scans from here.
 
-        A log whose disk fails keeps its old point; the others go on, and the first error is raised at the end.
+        A log that fails keeps its old recovery point; the others continue, and the first error is raised at the end.
         """
         failed = self._checkpoint_logs()
         self.checkpoints.write_recovery_points(clean=False)
@@ -318,7 +321,7 @@ class LogDirectory:
     # -- housekeeping ----------------------------------------------------------------------------------
 
     def retain(self, now_ms: TimestampMs) -> Iterator[Removal]:
-        """Delete what has outlived its settings; what is yielded removes the files, at any later time."""
+        """Delete expired segments; the yielded removals delete the files, at any later time."""
         doomed = {
             log: segments
             for partition, log in self.logs.items()
@@ -342,9 +345,9 @@ class LogDirectory:
             raise failed
 
     def compact(self, now_ms: TimestampMs) -> Iterator[Removal]:
-        """Clean the logs that are due, one after the other, here and now; for the rest see `retain`.
+        """Compact the logs that are due, one after the other; yields as `retain` does.
 
-        One that is damaged does not keep the others from being cleaned; the first error is raised at the end.
+        A damaged log does not stop the others; the first error is raised at the end.
         """
         failed: StorageError | None = None
         for partition, log in list(self.logs.items()):
@@ -365,10 +368,10 @@ class LogDirectory:
             raise failed
 
     def close(self) -> None:
-        """Stop cleanly: the next start believes the files and scans nothing.
+        """Stop cleanly: the next start trusts the files and scans nothing.
 
-        Logs that had their last checkpoint already cost nothing here: with thousands of them, `Log.checkpoint` is
-        best called on several threads before.
+        Logs that already had their last checkpoint cost nothing here. With thousands of logs, call `Log.checkpoint` on
+        several threads first.
         """
         try:
             failed = self._checkpoint_logs(is_last=True)
@@ -381,7 +384,7 @@ class LogDirectory:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of files and locks, as a crash would."""
+        """Close files and release locks without a checkpoint, as a crash would."""
         self.files.close()
         for lock in self._locks:
             lock.release()
@@ -403,11 +406,11 @@ def open_directory(
     open_files_max: int = OPEN_FILES_MAX,
     boot_id: str | None = None,
 ) -> LogDirectory:
-    """Open a data directory, making it where there is none, and every partition in it.
+    """Open a data directory and every partition in it; create it if it does not exist.
 
-    A new one is of the node and the cluster given; without a cluster (None), of one that begins with it. An empty
-    `cluster_id` leaves open which, until `LogDirectory.join_cluster`. `boot_id` is the
-    machine's (`World.boot_id`); without one, whoever did not stop cleanly may have lost something.
+    A new directory gets the given node id and cluster id. `cluster_id=None` starts a new cluster; an empty one leaves
+    it open until `LogDirectory.join_cluster`. `boot_id` is the machine's (`World.boot_id`); without one, every unclean
+    stop may have lost data.
     """
 
     def identify(layout: Layout) -> MetaProperties:
@@ -445,7 +448,7 @@ def _open(
 
 
 def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
-    """Ours, and the one that Kafka takes: nobody else may write here."""
+    """Take our lock and Kafka's, so that no other process writes here."""
     locks: list[Lock] = []
     try:
         for path in (f"{layout.meta}/lock", f"{layout.logs}/.lock"):
@@ -455,7 +458,9 @@ def _lock(vfs: Vfs, layout: Layout) -> list[Lock]:
             lock.release()
         if not isinstance(error, BlockingIOError):
             raise
-        raise DirectoryRefused(f"{layout.logs} is in use by another process, which holds {path}") from error
+        raise DirectoryRefused(
+            f"{layout.logs} is in use by another process, which holds the lock {path}"
+        ) from error
     return locks
 
 
@@ -473,13 +478,13 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     was_killed = former != PreviousRun()
     if clean:
         epoch = _read_broker_epoch(directory)
-        if epoch != NO_BROKER_EPOCH:  # else it stopped before it was registered
+        if epoch != NO_BROKER_EPOCH:  # otherwise it stopped before it was registered
             former = PreviousRun(epoch)
-        # A kill before the next registration takes nothing of this away.
+        # Keep this even if the broker is killed before its next registration.
         directory._boot.write(former)
-        # From here on a crash is a crash.
+        # From here on every stop is unclean, until the next clean one.
         vfs.remove(f"{layout.logs}/{ck.CLEAN_SHUTDOWN}")
-    # After a crash as well: a partition that the last process made may have its name in the cache alone.
+    # Also after a crash: the directory entry of a new partition may be in the page cache only.
     vfs.sync_dir(layout.logs)
     log_starts = checkpoints.read_offsets(ck.LOG_STARTS)
     cleaner_points = checkpoints.read_offsets(ck.CLEANER_POINTS) or {}
@@ -523,7 +528,7 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
     short = [each for each, log in directory.logs.items() if log.log_end < known.get(each, 0)]
     for partition in short:
         logger.warning(
-            "%s ends at offset %d, and %d was committed: it lacks records that it had",
+            "%s ends at offset %d, below its high watermark %d: committed records are missing",
             directory.path_of(partition),
             directory.logs[partition].log_end,
             known[partition],
@@ -544,17 +549,17 @@ def _load(directory: LogDirectory, now_ms: TimestampMs) -> None:
         directory._boot.remove()
     lowered += _save_doubts(directory)
     if not is_ours:
-        # From here on the points are ours. After a crash of our own they stay where they are: syncing all that
-        # was recovered would make the start as slow as the disk, and the next checkpoint does it.
+        # Replace Kafka's points by ours. After our own crash they stay: syncing all recovered bytes would slow the
+        # start down, and the next checkpoint does it.
         _note(directory.checkpoint)
     elif lowered:
-        # What was synced once is gone: after another crash nobody may take what comes in its place for that.
+        # Synced records are lost: after another crash, new ones must not count as synced at those offsets.
         _note(lambda: checkpoints.write_recovery_points(clean=False))
 
 
 def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
-    """Make durable what new holes leave in doubt, before the checkpoint knows of the holes: or the next start would
-    take the doubts for settled. Returns the partitions that have any."""
+    """Save transactions in doubt at new holes before the checkpoint lists the holes: otherwise the next start would
+    take them for decided. Returns the partitions with new holes."""
     holed = [partition for partition, report in directory.reports.items() if report.holes]
     for partition in holed:
         log = directory.logs[partition]
@@ -564,7 +569,7 @@ def _save_doubts(directory: LogDirectory) -> list[TopicPartition]:
 
 
 def _vanished(directory: LogDirectory, points: dict[TopicPartition, RecoveryPoint]) -> list[TopicPartition]:
-    """Partitions that had records and whose directories are gone, without having been deleted or set aside."""
+    """Partitions that had records and whose directories are missing, although nothing deleted them."""
     entries = directory.vfs.list_dir(directory.layout.logs)
     left = {names.parse_leaving_dir(entry.name) for entry in entries if entry.is_dir}
     found = [
@@ -575,10 +580,10 @@ def _vanished(directory: LogDirectory, points: dict[TopicPartition, RecoveryPoin
         and each not in left
         and each.topic != METADATA_TOPIC
     ]
-    for each in found[:VANISHED_TOLD_MAX]:
+    for each in found[:VANISHED_LOGGED_MAX]:
         logger.error(
-            "%s is gone, expected it with records up to offset %d, as the checkpoint says: if the cluster still "
-            "places it here, it is copied from another replica, or begins empty if there is none",
+            "%s is missing; the checkpoint has records in it up to offset %d. If this broker is still a replica, the "
+            "partition is copied from the leader, or starts empty if there is no other replica",
             directory.path_of(each),
             points[each].offset,
         )
@@ -589,4 +594,4 @@ def _note(write: Callable[[], None]) -> None:
     try:
         write()
     except StorageError as error:
-        logger.warning("%s; what is there can be read", error)
+        logger.warning("%s; existing records can still be read", error)

@@ -37,7 +37,7 @@ def identify_directory(
     else:
         identity = _read(vfs, properties, copy)
         if not identity.directory_id:
-            # Of a Kafka before 3.7. Promise ones give it an id in the same way.
+            # Of a Kafka before 3.7. Later versions assign an id in the same way.
             identity = identity._replace(directory_id=uuid_text(random_uuid(rng)))
             line = f"directory.id={identity.directory_id}\n".encode()
             replace_file(vfs, properties, read_file(vfs, properties).rstrip(b"\n") + b"\n" + line)

@@ -1,11 +1,11 @@
-"""Putting cleaned segments in the place of old ones, in steps that a restart can finish or undo.
+"""Replaces old segments by cleaned ones, in steps that a restart can complete or undo.
 
-    written      *.cleaned   synced, names durable       a crash: thrown away
-    promised     *.swap      names durable               a crash: completed from here
+    written      *.cleaned   files synced                a crash: removed
+    committed    *.swap      directory entries synced    a crash: completed
     old files    *.deleted
-    done         renamed to their plain names
+    done         renamed to their final names
 
-These are Kafka's steps and suffixes: either broker finishes what the other began.
+Steps and suffixes are Kafka's: either broker completes what the other began.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from penstock.vfs import Vfs
 
 
 def commit(vfs: Vfs, directory: str, base_offset: Offset) -> None:
-    """Turn `.cleaned` files, which must be synced, into `.swap`: from here on there is no way back."""
+    """Rename synced `.cleaned` files to `.swap`: from here on a restart completes the swap."""
     vfs.sync_dir(directory)
     for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG):
         cleaned = f"{directory}/{names.segment_file(base_offset, kind, names.CLEANED)}"
@@ -30,7 +30,7 @@ def commit(vfs: Vfs, directory: str, base_offset: Offset) -> None:
 def retire(vfs: Vfs, directory: str, bases: Sequence[Offset]) -> list[str]:
     """Rename the old segments' files to `.deleted`; return the new paths, to be removed later.
 
-    The producer snapshots of segments that are merged into an earlier one go with them.
+    The producer snapshots of segments that are merged into an earlier one are renamed too.
     """
     retired = []
     for base_offset in bases:
@@ -47,7 +47,7 @@ def retire(vfs: Vfs, directory: str, bases: Sequence[Offset]) -> list[str]:
 
 
 def install(vfs: Vfs, directory: str, base_offset: Offset) -> None:
-    """Give the `.swap` files their plain names."""
+    """Rename the `.swap` files to their final names."""
     for kind in names.SEGMENT_KINDS:
         swap = f"{directory}/{names.segment_file(base_offset, kind, names.SWAP)}"
         if vfs.stat(swap) is not None:
@@ -56,13 +56,13 @@ def install(vfs: Vfs, directory: str, base_offset: Offset) -> None:
 
 
 def finish_swaps(vfs: Vfs, directory: str) -> None:
-    """At a start: complete promised swaps, throw unfinished ones away, remove what was deleted."""
+    """At a start: complete committed swaps, discard unfinished ones, and remove deleted files."""
     entries = [(names.parse_segment_file(entry.name), entry) for entry in vfs.list_dir(directory)]
     cleaned_from = min(
         (each.base_offset for each, _ in entries if each and each.state == names.CLEANED), default=None
     )
     swaps: dict[Offset, Offset] = {}
-    """Base offset of each promised segment, and its end."""
+    """Base offset and end offset of each committed segment."""
     for parsed, entry in entries:
         path = f"{directory}/{entry.name}"
         if parsed is None or not parsed.state:
@@ -85,14 +85,14 @@ def finish_swaps(vfs: Vfs, directory: str) -> None:
 
 
 def _end_of(vfs: Vfs, path: str, base_offset: Offset, size: int) -> Offset:
-    """First offset behind a segment file."""
+    """First offset after a segment file."""
     end = base_offset
     file = vfs.open(path)
     try:
         for spot in walk_headers(file, 0, size):
             end = spot.last_offset + 1
     except CorruptLog:
-        pass  # synced before it was promised: whatever happened to it, recovery will say
+        pass  # it was synced before the commit; recovery reports the damage
     finally:
         file.close()
     return end
