@@ -135,7 +135,7 @@ def test_a_corrupt_batch_is_named_and_what_follows_is_shown(penstock: Command, o
     outcome = penstock("log", "dump", log)
     assert outcome.code == 1
     assert outcome.err == f"penstock: {log}: 1 place is damaged\n"
-    assert f"CORRUPT: {log} at position {sound[1]['position']}: the CRC does not fit the batch" in outcome.out
+    assert f"CORRUPT: {log} at position {sound[1]['position']}: CRC mismatch" in outcome.out
     lines = [each for each in penstock("log", "dump", "--json", log).json_lines() if each["type"] == "batch"]
     assert [each["isvalid"] for each in lines] == [number != 1 for number in range(len(sound))]
 

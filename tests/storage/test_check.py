@@ -126,7 +126,7 @@ def test_a_flipped_byte_is_named_with_the_position_of_its_batch(data: Path, orde
     flip(log, size + 70)
     (first, *_) = errors(data)
     assert (first.path, first.position) == (str(log), size)
-    assert first.problem == "the CRC does not fit the batch"
+    assert first.problem == "CRC mismatch"
     assert first.found.startswith("CRC 0x")
     assert first.expected.startswith("0x")
 

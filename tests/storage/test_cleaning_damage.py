@@ -70,5 +70,5 @@ def test_a_second_round_looks_at_what_the_first_has_left() -> None:
     at = spot.position + spot.size - 2
     (byte,) = file.pread(1, at)
     file.pwrite([bytes([byte ^ 0x10])], at)
-    with pytest.raises(CorruptLog, match="the CRC does not fit the batch"):
+    with pytest.raises(CorruptLog, match="CRC mismatch"):
         run(log, NOW + 1)

@@ -72,10 +72,10 @@ def test_what_a_former_life_left_is_checked_when_it_is_first_read(
     data = log.read(0, EVERYTHING)
     assert len(data) == positions[4]
     assert not log.is_damaged
-    with pytest.raises(CorruptLog, match="the CRC does not fit the batch"):
+    with pytest.raises(CorruptLog, match="CRC mismatch"):
         log.read(6, EVERYTHING)
     assert log.is_damaged
-    assert f"{FIRST} at position {positions[4]}: the CRC does not fit the batch" in caplog.text
+    assert f"{FIRST} at position {positions[4]}: CRC mismatch" in caplog.text
     assert offsets(log.read(7, EVERYTHING))[0] == 7
 
 

@@ -30,7 +30,9 @@ def test_a_directory_that_vanished_is_told_and_the_stop_counts_as_unclean(
     again = open_small(disk)
     assert again.previous_broker_epoch == -1
     (told,) = (each for each in caplog.records if each.levelno == logging.ERROR)
-    assert "/data/logs/orders-0 is missing; the checkpoint has records in it up to offset 3" in told.getMessage()
+    assert (
+        "/data/logs/orders-0 is missing; the checkpoint has records in it up to offset 3" in told.getMessage()
+    )
 
 
 @pytest.mark.parametrize("state", ["delete", "stray"])

@@ -157,7 +157,7 @@ def _sound_batches(segment: Segment, start: int) -> Iterator[tuple[int, RecordBa
     expected = segment.base_offset
     for position, batch in scan_batches(segment.file(), start, segment.size):
         if not batch.crc_valid():
-            raise CorruptLog(segment.ref.path, position, "the CRC does not fit the batch")
+            raise CorruptLog(segment.ref.path, position, "CRC mismatch")
         if batch.base_offset < expected:
             raise CorruptLog(
                 segment.ref.path, position, f"offset {batch.base_offset}, expected {expected} or more"

@@ -1,10 +1,10 @@
-"""Leader epochs of a partition: where each leader's reign began.
+"""Leader epochs of a partition: the first offset of each.
 
     epoch   0      3          4
     offset  0 .... 17 ....... 52 ... log end
 
-A follower that asks where epoch 3 ended learns 52: what it has beyond that came from nobody's leader and
-is truncated (KIP-101). The checkpoint file is Kafka's: a version line `0`, a count, then `epoch offset` lines.
+For epoch 3 a follower gets end offset 52, and truncates its records of epoch 3 from there on (KIP-101). The checkpoint
+file is Kafka's: a version line `0`, a count, then `epoch offset` lines.
 """
 
 from bisect import bisect_left, bisect_right
@@ -31,7 +31,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: LeaderEpoch, offset: Offset) -> bool:
-        """Note that records from offset on are of this epoch; True if that is news.
+        """Start an epoch at an offset; True if that is new.
 
         Entries that contradict it (a later epoch, or an equal or later start) are superseded.
         """
@@ -43,15 +43,15 @@ class LeaderEpochs:
         return True
 
     def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
-        """The largest epoch at or below the one asked for, and where it ended.
+        """The largest epoch at or below the given one, and its end offset.
 
-        Without any such epoch the answer is (-1, -1), as OffsetForLeaderEpoch gives it.
+        (-1, -1) if there is none, as in OffsetForLeaderEpoch.
         """
         if epoch == NO_LEADER_EPOCH or not self.entries or epoch > self.latest:
             return NO_LEADER_EPOCH, -1
         after = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
         if after == 0:
-            # Asked for an epoch older than all we know: it ended where the first known one began.
+            # Older than all known epochs: it ended where the first known one began.
             return epoch, self.entries[0].offset
         end = self.entries[after].offset if after < len(self.entries) else log_end
         return self.entries[after - 1].epoch, end
@@ -61,14 +61,14 @@ class LeaderEpochs:
         return self.entries[after - 1].epoch if after else NO_LEADER_EPOCH
 
     def truncate_end(self, offset: Offset) -> bool:
-        """Forget epochs that began at or after offset."""
+        """Drop epochs that began at or after offset."""
         keep = bisect_left(self.entries, offset, key=lambda entry: entry.offset)
         changed = keep < len(self.entries)
         del self.entries[keep:]
         return changed
 
     def truncate_start(self, offset: Offset) -> bool:
-        """Forget epochs that ended at or before offset; the one it lies in now begins there."""
+        """Drop epochs that ended at or before offset; the epoch of offset now begins there."""
         covering = bisect_right(self.entries, offset, key=lambda entry: entry.offset) - 1
         if covering < 0 or (covering == 0 and self.entries[0].offset == offset):
             return False
@@ -94,13 +94,13 @@ class LeaderEpochs:
 def parse_checkpoint(data: bytes, path: str, columns: int) -> list[list[str]]:
     """The rows of a Kafka checkpoint file: a version line, a count line, then that many rows.
 
-    An empty file has none: Kafka makes the file before it has anything to say. Every line is ended, so a
-    file that lost its end is known by that, even where a number was cut short.
+    An empty file has no rows: Kafka creates it early. Every line ends with a newline, so a truncated file is detected
+    even if only part of a number is lost.
     """
     if not data:
         return []
     if not data.endswith(b"\n"):
-        raise BadCheckpoint(f"{path}: the last line is not ended")
+        raise BadCheckpoint(f"{path}: the last line has no newline")
     try:
         lines = data.decode("utf-8").removesuffix("\n").split("\n")
         version, count = int(lines[0]), int(lines[1])

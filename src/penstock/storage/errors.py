@@ -1,16 +1,16 @@
-"""What can go wrong with a log, each with the Kafka error code that a client is given."""
+"""Errors of logs, each with its Kafka error code."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 
 
 class StorageError(KafkaError):
-    """The disk refused or lost something; the log stays readable."""
+    """The disk failed; the log stays readable."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class CorruptLog(StorageError):
-    """Bytes in the middle of a log that are not what was written there."""
+    """Damaged bytes in the middle of a log."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         super().__init__(f"{path} at position {position}: {problem}")
@@ -19,7 +19,7 @@ class CorruptLog(StorageError):
         self.problem = problem
 
     def __reduce__(self) -> tuple[type["CorruptLog"], tuple[str, int, str]]:
-        """It also comes back from a child process."""
+        """Pickles the error, for child processes."""
         return type(self), (self.path, self.position, self.problem)
 
 
@@ -32,8 +32,8 @@ class DirectoryRefused(StorageError):
 
 
 class BadCheckpoint(Exception):
-    """A checkpoint, snapshot or index that cannot be what we wrote; it is rebuilt, never trusted."""
+    """A damaged checkpoint, snapshot or index, which is rebuilt."""
 
 
 class SegmentGone(Exception):
-    """A reader holds a segment that was deleted or replaced meanwhile: look again in the current list."""
+    """A segment was deleted or replaced during a read: retry with the current list."""

@@ -109,7 +109,7 @@ def _judge(file: File, position: int, batch: RecordBatch, end: int, floor: Offse
         # The length is as doubtful as the rest.
         size = (next_sound(file, position + 1, end, floor) or end) - position
     found, expected = f"CRC {batch.crc:#010x}", f"{actual:#010x}, which its bytes give"
-    return SegmentPiece(position, size, batch, "the CRC does not fit the batch", found, expected)
+    return SegmentPiece(position, size, batch, "CRC mismatch", found, expected)
 
 
 def _may_begin(file: File, position: int, end: int) -> bool:

@@ -256,4 +256,4 @@ def check_batch(file: File, position: int, batch: RecordBatch, offset: Offset) -
     if batch.base_offset < offset:
         raise CorruptLog(file.path, position, f"offset {batch.base_offset}, expected {offset} or more")
     if not batch.crc_valid():
-        raise CorruptLog(file.path, position, "the CRC does not fit the batch")
+        raise CorruptLog(file.path, position, "CRC mismatch")

@@ -1,12 +1,11 @@
-"""Whose a data directory is: `meta.properties`, with a copy of it in `meta/`.
+"""Ids of a data directory: `meta.properties`, with a copy in `meta/`.
 
-The file has no checksum, and each of its ids is one that a flipped bit turns into another: the node would take its own
-directory for another cluster's, or another disk's. So a copy of what it says is kept, with a checksum
-(`identity.properties`), and a directory where the file says anything else is refused. A copy that is damaged itself is
-made anew. `broker.id` is the node's id alone, for people.
+The file has no checksum: a flipped bit would turn an id into another valid one. So a copy with a checksum is kept
+(`identity.properties`), and a directory is refused if the two differ. A damaged copy is rewritten. `broker.id` has the
+node id alone, for humans.
 
-The new directory of a node that may join an existing cluster has an empty cluster id until the node has read the id in
-the cluster's metadata log (`join_cluster`). From then on the id stays.
+A new node that joins an existing cluster has an empty cluster id until it has read the id in the metadata log
+(`join_cluster`). Afterwards the id never changes.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -28,7 +27,7 @@ IDENTITY_COPY: Final = "identity.properties"
 def identify_directory(
     vfs: Vfs, layout: Layout, node_id: int, cluster_id: str, rng: "Random"
 ) -> MetaProperties:
-    """Whose directory this is; a new one gets its ids now."""
+    """The ids of a directory; a new one gets them here."""
     properties, copy = f"{layout.logs}/{ck.META_PROPERTIES}", f"{layout.meta}/{IDENTITY_COPY}"
     if vfs.stat(properties) is None:
         _refuse_lost(vfs, properties, copy)
@@ -48,7 +47,7 @@ def identify_directory(
 
 
 def join_cluster(vfs: Vfs, layout: Layout, identity: MetaProperties, cluster_id: str) -> MetaProperties:
-    """Make a new directory one of this cluster. Durable when this returns; the copy is the last to know."""
+    """Save the cluster id in a new directory. Durable when this returns; the copy is written last."""
     joined = identity._replace(cluster_id=cluster_id)
     replace_file(vfs, f"{layout.logs}/{ck.META_PROPERTIES}", joined.encode())
     replace_file(vfs, f"{layout.meta}/{IDENTITY_COPY}", _with_sum(joined.encode()))
@@ -56,7 +55,7 @@ def join_cluster(vfs: Vfs, layout: Layout, identity: MetaProperties, cluster_id:
 
 
 def _read(vfs: Vfs, properties: str, copy: str) -> MetaProperties:
-    """What the file says; refused if it makes no sense, or is not what it was."""
+    """Read the file; refused if it is invalid or differs from its copy."""
     saved = _read_copy(vfs, copy)
     try:
         found = MetaProperties.decode(read_file(vfs, properties), properties)
@@ -70,7 +69,9 @@ def _read(vfs: Vfs, properties: str, copy: str) -> MetaProperties:
             f"{_hint(saved, copy)}"
         ) from error
     if saved is not None and not saved.cluster_id:
-        saved = saved._replace(cluster_id=found.cluster_id)  # a crash may have come between the two writes
+        saved = saved._replace(
+            cluster_id=found.cluster_id
+        )  # a crash may have happened between the two writes
     if saved is not None and saved != found:
         ((name, one, other), *_) = (
             (name.replace("_", "."), one, other)
@@ -78,14 +79,14 @@ def _read(vfs: Vfs, properties: str, copy: str) -> MetaProperties:
             if one != other
         )
         raise DirectoryRefused(
-            f"{properties} says {name} {one!r}, expected {other!r}, as in its copy {copy}: restore it from the "
-            "copy, or remove the copy if the change was meant"
+            f"{properties} has {name} {one!r}, expected {other!r} as in its copy {copy}: restore it from the "
+            "copy, or remove the copy if the change was intended"
         )
     return found
 
 
 def _read_copy(vfs: Vfs, copy: str) -> MetaProperties | None:
-    """None where there is none, or it is damaged: then there is nothing to compare with."""
+    """The copy; None if it is missing or damaged."""
     try:
         data = read_file(vfs, copy)
         saved = MetaProperties.decode(data, copy)
@@ -105,8 +106,8 @@ def _hint(saved: MetaProperties | None, copy: str) -> str:
 def _refuse_lost(vfs: Vfs, properties: str, copy: str) -> None:
     if _read_copy(vfs, copy) is not None:
         raise DirectoryRefused(
-            f"{properties} is gone, expected it, since {copy} is there: restore it from that copy, or remove "
-            "the copy to make the directory a new node's"
+            f"{properties} is missing, but its copy {copy} exists: restore it from the copy, or remove "
+            "the copy to use the directory for a new node"
         )
 
 
@@ -116,4 +117,4 @@ def _check_broker_id(vfs: Vfs, layout: Layout, identity: MetaProperties, propert
         replace_file(vfs, broker_id, b"%d\n" % identity.node_id)
     found = read_file(vfs, broker_id).decode("ascii", "replace").strip()
     if found != str(identity.node_id):
-        raise DirectoryRefused(f"{broker_id} says {found}, but node.id in {properties} is {identity.node_id}")
+        raise DirectoryRefused(f"{broker_id} has {found}, but node.id in {properties} is {identity.node_id}")

@@ -5,12 +5,12 @@ Both are sorted arrays of fixed-size big-endian entries, an entry about every `i
     .index      8 bytes: int32 last offset of a batch, relative to the segment's base; int32 its position
     .timeindex 12 bytes: int64 largest timestamp so far; int32 relative last offset of the batch that has it
 
-Nothing here is checksummed. An index is an accelerator: whoever uses an entry checks it against the batch
-that it points at, and a wrong one gets the index rebuilt from the log (`Segment`).
+Entries have no checksum: each is checked against its batch when it is used, and a wrong one causes the index to be
+rebuilt from the log (`Segment`).
 
-The active segment's entries live in memory and reach the file at a checkpoint or when the segment is sealed:
-whatever a crash takes lies past the recovery point, and is indexed again by the scan from there. A sealed
-segment's entries stay on disk and are searched there, so that 10,000 segments cost no memory.
+The active segment's entries are in memory and are written at a checkpoint or when the segment is sealed: entries lost
+in a crash are past the recovery point, and recovery rebuilds them. A sealed segment's entries stay on disk and are
+searched there, so that 10,000 segments cost no memory.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
 
 
 class _SparseIndex(Generic[Entry]):
-    """What the two indexes share: entries in memory while active, on disk once sealed."""
+    """Common part of both indexes: entries in memory while active, on disk once sealed."""
 
     _ENTRY: ClassVar[Struct]
 
@@ -60,29 +60,29 @@ class _SparseIndex(Generic[Entry]):
         self.ref = ref
         self.base_offset = base_offset
         self._entries: bytearray | None = None
-        """All entries, while the segment is active; None once they are only on disk."""
+        """All entries while the segment is active; None once they are only on disk."""
         self._written = 0
-        """How many bytes of `_entries` are in the file already."""
+        """How many bytes of `_entries` are in the file."""
         self._is_exact = False
-        """The file is known to be there and to hold these and nothing else."""
+        """The file is known to exist and to have exactly these."""
         self._last_key = -1
-        """First field of the last entry in memory; -1 where there is none."""
+        """First field of the last entry in memory; -1 if there is none."""
         self._sealed_bytes: int | None = None
-        """Size of the file, once it was searched on disk and found not to be small."""
+        """Size of the file, known once it was searched on disk and is not small."""
 
     # -- growing, while active ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin empty, in memory."""
+        """Start empty, in memory."""
         self._entries = bytearray()
         self._written = 0
         self._is_exact = False
         self._last_key = -1
 
     def load(self, *, below: Offset | None = None, is_empty: bool = False) -> None:
-        """Bring the entries into memory to go on appending; with `below`, only those that point below it.
+        """Load the entries into memory to append to them; with `below`, only those that point below it.
 
-        With `is_empty` the file is known to be there and to hold none.
+        With `is_empty` the file is known to exist and to be empty.
         """
         data = b"" if is_empty else self._read_all()
         valid = self._valid_bytes(data, below) if data else 0
@@ -101,7 +101,7 @@ class _SparseIndex(Generic[Entry]):
         return self._entries is None or (self._is_exact and self._written == len(self._entries))
 
     def write(self) -> bool:
-        """Bring the file up to what is in memory; True if it had to change. Not synced."""
+        """Write entries that the file lacks; True if it changed. Not synced."""
         entries = self._entries
         if entries is None or self.is_saved:
             return False
@@ -120,18 +120,18 @@ class _SparseIndex(Generic[Entry]):
         return True
 
     def doubt(self) -> None:
-        """Have the whole file written again: a sync of it failed, which says nothing about what is on disk."""
+        """Rewrite the whole file at the next save: a sync of it failed, so its contents are unknown."""
         if self._entries is None:
             self.load()
         self._written = 0
         self._is_exact = False
 
     def release(self) -> None:
-        """Leave the entries to the file, which must be up to date."""
+        """Drop the entries from memory; the file must be up to date."""
         self._entries = None
 
     def entries_left(self, bytes_max: int) -> int:
-        """For how many more entries the active segment's index has room."""
+        """How many more entries fit into the active segment's index."""
         assert self._entries is not None
         return max(0, bytes_max - len(self._entries)) // self._ENTRY.size
 
@@ -151,7 +151,7 @@ class _SparseIndex(Generic[Entry]):
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
 
     def first(self, count: int) -> list[Entry]:
-        """The first entries, so many at most."""
+        """The first entries, up to a number."""
         entries, bytes_max = self._entries, count * self._ENTRY.size
         data = entries[:bytes_max] if entries is not None else self._files.open(self.ref).pread(bytes_max, 0)
         whole = len(data) // self._ENTRY.size * self._ENTRY.size
@@ -166,7 +166,7 @@ class _SparseIndex(Generic[Entry]):
         return self._decode(*self._ENTRY.unpack(file.pread(width, size - width))) if size else None
 
     def _floor(self, key: int, field: int = 0) -> Entry | None:
-        """The last entry whose first field, or another one that rises too, is at most key."""
+        """The last entry whose first field, or another increasing field, is at most key."""
         unpack_from, width = self._ENTRY.unpack_from, self._ENTRY.size
         entries = self._entries
         data = entries if entries is not None else self._block_around(key, field)
@@ -176,7 +176,7 @@ class _SparseIndex(Generic[Entry]):
         return self._decode(*unpack_from(data, (after - 1) * width)) if after else None
 
     def _block_around(self, key: int, field: int = 0) -> bytes:
-        """The entries on disk among which key's floor lies: a binary search over blocks, then one read."""
+        """The block of entries on disk that has key's floor: a binary search over blocks, then one read."""
         if self._sealed_bytes is None:
             small = self._files.read_small(self.ref)
             if small is not None:
@@ -219,14 +219,14 @@ class OffsetIndex(_SparseIndex[OffsetEntry]):
         self._entries += self._ENTRY.pack(offset - self.base_offset, position)
 
     def lookup(self, offset: Offset) -> OffsetEntry:
-        """The last indexed batch that ends at or before offset; the segment's start where there is none.
+        """The last indexed batch that ends at or before offset; the segment's start if there is none.
 
         entries (40, 0) (90, 5000)   lookup(39) -> start    lookup(40) -> (40, 0)    lookup(200) -> (90, 5000)
         """
         return self._floor(offset - self.base_offset) or OffsetEntry(self.base_offset, 0)
 
     def at_position(self, position: int) -> OffsetEntry:
-        """The last indexed batch that begins at or before a position; the segment's start where there is none."""
+        """The last indexed batch that begins at or before a position; the segment's start if there is none."""
         return self._floor(position, 1) or OffsetEntry(self.base_offset, 0)
 
     def _valid_bytes(self, data: bytes | bytearray, below: Offset | None) -> int:
@@ -247,7 +247,7 @@ class TimeIndex(_SparseIndex[TimeEntry]):
     __slots__ = ()
 
     def append(self, timestamp: TimestampMs, offset: Offset) -> None:
-        """Add an entry unless it says nothing new: only a larger timestamp does."""
+        """Add an entry if its timestamp is larger than the last one."""
         assert self._entries is not None
         if timestamp > self._last_key:
             self._entries += self._ENTRY.pack(timestamp, offset - self.base_offset)

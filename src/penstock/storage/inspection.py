@@ -1,16 +1,15 @@
-"""Judging a batch beside the event loop, because its records take too long to look at on it.
+"""Validates large batches in another process, because their records would block the event loop.
 
-    Log.stage --> NeedsInspection(inspection)      nothing has happened to the log
+    Log.stage --> NeedsInspection(inspection)      the log is unchanged
                       |
                       v  on another process
                   inspection() --> Inspected       or raises InvalidBatch
                       |
-                      v  on the loop again, some turns later
-    Log.stage(..., inspected=...)                  the header, the sequence, the offset: as for any batch
+                      v  on the event loop again
+    Log.stage(..., inspected=...)                  checks header and sequence, assigns the offset
 
-An inspection depends on the batch and on the topic's settings alone. Whatever may change while it runs (who leads, the
-producer's state, the log's end) is checked when the batch is staged. Settings may change too: then the batch is
-inspected again.
+An inspection depends only on the batch and the topic's settings. Everything that may change while it runs (leadership,
+producer state, log end) is checked when the batch is staged. If the settings change, the batch is inspected again.
 """
 
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
 
 
 class Inspected(NamedTuple):
-    """Records that may be appended to a log with these rules."""
+    """Records that are valid under these settings."""
 
     rules: ProduceRules
     codec: Codec | None
     data: bytearray | None
-    """The batch in the topic's codec; None where it is in it already, or the topic has none."""
+    """The batch in the topic's codec; None if no recompression is needed."""
 
     def holds_for(self, settings: LogSettings) -> bool:
         return self.rules == rules_for(settings, Origin.CLIENT) and self.codec is CODECS.get(
@@ -41,7 +40,7 @@ class Inspection:
     """Work for another process."""
 
     data: bytes
-    """A client's batch, whose header and CRC are sound."""
+    """A client's batch with a valid header and CRC."""
     settings: LogSettings
     now_ms: TimestampMs
 
@@ -56,11 +55,11 @@ class Inspection:
 
 
 class NeedsInspection(Exception):
-    """To judge this batch takes longer than the event loop may be held; it was not staged.
+    """Validating this batch would block the event loop; it was not staged.
 
-    This says nothing about the batch, so it is no `KafkaError`.
+    Not a `KafkaError`: the batch may be valid.
     """
 
     def __init__(self, inspection: Inspection) -> None:
-        super().__init__(f"a batch of {len(inspection.data)} bytes has to be inspected beside the event loop")
+        super().__init__(f"a batch of {len(inspection.data)} bytes must be inspected in another process")
         self.inspection = inspection

@@ -1,10 +1,10 @@
-"""Where things lie in a data directory.
+"""Paths in a data directory.
 
     DIR/meta/   broker.id, checkpoint.json, boot, lock, ... ours
-    DIR/logs/   a Kafka log directory in every detail       meta.properties, checkpoints, partitions
+    DIR/logs/   a Kafka log directory:                      meta.properties, checkpoints, partitions
 
 A directory that has `meta.properties` at its top is a Kafka log directory itself: then `logs/` is that
-directory, and ours stands beside it as `<name>.meta`.
+directory, and our files are beside it in `<name>.meta`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from penstock.storage.errors import DirectoryRefused
 from penstock.vfs import Entry, Vfs
 
 METADATA_TOPIC = "__cluster_metadata"
-"""The controllers' log lies in the same directory, but is theirs to open."""
+"""The metadata log is in the same directory, but the control plane opens it."""
 
 
 class Layout(NamedTuple):
@@ -25,18 +25,18 @@ class Layout(NamedTuple):
 
     @property
     def idempotency(self) -> str:
-        """Idempotency keys that were saved; there from the first one on."""
+        """Saved idempotency keys; created with the first one."""
         return f"{self.meta}/idempotency"
 
 
 def is_log(entry: Entry) -> bool:
-    """Whether it is a segment's file of records."""
+    """Whether it is a segment's log file."""
     parsed = names.parse_segment_file(entry.name)
     return parsed is not None and parsed.kind == names.LOG
 
 
 def is_log_directory(entries: Sequence[Entry]) -> bool:
-    """Whether a directory that has these is a log directory as Kafka knows it: partitions, and files about them."""
+    """Whether these are the entries of a Kafka log directory: partitions and checkpoint files."""
     files = {entry.name for entry in entries if not entry.is_dir}
     if files & {ck.META_PROPERTIES, ck.RECOVERY_POINTS, ck.LOG_STARTS}:
         return True
@@ -44,10 +44,10 @@ def is_log_directory(entries: Sequence[Entry]) -> bool:
 
 
 def layout_of(vfs: Vfs, path: str) -> Layout:
-    """Where logs and our own files lie under a data directory."""
+    """The paths of logs and of our own files."""
     path = path.rstrip("/") or "/"
     if path.rpartition("/")[2] in (".", ".."):
-        # Our files would be made inside the directory, or beside the wrong one.
+        # Our files would be created inside the directory, or beside the wrong one.
         raise DirectoryRefused(f"{path}: give the directory by its own name")
     if vfs.stat(f"{path}/{ck.META_PROPERTIES}") is not None:
         return Layout(path, f"{path}.meta")

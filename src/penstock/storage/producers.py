@@ -1,22 +1,22 @@
-"""What a partition knows of its producers: sequences, epochs, open transactions.
+"""Producer state of a partition: sequences, epochs, open transactions.
 
-An idempotent producer numbers its records. The last batches of each producer are remembered, so that a retry is
-recognised and answered with the offset it got the first time, and a gap is refused. Transactions
-that are still open hold back the last stable offset; aborted ones go to the transaction index.
+An idempotent producer numbers its records. The last batches of each producer are kept, so that a retry gets the offset
+of its first copy, and a gap is refused. Open transactions hold back the last stable offset; aborted ones go to the
+transaction index.
 
-The state is a fold over the log: `apply` for every batch in order. Entries are immutable and replaced whole,
-so that an append which fails on disk is undone by putting the old ones back.
+The state is a fold over the log: `apply` for every batch in order. Entries are immutable and replaced whole, so that a
+failed append is undone by restoring the old ones.
 
-Where a stretch of the log is damaged or missing (a hole), nobody knows which markers lay in it. A transaction that is
-open there is *in doubt* from then on:
+A hole (a damaged or missing range of the log) may have had markers. A transaction that is open at a hole is *in doubt*
+from then on:
 
     T1: a b   ?? hole ??   T2: c d   commit          T1 may have been aborted in the hole
 
 No later marker decides it: the producer's next batch begins another transaction. Its records count as aborted, and the
-last stable offset waits at its first one, until an operator accepts the loss (`accept_loss`) or the log start passes
+last stable offset stays at its first record until an operator accepts the loss (`accept_loss`) or the log start passes
 the hole.
 
-Snapshots (`snapshots`) save replaying the log.
+With snapshots (`snapshots`) a start does not replay the whole log.
 """
 
 from collections.abc import Container, Iterable
@@ -28,24 +28,23 @@ from penstock.records import ControlType, RecordBatch, parse_control
 from penstock.storage.txn_index import AbortedTxn
 
 IN_FLIGHT_MAX = 5
-"""What an idempotent producer may have in flight (`max.in.flight.requests.per.connection`)."""
+"""Batches that an idempotent producer may have in flight (`max.in.flight.requests.per.connection`)."""
 
 BATCHES_KEPT = 2 * IN_FLIGHT_MAX - 1
-"""So many that the oldest batch without an answer is among them. Of five in flight the first may time out while the
-four behind it are acknowledged. It is sent again, with four new ones behind it, and the connection may break when all
-of them are written:
+"""Enough to include the oldest unacknowledged batch. Of five in flight the first may time out while the next four are
+acknowledged. It is sent again, followed by four new ones, and the connection may break after all of them are written:
 
     1 2 3 4 5        1 times out, the others are acknowledged
-    1 6 7 8 9        written, and no answer comes through: 1 is sent once more, and lies eight batches back
+    1 6 7 8 9        written, but the replies are lost: 1 is sent again, eight batches later
 
-Kafka keeps five, and tells such a producer that 1 is out of order, for which there is no remedy."""
+Kafka keeps five, and answers 1 with OUT_OF_ORDER_SEQUENCE_NUMBER, which is fatal."""
 
 SEQUENCE_MAX = 2**31 - 1
 
 ACCEPT_LOSS_EPOCH = 2**31 - 1
-"""DescribeProducers tells this coordinator epoch for a transaction in doubt. Tools that abort a hanging transaction
-(`kafka-transactions abort`) send it back with their abort marker, and that is how an operator accepts the loss. No
-coordinator has it: its epoch is the leader epoch of a partition."""
+"""DescribeProducers returns this coordinator epoch for a transaction in doubt. Tools that abort a hanging transaction
+(`kafka-transactions abort`) send it back in their abort marker, which accepts the loss. No coordinator has this epoch:
+real ones are leader epochs."""
 
 
 class OutOfOrderSequence(KafkaError):
@@ -69,7 +68,7 @@ class KeptBatch(NamedTuple):
 
 
 class NumberedBatch(NamedTuple):
-    """A batch of an idempotent producer, by its numbers."""
+    """Producer id, epoch and sequence of a batch."""
 
     producer_id: ProducerId
     epoch: int
@@ -83,10 +82,10 @@ class Producer(NamedTuple):
     batches: tuple[KeptBatch, ...]
     """The last few batches of this epoch, oldest first; empty after a marker that began a new epoch."""
     timestamp: TimestampMs
-    """Of the last batch or marker: idle producers expire."""
+    """Timestamp of the last batch or marker; idle producers expire."""
     coordinator_epoch: int
     txn_first_offset: Offset | None
-    """Where the open transaction began; None when there is none."""
+    """First offset of the open transaction; None if there is none."""
 
     @property
     def last_sequence(self) -> int:
@@ -97,7 +96,7 @@ class Producer(NamedTuple):
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, batch: RecordBatch) -> KeptBatch | None:
-        """The kept batch that this one repeats, if it does."""
+        """The kept batch that this one is a retry of, or None."""
         if batch.producer_epoch != self.epoch:
             return None
         first, last = batch.base_sequence, batch.last_sequence
@@ -117,7 +116,7 @@ class InDoubt(NamedTuple):
     epoch: int
     first_offset: Offset
     hole: Offset
-    """First offset of the hole. All of the transaction's known records lie below it."""
+    """First offset of the hole. All known records of the transaction are below it."""
 
 
 class Producers:
@@ -127,10 +126,9 @@ class Producers:
         self.by_id: dict[ProducerId, Producer] = {}
         self.end_offset = end_offset
         self.ongoing: dict[Offset, ProducerId] = {}
-        """First offset of each transaction that is not decided: open, or in doubt."""
+        """First offset of each undecided transaction: open or in doubt."""
         self.in_doubt: dict[Offset, InDoubt] = {}
-        """By first offset, the transactions that a hole keeps from being decided. A producer's entry in `by_id` does
-        not know of them."""
+        """Transactions in doubt, by first offset. Producers in `by_id` do not have them as open."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -144,14 +142,14 @@ class Producers:
 
     @property
     def first_undecided(self) -> Offset | None:
-        """Where the oldest undecided transaction began: readers of committed data stop there."""
+        """First offset of the oldest undecided transaction, where read_committed consumers stop."""
         return min(self.ongoing) if self.ongoing else None
 
     def check(self, batch: RecordBatch) -> KeptBatch | None:
-        """Whether a batch from a client may be appended: None if so, the first copy if it is a retry."""
+        """Check a client's batch: None if it may be appended, the first copy if it is a retry."""
         producer = self.by_id.get(batch.producer_id)
         if producer is None:
-            # Nothing is known, perhaps because all its records are gone: any sequence may start.
+            # Unknown producer, perhaps because its records were deleted: accept any sequence.
             return None
         is_next = batch.producer_epoch == producer.epoch and batch.base_sequence == _next_sequence(
             producer.last_sequence
@@ -199,7 +197,7 @@ class Producers:
                 )
 
     def apply(self, batch: RecordBatch) -> AbortedTxn | None:
-        """Take a batch of the log into account; return the transaction that it aborts, if it does."""
+        """Apply a batch of the log; return the transaction that it aborts, if any."""
         aborted = None
         if batch.has_producer_id:
             before = self.by_id.get(batch.producer_id, UNKNOWN_PRODUCER)
@@ -242,7 +240,7 @@ class Producers:
             )
             first_offset = before.txn_first_offset
             if first_offset is None:
-                return None  # a transaction without records: nothing to skip, nothing held back
+                return None  # a transaction without records
             self.ongoing.pop(first_offset, None)
             if control.type is ControlType.ABORT:
                 undecided = self.first_undecided
@@ -253,11 +251,11 @@ class Producers:
     # -- holes -----------------------------------------------------------------------------------------
 
     def pass_hole(self, start: Offset, survivors: Container[Offset] = ()) -> list[AbortedTxn]:
-        """Pass over a stretch of the log that is damaged or missing, from `start` on.
+        """Skip a hole that begins at `start`.
 
-        Every open transaction is in doubt from here on, but for those whose first offset is in `survivors`: a
-        snapshot from behind the hole proves that they were still open there. Returns an entry for each transaction in
-        doubt that ends it at the hole, for the transaction index: its records must not be read as committed.
+        Open transactions are in doubt from here on, except those whose first offset is in `survivors`: a snapshot from
+        after the hole proves that they were still open. Returns an entry of the transaction index for each transaction
+        in doubt, which ends it at the hole: its records must not be read as committed.
         """
         doubtful = [
             InDoubt(producer_id, self.by_id[producer_id].epoch, first_offset, start)
@@ -275,7 +273,7 @@ class Producers:
         ]
 
     def doubt(self, transactions: Iterable[InDoubt]) -> None:
-        """Take over what is in doubt from another fold of the same log."""
+        """Add transactions in doubt from another replay of the same log."""
         for each in transactions:
             self.in_doubt[each.first_offset] = each
             self.ongoing[each.first_offset] = each.producer_id
@@ -291,12 +289,12 @@ class Producers:
         del self.ongoing[first_offset]
 
     def forget_holes(self, log_start: Offset) -> None:
-        """Nothing is in doubt about records that are deleted."""
+        """Drop doubts about records below the log start."""
         for each in [each for each in self.in_doubt.values() if each.hole <= log_start]:
             self.accept_loss(each.first_offset)
 
     def first_from(self, offset: Offset, producer_ids: Iterable[ProducerId]) -> list[NumberedBatch]:
-        """The first batch at or after an offset, of each of these producers that has one."""
+        """The first batch at or after an offset of each of these producers."""
         found = []
         for producer_id in producer_ids:
             producer = self.by_id.get(producer_id)
@@ -306,7 +304,7 @@ class Producers:
         return found
 
     def undo(self, producer_id: ProducerId, before: Producer | None) -> None:
-        """Put back what was there before an `apply` that did not reach the disk."""
+        """Restore the state before an `apply` whose write failed."""
         now = self.by_id.pop(producer_id, None)
         if now is not None and now.txn_first_offset is not None:
             self.ongoing.pop(now.txn_first_offset, None)
@@ -316,7 +314,7 @@ class Producers:
                 self.ongoing[before.txn_first_offset] = producer_id
 
     def expire(self, now_ms: TimestampMs, idle_ms_max: int) -> None:
-        """Forget producers that wrote nothing for so long, unless a transaction of theirs is open."""
+        """Drop producers that were idle for longer than this, unless they have an open transaction."""
         for producer_id, producer in list(self.by_id.items()):
             if producer.txn_first_offset is None and now_ms - producer.timestamp >= idle_ms_max:
                 del self.by_id[producer_id]

@@ -1,16 +1,15 @@
-"""One segment: a stretch of the log in a file, with its indexes.
+"""One segment: consecutive batches in a file, with their indexes.
 
     base_offset                             next_offset
     | batch | batch | batch | batch | batch |
       0       ^ sparse index entries  ^     size (bytes)
 
 The last segment of a log is active: it grows, and its indexes are in memory. The others are sealed and never
-change, except that the cleaner or a deletion replaces them: then `gone` is set first, and a reader that still
-holds the object looks again in the current list.
+change. When compaction or retention removes one, `gone` is set first, and a reader that still holds the object takes
+the current list of segments.
 
-The file is the truth. An index entry is checked against the batch that it points at whenever it is used, and
-an index that is missing or wrong is built anew from the file, in memory; the writer saves it at the next
-checkpoint.
+The log file is authoritative. Every index entry is checked against its batch when it is used. A missing or wrong index
+is rebuilt from the log file, in memory; the next checkpoint saves it.
 """
 
 from collections.abc import Container, Iterable
@@ -33,7 +32,7 @@ from penstock.vfs import File
 NO_TIME = TimeEntry(NO_TIMESTAMP, -1)
 _REBUILD_STEP_BYTES = 1 << 18
 _PLACE = Struct(">qii")
-"""What a batch begins with, and no CRC covers: base offset, length, leader epoch."""
+"""Base offset, length and leader epoch: the start of a batch, which its CRC does not cover."""
 _ANY_EPOCH: LeaderEpoch = 2**31 - 1
 
 
@@ -89,43 +88,43 @@ class Segment:
         self.time_index = TimeIndex(files, FileRef(self.path_of(names.TIME_INDEX, state)), base_offset)
         self.txn_index = TxnIndex(files, FileRef(self.path_of(names.TXN_INDEX, state)))
         self.size = size
-        """Bytes that readers may see. Moves after a write has succeeded, so that a torn one is never read."""
+        """Bytes that readers may see. Advances after a write has succeeded, so that no reader sees a torn one."""
         self.flushed_bytes = size
         """Bytes known to be on disk; at most `size`."""
         self.next_offset: Offset = base_offset
-        """Kept up to date while the segment is active; of a sealed one only the next segment's base counts."""
+        """Maintained while the segment is active. A sealed segment ends at the next segment's base offset."""
         self.created_ms = created_ms
         self.interval_bytes = interval_bytes
-        """`index.interval.bytes`, which moves while the segment is the active one."""
+        """`index.interval.bytes`, which may change while the segment is active."""
         self.damaged: dict[int, str] = {}
-        """Positions of batches that were found corrupt, with sound ones behind them, and what was wrong."""
+        """Positions of corrupt batches that sound ones follow, and what is wrong with them."""
         self.checked_from = 0
-        """From this position on everything was written in this life."""
+        """Everything from this position on was written since the broker started."""
         self.checked_to = 0
-        """Up to here it was looked at since (`check`). What lies between the two is as a former life left it."""
+        """Everything below this position was checked since (`check`); bytes between the two are unchecked."""
         self.checked_offset = base_offset
-        """The offset behind the last batch before `checked_to`."""
+        """The offset after the last batch before `checked_to`."""
         self.checked_epoch: LeaderEpoch = NO_LEADER_EPOCH
         """The leader epoch of that batch."""
         self.hole: Hole | None = None
-        """What is missing between the segment before it and this one."""
+        """The missing range between the previous segment and this one."""
         self.gone = False
         self.is_truncated = False
-        """It left the log because the log was cut at or before its end: its file no longer has what it had. Set
-        together with `gone`, before the file is touched."""
+        """The log was truncated at or before this segment's end, so its file changes. Set together with `gone`, before
+        the file is changed."""
         self.last_file: File | None = None
-        """Once it is gone: its file, if that was open then, for whoever still has to send records of it."""
+        """The open file of a segment that is gone, for replies that still send records from it."""
         self._is_forgotten = False
         self.reads_ahead = True
-        """Whether a reader may promise records before it has read them (`UnreadRecords`). False once such a read has
-        failed: the next reader gets an error for this partition, and not a connection that breaks."""
+        """Whether replies may start before their records are read (`UnreadRecords`). False after such a read failed:
+        the next reader gets an error for this partition instead of a broken connection."""
         self._indexed_to = 0
         """Position of the batch that has the last index entry, or 0."""
         self._largest: TimeEntry | None = None
         self._first_timestamp: TimestampMs | None = None
         self.room_bytes = 0
-        """A batch that ends below this, with a timestamp and a last offset that are not larger than the next two,
-        has room: `is_full` said so of another, and no setting has changed since. 0: ask it."""
+        """A batch that ends below this position, with timestamp and last offset up to the next two fields, fits
+        without a call of `is_full`. 0 requires the call."""
         self.room_offset: Offset = 0
         self.room_timestamp: TimestampMs = 0
 
@@ -139,7 +138,7 @@ class Segment:
         return self._files.open(self.ref)
 
     def sync(self) -> None:
-        """Make its records durable; on any thread."""
+        """Sync the log file; on any thread."""
         try:
             self.file().sync()
         except OSError:
@@ -147,14 +146,14 @@ class Segment:
             raise
 
     def sync_failed(self) -> None:
-        """Have it known that its records could not be synced; on any thread."""
+        """Report that a sync failed; on any thread."""
         if not self.gone:
             self._files.sync_failed()
 
     # -- appending (active segment, writer only) ------------------------------------------------------
 
     def create(self) -> None:
-        """Make the file, empty whatever was under its name before, and begin empty indexes."""
+        """Create the file, truncating any existing one, and start empty indexes."""
         file = self._files.open(self.ref, create=True)
         if file.size():
             file.truncate(0)
@@ -168,9 +167,9 @@ class Segment:
         self.room_bytes = 0
 
     def note(self, position: int, last_offset: Offset, max_timestamp: TimestampMs) -> None:
-        """Take a batch into the indexes. The order of the steps is Kafka's, so the files are too."""
+        """Add a batch to the indexes. The steps are in Kafka's order, so that the files are identical."""
         if not 0 <= last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
-            # No CRC covers a batch's base offset.
+            # The CRC does not cover the base offset.
             raise CorruptLog(self.ref.path, position, f"offset {last_offset} cannot be in this segment")
         largest = self._largest
         if largest is None or max_timestamp > largest.timestamp:
@@ -185,7 +184,7 @@ class Segment:
             self.next_offset = last_offset + 1
 
     def note_all(self, position: int, batches: Iterable[tuple[memoryview, Offset, TimestampMs]]) -> None:
-        """`note` for batches that lie one after the other: their bytes, last offset and largest timestamp."""
+        """`note` for consecutive batches: bytes, last offset and largest timestamp of each."""
         interval_bytes, room_offset = self.interval_bytes, self.base_offset + RELATIVE_OFFSET_MAX
         largest = self._largest if self._first_timestamp is not None else None
         for view, last_offset, max_timestamp in batches:
@@ -208,9 +207,9 @@ class Segment:
         now_ms: TimestampMs,
         settings: LogSettings,
     ) -> bool:
-        """Whether a batch that would lie between two positions must go to a new segment instead.
+        """Whether a batch that would take these positions needs a new segment.
 
-        By size, range of offsets, index fullness, or age.
+        Decided by size, range of offsets, full indexes, or age.
         """
         if start_position == 0:
             return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
@@ -228,7 +227,7 @@ class Segment:
             return True
         first = self.first_timestamp()
         if first >= 0:
-            # So far the indexes do not fill up: an entry comes after `interval_bytes` at the earliest.
+            # Up to this size the indexes cannot fill up: there is at most one entry per `interval_bytes`.
             self.room_bytes = min(
                 settings.segment_bytes, self._indexed_to + entries_left * self.interval_bytes
             )
@@ -237,32 +236,32 @@ class Segment:
         return False
 
     def waited_ms(self, timestamp: TimestampMs, now_ms: TimestampMs) -> int:
-        """How old the segment is: by its records' time where they have one, else by the clock."""
+        """Age of the segment: by the timestamp of its first record, otherwise by its creation."""
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp()
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def _jitter_ms(self, settings: LogSettings) -> int:
-        """Spreads rolls by age over partitions: derived from the base offset and path, so that it is steady."""
+        """Spreads rolls by age over partitions: a hash of base offset and path, so that it does not change."""
         if not settings.segment_jitter_ms:
             return 0
         return hash_text(self.ref.path) % min(settings.segment_jitter_ms, settings.segment_ms)
 
     def seal(self) -> list[FileRef]:
-        """Finish the indexes and bring them to their files; return those that changed, for the caller to sync."""
+        """Complete and write the indexes; return the files that changed, for the caller to sync."""
         self.finish_time_index()
         return self.save_indexes()
 
     def finish_time_index(self) -> None:
-        """Give the time index its last entry: the largest timestamp of the segment."""
+        """Add the last entry of the time index: the largest timestamp of the segment."""
         largest = self.largest()
         if largest is not NO_TIME:
             self.time_index.append(*largest)
 
     @property
     def has_saved_indexes(self) -> bool:
-        """Whether the files have all that is in memory."""
+        """Whether the index files have all entries in memory."""
         return self.index.is_saved and self.time_index.is_saved and self.txn_index.is_saved
 
     @property
@@ -272,7 +271,7 @@ class Segment:
         return largest is NO_TIME or (largest is not None and self.time_index.last() == largest)
 
     def save_indexes(self) -> list[FileRef]:
-        """Write what is only in memory; return the files that changed, for the caller to sync."""
+        """Write entries that are only in memory; return the files that changed, for the caller to sync."""
         return [index.ref for index in (self.index, self.time_index, self.txn_index) if index.write()]
 
     @property
@@ -280,7 +279,7 @@ class Segment:
         return [self.index.ref, self.time_index.ref, self.txn_index.ref]
 
     def doubt_indexes(self) -> None:
-        """Have the indexes written anew: a sync of one failed."""
+        """Rewrite the indexes at the next save, because a sync of one failed."""
         self.index.doubt()
         self.time_index.doubt()
         self.txn_index.doubt()
@@ -291,10 +290,10 @@ class Segment:
         self.txn_index.release()
 
     def resume(self, *, below: Offset, empty: Container[str] = ()) -> bool:
-        """Make ready to append after the last batch below an offset, believing the indexes up to there.
+        """Prepare to append after the last batch below an offset, trusting the indexes up to there.
 
-        `empty` has the kinds of index whose files are known to hold nothing. False if the segment cannot be read to
-        its end.
+        `empty` has the kinds of index whose files are known to be empty. False if the segment cannot be read to its
+        end.
         """
         self.index.load(below=below, is_empty=names.INDEX in empty)
         self.time_index.load(below=below, is_empty=names.TIME_INDEX in empty)
@@ -310,13 +309,13 @@ class Segment:
         try:
             self._index_tail()
         except (CorruptLog, _BadIndex):
-            # The index does not fit the file; should the file itself be at fault, the same error comes again.
+            # The index contradicts the log file. If the log file is damaged, the same error recurs.
             self.next_offset = self.base_offset
             return self.rebuild_indexes()
         return True
 
     def _index_tail(self) -> None:
-        """Look at the batches behind the last entries for the largest timestamp and the next offset."""
+        """Find the largest timestamp and the next offset in the batches after the last index entries."""
         self.next_offset = self.base_offset
         last = self.index.last()
         if last is not None and last.position >= self.size:
@@ -329,16 +328,16 @@ class Segment:
                     raise _BadIndex
                 if spot.max_timestamp > self._largest.timestamp:
                     if spot.position < last.position:
-                        raise _BadIndex  # the time index has lost its end
+                        raise _BadIndex  # the time index is cut short
                     self._largest = TimeEntry(spot.max_timestamp, spot.last_offset)
                 self.next_offset = spot.last_offset + 1
                 continue
             self.note(spot.position, spot.last_offset, spot.max_timestamp)
-        if self.size and (start or last is not None):  # else the first batch was just noted
+        if self.size and (start or last is not None):  # otherwise the first batch was just noted
             self._first_timestamp = next(walk_headers(self.file(), 0, self.size)).max_timestamp
 
     def _timed_to(self) -> tuple[int, TimeEntry]:
-        """The time index's last entry and the position of its batch, with which the log must agree."""
+        """The last entry of the time index and the position of its batch; raises if the log contradicts it."""
         entry = self.time_index.last()
         if entry is None:
             return 0, NO_TIME
@@ -351,7 +350,7 @@ class Segment:
     # -- finding ---------------------------------------------------------------------------------------
 
     def find(self, offset: Offset) -> BatchPosition | None:
-        """The first batch that ends at or after offset; None where the segment ends before it."""
+        """The first batch that ends at or after offset; None if the segment ends before it."""
         try:
             entry = self.index.lookup(offset)
             return self._walk_from(entry.position, entry.offset, offset)
@@ -389,10 +388,10 @@ class Segment:
         return largest
 
     def _largest_on_disk(self) -> TimeEntry:
-        """The time index's last entry, if the log confirms it.
+        """The last entry of the time index, if the log confirms it.
 
-        Nothing behind its batch may be younger, or the file has lost its end. With timestamps in order that
-        is a look at the last few batches.
+        No later batch may have a larger timestamp, or the index is cut short. With timestamps in order only the last
+        few batches are read.
         """
         position, entry = self._timed_to()
         try:
@@ -400,7 +399,7 @@ class Segment:
                 if spot.max_timestamp > entry.timestamp:
                     raise _BadIndex
         except CorruptLog:
-            pass  # whoever reads on from here is told so
+            pass  # the next read reports it
         return entry
 
     def find_timestamp(self, timestamp: TimestampMs, position: int = 0) -> BatchPosition | None:
@@ -416,7 +415,7 @@ class Segment:
     def _walk_to(
         self, timestamp: TimestampMs, position: int, entry: TimeEntry | None
     ) -> BatchPosition | None:
-        """The same, past the batch that a time index entry names: what lies before it is older."""
+        """The same, starting after the batch of a time index entry: all earlier batches are older."""
         if entry is not None:
             near = self.index.lookup(entry.offset)
             start = self._walk_from(near.position, near.offset, entry.offset)
@@ -429,7 +428,7 @@ class Segment:
         return None
 
     def first_timestamp(self) -> TimestampMs:
-        """The first batch's largest timestamp; -1 where there is none."""
+        """The first batch's largest timestamp; -1 if there is none."""
         if self._first_timestamp is None:
             spot = next(walk_headers(self.file(), 0, self.size), None) if self.size else None
             if spot is None:
@@ -438,7 +437,7 @@ class Segment:
         return self._first_timestamp
 
     def index_bytes(self) -> int:
-        """Size of the larger one of the two indexes."""
+        """Size of the larger of the two indexes."""
         try:
             return max(self.index.size_bytes(), self.time_index.size_bytes())
         except FileNotFoundError:
@@ -448,11 +447,11 @@ class Segment:
     # -- checking --------------------------------------------------------------------------------------
 
     def check(self, position: int, data: bytes, end: Offset, epoch_max: LeaderEpoch | None = None) -> int:
-        """How many bytes of what was read at a position are sound batches; the last may be cut short.
+        """How many bytes read at a position are sound batches; the last batch may be partial.
 
-        No CRC covers a batch's offset, but its neighbours do: it begins where the one before ends, or later, and ends
-        where the next one begins, at the latest. `end` is what follows the segment. The same is true of leader epochs,
-        which never fall; they are looked at where `epoch_max` says how far they may have come.
+        The CRC does not cover a batch's offsets, so they are compared with the neighbours: a batch starts at or after
+        the end of the previous one, and ends before the start of the next. `end` is the offset after the segment.
+        Leader epochs never decrease either; they are checked if `epoch_max`, the latest epoch, is given.
         """
         is_next = position == self.checked_to
         expected = self.checked_offset if is_next else self.base_offset
@@ -481,7 +480,7 @@ class Segment:
         return len(data)
 
     def _follows(self, view: memoryview, position: int, at: int, end: Offset) -> tuple[Offset, LeaderEpoch]:
-        """The offset and the leader epoch of what comes behind a batch."""
+        """The offset and the leader epoch of the batch after a batch."""
         if at + _PLACE.size <= len(view):
             offset, _, epoch = _PLACE.unpack_from(view, at)
         elif position + at + HEADER_BYTES <= self.size:
@@ -496,19 +495,19 @@ class Segment:
         except KafkaError as error:
             return str(error)
         if not batch.crc_valid():
-            return "the CRC does not fit the batch"
-        # Where the next one is damaged itself it says nothing about this one: that comes out when it is read.
+            return "CRC mismatch"
+        # A damaged next batch proves nothing about this one; its damage is found when it is read.
         if batch.base_offset < expected or expected <= follows < batch.next_offset:
             return f"offsets {batch.base_offset} to {batch.last_offset}, expected {expected} and less than {follows}"
         return ""
 
     def epoch_at(self, position: int) -> LeaderEpoch:
-        """The leader epoch of the batch that begins there."""
+        """The leader epoch of the batch at a position."""
         _, _, epoch = _PLACE.unpack(self.file().pread(_PLACE.size, position))
         return int(epoch)
 
     def sound_part(self) -> tuple[int, Offset]:
-        """How far the file has nothing but sound batches, each behind the one before: position and offset."""
+        """Position and offset up to which the file has only sound batches, in order."""
         position, offset = 0, self.base_offset
         try:
             for at, batch in scan_batches(self.file(), 0, self.size):
@@ -516,13 +515,13 @@ class Segment:
                     break
                 position, offset = at + batch.size, batch.next_offset
         except CorruptLog:
-            pass  # here it ends
+            pass  # the sound part ends here
         return position, offset
 
     # -- rebuilding ------------------------------------------------------------------------------------
 
     def rebuild_indexes(self) -> bool:
-        """Build the offset and time index anew from the log, in memory; False if it cannot be read to its end."""
+        """Rebuild offset and time index from the log file, in memory; False if it cannot be read to its end."""
         fresh = Segment(
             self._files, self.directory, self.base_offset, interval_bytes=self.interval_bytes, size=self.size
         )
@@ -533,7 +532,7 @@ class Segment:
             for spot in walk_headers(self.file(), 0, self.size, step=_REBUILD_STEP_BYTES):
                 fresh.note(spot.position, spot.last_offset, spot.max_timestamp)
         except CorruptLog:
-            is_whole = False  # whoever reads on from here is told so
+            is_whole = False  # the next read reports it
         if fresh._largest is not NO_TIME and fresh._largest is not None:
             fresh.time_index.append(*fresh._largest)
         fresh.index.ref, fresh.time_index.ref = self.index.ref, self.time_index.ref
@@ -554,7 +553,7 @@ class Segment:
         }
 
     def forget_files(self) -> None:
-        """Let go of open files, after `gone` was set; the first time before they are touched."""
+        """Close open files after `gone` is set; the first call comes before the files are changed."""
         if not self._is_forgotten:
             self._is_forgotten = True
             self.last_file = self._files.held(self.ref)
@@ -565,7 +564,7 @@ class Segment:
 def _epoch_problem(
     epoch: LeaderEpoch, before: LeaderEpoch, behind: LeaderEpoch, epoch_max: LeaderEpoch
 ) -> str:
-    # Where the next one is damaged itself it says nothing about this one.
+    # A damaged next batch proves nothing about this one.
     most = behind if before <= behind <= epoch_max else epoch_max
     return "" if before <= epoch <= most else f"leader epoch {epoch}, expected {before} to {most}"
 
@@ -575,7 +574,7 @@ class _BadIndex(Exception):
 
 
 def hash_text(text: str) -> int:
-    """A small steady hash: the same in every process, unlike `hash`."""
+    """A small hash that is the same in every process, unlike `hash`."""
     value = 0
     for character in text.encode():
         value = (value * 31 + character) & 0x7FFFFFFF

@@ -1,8 +1,8 @@
-"""The segments of a log as its readers see them: a list that never changes.
+"""The immutable list of a log's segments, as readers see it.
 
-The writer replaces the whole list when it rolls, deletes, truncates or swaps in cleaned segments. A reader
-keeps the list that it took; a segment that has left the log meanwhile says so (`gone`), which makes the
-result worthless, and the reader takes the current list and tries again.
+The writer replaces the whole list when it rolls, deletes, truncates or swaps in cleaned segments. A reader keeps the
+list that it took. If one of its segments is `gone` afterwards, the reader discards the result, takes the current list
+and tries again.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,10 +19,10 @@ from penstock.storage.txn_index import AbortedTxn, FileSum
 from penstock.storage.unread import UnreadRecords
 
 CHECK_BYTES = 1 << 20
-"""How much of what a former life wrote is checked for one reader, unless its first batch alone is larger."""
+"""Unchecked bytes of an earlier run that are checked for one read, unless its first batch is larger."""
 
 LOOK_BACK_BYTES = 1 << 20
-"""How much is looked at for the sake of a gap before what was asked for; compacted logs have many."""
+"""Bytes checked before a batch because of an offset gap in front of it; compacted logs have many."""
 
 
 class TimestampOffset(NamedTuple):
@@ -60,16 +60,16 @@ class SegmentList(Sequence[Segment]):
         return iter(self._segments)
 
     def index_of(self, offset: Offset) -> int:
-        """The segment in which offset lies, or would."""
+        """Index of the segment whose range includes offset."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def end_of(self, index: int) -> Offset:
-        """First offset that is not in a segment any more."""
+        """First offset after a segment."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else self._segments[index].next_offset
 
     def find(self, offset: Offset) -> tuple[Segment, BatchPosition] | None:
-        """The first batch that ends at or after offset, looking on where a segment has a gap at its end, but not
-        across a hole."""
+        """The first batch that ends at or after offset, in the next segments if one ends with a gap, but not across a
+        hole."""
         for index in range(self.index_of(offset), len(self._segments)):
             segment = self._segments[index]
             if segment.hole is not None and offset < segment.base_offset:
@@ -89,7 +89,7 @@ class SegmentList(Sequence[Segment]):
         whole_first: bool,
         epoch_max: LeaderEpoch | None = None,
     ) -> bytes:
-        """As `read_ahead`, with nothing left to be read."""
+        """As `read_ahead`, but everything is read."""
         data = self.read_ahead(offset, bytes_max, visible, None, whole_first=whole_first, epoch_max=epoch_max)
         assert isinstance(data, bytes), "without a limit everything is read"
         return data
@@ -106,9 +106,9 @@ class SegmentList(Sequence[Segment]):
     ) -> bytes | UnreadRecords:
         """Batches from the one that holds offset on, from one segment, up to a visible offset.
 
-        At most `bytes_max`, which may cut the last batch, as a Kafka fetch does. With `whole_first` the first
-        batch comes whole even if it alone is larger: a reader must be able to make progress. `epoch_max` is as for
-        `Segment.check`. More than `ahead_max` bytes are not read yet; None is no limit.
+        At most `bytes_max`, which may cut the last batch, as in a Kafka fetch. With `whole_first` the first batch is
+        returned whole even if it is larger, so that consumers make progress. `epoch_max` is as for `Segment.check`.
+        More than `ahead_max` bytes are returned unread; None is no limit.
         """
         found = self.find(offset)
         if found is None:
@@ -116,7 +116,7 @@ class SegmentList(Sequence[Segment]):
         segment, spot = found
         if spot.last_offset >= visible:
             if segment.checked_to <= spot.position < segment.checked_from:
-                # It may be one that was to be seen, under an offset that is none of its own.
+                # It may be a visible batch with a damaged offset.
                 data = segment.file().pread(spot.size, spot.position)
                 self._sound(segment, spot, offset, data, epoch_max)
             segment_end = self.end_of(self.index_of(segment.base_offset))
@@ -131,15 +131,15 @@ class SegmentList(Sequence[Segment]):
             if not whole_first:
                 return b""
             bytes_max = spot.size
-        # Only a visible offset inside this segment cuts it short. The size is read before the end offset,
-        # which moves first: what is not visible is never taken for the end of the segment.
+        # Only a visible offset inside this segment limits the read. The size is read before the end offset, which the
+        # writer moves first, so that invisible batches are never taken for the end of the segment.
         end = segment.size
         if self.end_of(self.index_of(segment.base_offset)) > visible:
             hidden = segment.find(visible)
             if hidden is not None:
                 end = min(end, hidden.position)
         if segment.damaged:
-            # A batch that is not found may be one whose offset is damaged: then this is the one behind it.
+            # The batch may be missing because its offset is damaged; then this is the next one.
             suspects = [
                 each for each in tuple(segment.damaged) if each <= spot.position and offset < spot.base_offset
             ]
@@ -159,7 +159,7 @@ class SegmentList(Sequence[Segment]):
         ahead_max: int | None,
         epoch_max: LeaderEpoch | None,
     ) -> bytes | UnreadRecords:
-        """So many bytes from a batch on; fewer where they are damaged, or had to be checked first and are many."""
+        """Size bytes from a batch on; fewer if some are damaged, or if many must be checked first."""
         checked_to, checked_from = segment.checked_to, segment.checked_from
         is_unchecked = (
             checked_to < checked_from and spot.position < checked_from and spot.position + size > checked_to
@@ -188,12 +188,12 @@ class SegmentList(Sequence[Segment]):
         data: bytes,
         epoch_max: LeaderEpoch | None,
     ) -> bytes:
-        """What was read, up to the first batch that is not what was once written there. What a former life left is
-        looked at the first time that it is read: nobody knows what the disk did to it meanwhile."""
+        """The bytes read, up to the first damaged batch. Bytes written before the broker started are checked when they
+        are first read: the disk may have changed them."""
         end = self.end_of(self.index_of(segment.base_offset))
         start, before = segment.checked_to, spot.position - segment.checked_to
         if offset < spot.base_offset and 0 < before <= LOOK_BACK_BYTES:
-            # The batch that was asked for may be there, under an offset that is none of its own.
+            # The requested batch may be there with a damaged offset.
             segment.check(start, segment.file().pread(before, start), end, epoch_max)
             _raise_damage(segment, start, spot.position)
         sound = segment.check(spot.position, data, end, epoch_max)
@@ -239,11 +239,11 @@ class SegmentList(Sequence[Segment]):
             segment_end = self.end_of(index)
             for entry in entries:
                 if entry.last_offset >= segment_end:
-                    break  # of a marker that a crash took back
+                    break  # of a marker that was lost in a crash
                 if entry.last_offset >= start and entry.first_offset < end:
                     found.append(entry)
                 if entry.last_stable_offset >= end:
-                    # Everything below was decided by then: what aborts later began later.
+                    # All earlier transactions were decided by then; later aborts began later.
                     return found
         return found
 
@@ -264,10 +264,8 @@ class SegmentList(Sequence[Segment]):
         return [each.hole for each in self._segments if each.hole and each.hole.end > log_start]
 
     def _largest_timestamps(self) -> list[TimestampMs]:
-        """For each segment the largest timestamp in it or before it, so that the first segment that has a
-        time is found by bisection although timestamps need not be in order.
-
-        The sealed segments' part is worked out once for each list.
+        """For each sealed segment the largest timestamp in it or before it: allows bisection although timestamps may
+        be out of order. Computed once per list.
         """
         sealed = self._largest_so_far
         if sealed is None:
@@ -283,7 +281,7 @@ class SegmentList(Sequence[Segment]):
 def _first_record(
     segment: Segment, spot: BatchPosition, timestamp: TimestampMs, start: Offset
 ) -> TimestampOffset | None:
-    if spot.base_offset == spot.last_offset:  # a batch of one record: its header says it all
+    if spot.base_offset == spot.last_offset:  # a batch of one record: its header is enough
         is_wanted = spot.max_timestamp >= timestamp and spot.base_offset >= start
         return TimestampOffset(spot.max_timestamp, spot.base_offset, spot.leader_epoch) if is_wanted else None
     batch = RecordBatch.parse(segment.file().pread(spot.size, spot.position))
@@ -301,5 +299,5 @@ def _raise_damage(segment: Segment, start: int, end: int) -> None:
 
 def _check(segment: Segment) -> None:
     if segment.gone:
-        segment.forget_files()  # which this reader may have opened again
+        segment.forget_files()  # this reader may have opened them again
         raise SegmentGone

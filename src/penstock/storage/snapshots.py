@@ -1,10 +1,8 @@
-"""Producer state on disk: what `producers` knew at an offset.
+"""Producer state on disk, as of an offset, so that a start does not replay the whole log.
 
-Snapshots save replaying the log. Kafka's `.snapshot` keeps the last batch of each producer; our `.sequences`
-beside it has all that are remembered, the transactions that are in doubt, and the CRC of the snapshot that it goes
-with; where the snapshot says it all, there is none.
-Both carry a CRC of their own, and a pair of which one is damaged, or that does not go together, is as good as missing:
-an older one serves.
+Kafka's `.snapshot` has the last batch of each producer. Our `.sequences` file has in addition all kept batches, the
+transactions in doubt, and the CRC of its snapshot; it is left out if the snapshot alone is enough. Both files have a
+CRC. If one of a pair is damaged, or they do not belong together, an older pair is used.
 """
 
 from collections.abc import Iterable
@@ -30,7 +28,7 @@ _SEQUENCES_ENTRY = Struct(">qhiiqiq")
 _DOUBT_COUNT = Struct(">i")
 _DOUBT_ENTRY = Struct(">qhqq")
 _PLAIN, _WITH_DOUBTS = 1, 2
-"""Versions of `.sequences`: the second has the transactions in doubt before the batches."""
+"""Versions of `.sequences`: the second has transactions in doubt before the batches."""
 
 
 def encode_snapshot(producers: dict[ProducerId, Producer]) -> bytes:
@@ -80,7 +78,7 @@ def decode_snapshot(data: bytes, path: str) -> dict[ProducerId, Producer]:
 def encode_sequences(
     producers: dict[ProducerId, Producer], snapshot: bytes, in_doubt: Iterable[InDoubt] = ()
 ) -> bytes:
-    """Our companion to a snapshot: every kept batch of every producer, oldest first, and the snapshot's CRC."""
+    """Encode a `.sequences` file: all kept batches of each producer, oldest first, and the snapshot's CRC."""
     doubts = sorted(in_doubt, key=lambda each: each.first_offset)
     body = bytearray(_SEQUENCES_BODY.pack(crc32c(snapshot)))
     if doubts:
@@ -94,10 +92,10 @@ def encode_sequences(
 
 
 class Sequences(NamedTuple):
-    """What a `.sequences` file says."""
+    """Contents of a `.sequences` file."""
 
     snapshot_crc: int
-    """Of the snapshot that it goes with: with any other it means nothing."""
+    """CRC of the snapshot that it belongs to."""
     batches: list[tuple[ProducerId, int, KeptBatch]]
     """Each with its producer and epoch."""
     in_doubt: tuple[InDoubt, ...] = ()
@@ -111,7 +109,7 @@ def decode_sequences(data: bytes, path: str) -> Sequences:
     if version not in (_PLAIN, _WITH_DOUBTS):
         raise BadCheckpoint(f"{path}: version {version}, expected {_PLAIN} or {_WITH_DOUBTS}")
     if crc32c(body) != crc:
-        raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}, which its bytes give")
+        raise BadCheckpoint(f"{path}: CRC {crc:#010x}, expected {crc32c(body):#010x}")
     (snapshot_crc,) = _SEQUENCES_BODY.unpack_from(body)
     rest = body[_SEQUENCES_BODY.size :]
     in_doubt: tuple[InDoubt, ...] = ()
@@ -130,7 +128,7 @@ def decode_sequences(data: bytes, path: str) -> Sequences:
 def merge_sequences(
     producers: dict[ProducerId, Producer], sequences: Sequences
 ) -> dict[ProducerId, Producer]:
-    """Give each producer of a snapshot all of its kept batches."""
+    """Add all kept batches to the producers of a snapshot."""
     kept: dict[ProducerId, list[KeptBatch]] = {}
     for producer_id, _, batch in sequences.batches:
         kept.setdefault(producer_id, []).append(batch)
@@ -144,15 +142,15 @@ def merge_sequences(
 
 
 def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileRef]:
-    """Save the state under its offset; not synced: the caller gets the files to sync.
+    """Write the state under its offset, and return the files for the caller to sync.
 
-    The companion's name is there first: a snapshot that a crash leaves without it is Kafka's.
+    `.sequences` is created first: a snapshot without it is taken for Kafka's.
     """
     snapshot = encode_snapshot(producers.by_id)
     path = f"{directory}/{names.segment_file(producers.end_offset, names.SEQUENCES)}"
     written = []
     if not producers.in_doubt and _says_it_all(snapshot, producers.by_id):
-        with suppress(FileNotFoundError):  # one of other records, which were cut off, had this offset
+        with suppress(FileNotFoundError):  # of truncated records with the same offset
             vfs.remove(path)
     else:
         written.append(
@@ -164,7 +162,7 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
 
 
 def _says_it_all(snapshot: bytes, producers: dict[ProducerId, Producer]) -> bool:
-    """Whether Kafka's form of the state loses nothing of it."""
+    """Whether Kafka's format can hold the whole state."""
     if any(len(each.batches) > 1 for each in producers.values()):
         return False
     return not producers or decode_snapshot(snapshot, "") == producers
@@ -181,9 +179,9 @@ def _write(vfs: Vfs, path: str, data: bytes) -> FileRef:
 
 
 def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers) -> bool:
-    """Fill in the state as of an offset; False where no sound snapshot of it is there.
+    """Load the state as of an offset; False if there is no sound snapshot.
 
-    A snapshot without a companion is Kafka's. One whose companion goes with another was torn from its own.
+    A snapshot without `.sequences` is Kafka's. One whose `.sequences` has another CRC is not used.
     """
     path = f"{directory}/{names.segment_file(offset, names.SNAPSHOT)}"
     try:
@@ -206,11 +204,11 @@ def load_snapshot(vfs: Vfs, directory: str, offset: Offset, producers: Producers
 
 
 _FILES_OF_ONE = (names.SNAPSHOT, names.SEQUENCES)
-"""In the order in which they go: the companion last, see `write_snapshot`."""
+"""Kinds in the order of removal: `.sequences` last, see `write_snapshot`."""
 
 
 def remove_snapshots(vfs: Vfs, directory: str, offsets: Iterable[Offset]) -> None:
-    """Remove the snapshots at some offsets, those that are there."""
+    """Remove the snapshots at these offsets, if they exist."""
     for offset in offsets:
         for kind in _FILES_OF_ONE:
             with suppress(FileNotFoundError):

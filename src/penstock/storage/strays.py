@@ -1,16 +1,15 @@
-"""Strays: partitions on disk that no topic of the cluster's metadata claims.
+"""Strays: partitions on disk that the cluster metadata does not know.
 
-A stray keeps all of its files. Its directory has Kafka's name for it, so that Kafka leaves it alone too:
+A stray keeps all of its files. Its directory has the name that Kafka gives to strays:
 
     orders-0                                             a partition
     orders-0.6f0c...32 hex digits...-stray               a stray, until an operator restores or deletes it
 
-Beside the files of the log lies `stray.json`: the topic's whole name, which Kafka cuts where it is long, the log start
-offset, which is in the checkpoint files only while the partition is in use, and why it was set aside. A stray that
-Kafka made has no such file; what its name and its files say is enough for it.
+`stray.json` has the topic's full name, which Kafka shortens in the directory name, the log start offset, which the
+checkpoint files no longer have, and the reason. A stray made by Kafka has no such file: its directory name and files
+are enough.
 
-A partition becomes a stray where the metadata does not say what became of it: metadata that is missing is no reason to
-delete records.
+A partition becomes a stray if the metadata does not say that it was deleted. Missing metadata never deletes records.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ NOTE: Final = "stray.json"
 
 
 class Note(msgspec.Struct, frozen=True, rename="camel"):
-    """What `stray.json` says."""
+    """Contents of `stray.json`."""
 
     topic: str
     partition: int
@@ -45,11 +44,11 @@ class Stray(NamedTuple):
     path: str
     partition: TopicPartition
     topic_id: Uuid | None
-    """None where the directory does not say whose partition it was."""
+    """None if the directory has no `partition.metadata`."""
     size_bytes: int
-    """Of the records' files."""
+    """Size of the log files."""
     log_start: Offset | None = None
-    """None where nobody noted it: then the log begins with its first segment."""
+    """None if unknown: then the log starts at its first segment."""
     reason: str = ""
     set_aside_ms: TimestampMs = -1
     epoch: LeaderEpoch = NO_LEADER_EPOCH
@@ -73,13 +72,13 @@ def find_strays(vfs: Vfs, logs: str) -> Iterator[Stray]:
 
 
 def read_stray(vfs: Vfs, path: str, partition: TopicPartition) -> Stray:
-    """Look at one. `partition` is what its name says, which its note knows better."""
+    """Read one stray. `partition` is parsed from its name; `stray.json` takes precedence."""
     epoch = _latest_epoch(vfs, path)
     size = sum(each.size for each in vfs.list_dir(path) if each.name.endswith(names.LOG))
     topic_id = _topic_id(vfs, path)
     try:
         note = msgspec.json.decode(read_file(vfs, f"{path}/{NOTE}"), type=Note)
-    except (OSError, ValueError):  # none, torn, or of another shape
+    except (OSError, ValueError):  # missing, torn or another format
         return Stray(path, partition, topic_id, size, epoch=epoch)
     if not note.topic.startswith(partition.topic) or note.partition != partition.partition:
         return Stray(path, partition, topic_id, size, epoch=epoch)
@@ -89,9 +88,9 @@ def read_stray(vfs: Vfs, path: str, partition: TopicPartition) -> Stray:
 
 
 def make_of_topic(vfs: Vfs, path: str, topic_id: Uuid) -> None:
-    """Make a stray a partition of another topic. The leader epochs of its batches become 0: they count the leaders of
-    the old topic, and one that is later than the new topic's leaders would be taken for damage. No checksum covers
-    them. Whoever is interrupted does it again."""
+    """Make a stray a partition of another topic. The leader epochs of its batches become 0: an epoch of the old topic
+    that is later than those of the new one would count as damage. The CRC does not cover epochs. May be repeated after
+    an interruption."""
     for entry in vfs.list_dir(path):
         if entry.name.endswith(names.LOG):
             file = vfs.open(f"{path}/{entry.name}", write=True)
@@ -103,12 +102,12 @@ def make_of_topic(vfs: Vfs, path: str, topic_id: Uuid) -> None:
             finally:
                 file.close()
         elif entry.name == names.LEADER_EPOCHS:
-            vfs.remove(f"{path}/{entry.name}")  # made anew from the batches
+            vfs.remove(f"{path}/{entry.name}")  # rebuilt from the batches
     replace_file(vfs, f"{path}/{names.PARTITION_METADATA}", ck.encode_partition_metadata(topic_id))
 
 
 def _latest_epoch(vfs: Vfs, path: str) -> LeaderEpoch:
-    """As its checkpoint has it, which may be behind its batches."""
+    """The latest epoch in its checkpoint file, which may be older than its batches."""
     file = f"{path}/{names.LEADER_EPOCHS}"
     try:
         return LeaderEpochs.decode(read_file(vfs, file), file).latest

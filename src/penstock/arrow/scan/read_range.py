@@ -222,7 +222,7 @@ class RangeReader:
         if self._aborted and frames.is_transactional.any():
             frames = frames.only(~self._is_aborted(frames))
         if torn is not None:
-            return _Taken(frames, size, HEADER_BYTES, False, "the CRC does not fit the batch")
+            return _Taken(frames, size, HEADER_BYTES, False, "CRC mismatch")
         return _Taken(frames, size, *self._behind(data[size:], left - size))
 
     def _behind(self, rest: memoryview, left: int) -> tuple[int, bool, str]:
