@@ -299,7 +299,7 @@ def test_a_crash_between_meta_properties_and_their_copy_leaves_the_cluster_joine
     assert again.identity.cluster_id == "Q0xVU1RFUg"
     again.abandon()
     put(disk, "/data/logs/meta.properties", again.identity._replace(cluster_id="x").encode())
-    with pytest.raises(DirectoryRefused, match=r"says cluster\.id 'x', expected 'Q0xVU1RFUg'"):
+    with pytest.raises(DirectoryRefused, match=r"has cluster\.id 'x', expected 'Q0xVU1RFUg'"):
         open_new(disk)
 
 
@@ -331,7 +331,7 @@ def test_meta_properties_that_vanished_are_not_made_up() -> None:
     disk = MemoryDisk()
     open_as(disk, 3).close()
     disk.remove("/data/logs/meta.properties")
-    with pytest.raises(DirectoryRefused, match=r"meta\.properties is gone, .* restore it from that copy"):
+    with pytest.raises(DirectoryRefused, match=r"meta\.properties is missing, .* restore it from the copy"):
         open_as(disk, 3)
     disk.remove("/data/meta/identity.properties")
     open_as(disk, 3)

@@ -280,7 +280,7 @@ def test_a_log_that_lost_its_only_file_is_noticed(
     assert directory.reports[P].lost_end == Hole(0, 4)
     assert directory.previous_broker_epoch == -1, "the broker is not believed to have everything"
     errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
-    assert any("it ends at offset 0, and was on disk up to 4" in each for each in errors)
+    assert any("it ends at offset 0, but had records up to 4" in each for each in errors)
 
 
 def test_the_front_of_a_log_that_is_missing_is_a_hole_too() -> None:

@@ -1,18 +1,18 @@
-"""Stretches of a log that are damaged or missing, and replaying a log over them.
+"""Holes: damaged or missing ranges of a log. Finds them, and replays a log across them.
 
-A hole is a range of offsets that was once on disk and cannot be read any more. There are three kinds:
+A hole is a range of offsets that was once on disk and can no longer be read. There are three kinds:
 
-    damaged      bytes that are no sound batch, with sound ones behind      found by its CRC, inside a segment
-    missing      a segment whose file is gone, empty, or shorter            found by the checkpoint, between segments
-    a lost end   the log ends before the recovery point                     found by the checkpoint, at the end
+    damaged      bytes that are not a sound batch, followed by sound ones   found by the CRC, inside a segment
+    missing      a segment file that is missing, empty or truncated         found by the checkpoint, between segments
+    lost tail    the log ends before the recovery point                     found by the checkpoint, at the end
 
-A gap between two offsets alone is no hole: compaction leaves gaps, and retention removes segments from the front. So
-the checkpoint remembers, for each log, every segment below the recovery point and its size (`Extent`). Before any
-file is touched, retention saves the new log start, a truncation lowers the recovery point, and compaction takes its
-segments out of the checkpoint. Whatever is missing then was lost.
+A gap between offsets is not a hole: compaction leaves gaps, and retention removes segments from the front. So the
+checkpoint lists, for each log, every segment below the recovery point and its size (`Extent`). Before any file is
+changed, retention saves the new log start, truncation lowers the recovery point, and compaction removes its segments
+from the checkpoint. A segment that is missing nevertheless was lost.
 
-Nothing behind a hole is decided by what was in it: see `producers`. Readers and followers are served up to a hole and
-not across it, so that no copy of the log takes it for a gap.
+Markers in a hole are unknown: see `producers`. Readers and followers are served up to a hole and not across it, so
+that no replica takes it for a gap.
 """
 
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
@@ -33,14 +33,14 @@ from penstock.vfs import File, Vfs
 
 
 class Missing(NamedTuple):
-    """What a log has lost between its segments, and at its end."""
+    """What a log has lost between its segments and at its end."""
 
     holes: dict[Offset, Hole]
-    """By base offset of the segment behind each."""
+    """By base offset of the segment after each."""
     new: list[Hole]
-    """Those that nobody knew of before."""
+    """Those that were not known before."""
     end: Offset | None
-    """The log has lost its end: it was known to reach to here."""
+    """The offset that the log had reached, if it has lost its tail."""
 
 
 def find_missing(
@@ -50,20 +50,19 @@ def find_missing(
     point: RecoveryPoint,
     log_start: Offset,
 ) -> Missing:
-    """Compare a log's segments with those that were on disk for certain, up to a recovery point.
+    """Compare a log's segments with those that were certainly on disk, up to a recovery point.
 
-    A segment that has become shorter is shortened to its last whole batch. `known` are holes that were found, and
-    acted upon, by an earlier start.
+    A truncated segment is cut after its last whole batch. `known` are holes that an earlier start found and handled.
     """
     synced_end = point.offset
     if point.segment >= 0:
         sealed = [each for each in extents if each.base_offset < point.segment]
         extents = [*sealed, Extent(point.segment, point.position)]
     else:
-        extents = extents[:-1]  # how much of the last one lies below the point is not known
+        extents = extents[:-1]  # the recovery point's position in the last one is unknown
     present = {segment.base_offset: segment for segment in segments}
     lost_from: dict[Offset, Offset] = {}
-    """By the segment behind, or -1 for none: first offset that is lost."""
+    """First lost offset, by the base offset of the next segment or -1."""
     ends = [*(each.base_offset for each in extents[1:]), synced_end]
     for (base_offset, size), end in zip(extents, ends, strict=False):
         segment = present.get(base_offset)
@@ -73,7 +72,7 @@ def find_missing(
             continue
         start = base_offset if segment is None else _shorten(segment)
         if start >= end:
-            continue  # compaction has made it smaller, and its last batch is there
+            continue  # compaction has made it smaller, and its last batch exists
         behind = _behind(segments, base_offset, synced_end)
         lost_from.setdefault(behind, max(start, log_start))
     holes: dict[Offset, Hole] = {}
@@ -93,8 +92,8 @@ def find_missing(
 
 
 def _behind(segments: Sequence[Segment], offset: Offset, synced_end: Offset) -> Offset:
-    """Base offset of the first segment behind an offset; -1 for none. One that is empty counts where nothing was in it
-    yet: it was made at the end of the log."""
+    """Base offset of the first segment after an offset; -1 for none. An empty one counts if it was created at the end
+    of the log."""
     bases = (
         each.base_offset
         for each in segments
@@ -104,7 +103,7 @@ def _behind(segments: Sequence[Segment], offset: Offset, synced_end: Offset) -> 
 
 
 def _shorten(segment: Segment) -> Offset:
-    """Have a segment end behind its last whole batch; the offset behind that."""
+    """End a segment after its last whole batch; return the next offset."""
     end, size = segment.base_offset, 0
     try:
         for spot in walk_headers(segment.file(), 0, segment.size):
@@ -123,7 +122,7 @@ def replay(
     end: Offset,
     on_damage: Callable[[CorruptLog], None] = lambda _: None,
 ) -> Iterator[RecordBatch | Hole]:
-    """Every batch between two offsets, and every hole on the way. Each batch is good until the next is asked for."""
+    """Every batch between two offsets, and every hole. Each batch is valid until the next one."""
     for index, segment in enumerate(segments):
         behind = segments[index + 1].base_offset if index + 1 < len(segments) else end
         if index + 1 < len(segments) and behind <= start:
@@ -158,7 +157,7 @@ def replay(
 class OpenAtHole(NamedTuple):
     in_doubt: list[InDoubt]
     ended: list[AbortedTxn]
-    """The same transactions, as the index of the segment before the hole must have them."""
+    """The same transactions, as entries for the index of the segment before the hole."""
 
 
 def open_at(
@@ -170,10 +169,10 @@ def open_at(
     still_open: Collection[Offset],
     on_damage: Callable[[CorruptLog], None] = lambda _: None,
 ) -> OpenAtHole:
-    """The transactions that were open at a hole, and whose end may have been in it.
+    """The transactions that were open at a hole and whose marker may have been in it.
 
-    `still_open` are the first offsets of those that are open at the end of the log, as a snapshot knows that was taken
-    when the log was whole. Such snapshots do not tell how a transaction has ended that was decided in the hole.
+    `still_open` are the first offsets of those open at the end of the log, by a snapshot taken when the log was whole.
+    Such a snapshot does not show how a transaction ended whose marker was in the hole.
     """
     producers = producers_near(vfs, directory, segments, snapshots, hole.start)
     fold(producers, segments, hole.start, on_damage)
@@ -184,10 +183,11 @@ def open_at(
 def producers_near(
     vfs: Vfs, directory: str, segments: Sequence[Segment], snapshots: Collection[Offset], at_most: Offset
 ) -> Producers:
-    """The latest sound snapshot at or below an offset; the beginning of the log where there is none.
+    """Producer state of the latest sound snapshot at or below an offset; empty at the start of the log if there is
+    none.
 
-    One from before the first segment is no use: what came between it and the segment is gone, the end of
-    a transaction that it has for open perhaps.
+    A snapshot from before the first segment is not used: the deleted batches in between may have ended a transaction
+    that it has as open.
     """
     first = segments[0].base_offset
     producers = Producers(first)
@@ -198,7 +198,7 @@ def producers_near(
 
 
 def open_behind(vfs: Vfs, directory: str, hole: Hole) -> set[Offset]:
-    """First offsets of the transactions that were still open behind a hole, as a snapshot from there knows."""
+    """First offsets of the transactions that were still open after a hole, by a snapshot from there."""
     producers = Producers()
     if load_snapshot(vfs, directory, hole.end, producers):
         return set(producers.ongoing) - set(producers.in_doubt)
@@ -212,8 +212,8 @@ def fold(
     on_damage: Callable[[CorruptLog], None] = lambda _: None,
     still_open: Callable[[Hole], Container[Offset]] = lambda _: (),
 ) -> list[AbortedTxn]:
-    """Replay the log up to an offset, and return what it aborts on the way. A hole puts in doubt what is open there,
-    but for what `still_open` has."""
+    """Replay the log up to an offset, and return the transactions that it aborts. Transactions that are open at a hole
+    become in doubt, except those in `still_open`."""
     found: list[AbortedTxn] = []
     for each in replay(segments, producers.end_offset, end, on_damage):
         if isinstance(each, Hole):
@@ -231,13 +231,13 @@ def read_on(
     behind: Offset,
     on_damage: Callable[[CorruptLog], None],
 ) -> Iterator[RecordBatch | Hole]:
-    """The batches of a segment from a position on, and what is damaged between them. `offset` is the first that is
-    expected, `behind` where the next segment begins."""
+    """The batches of a segment from a position on, and the damage between them. `offset` is the first expected one,
+    `behind` the base offset of the next segment."""
     file, size, floor = segment.file(), segment.size, segment.base_offset
     while position < size:
         try:
             for at, batch in scan_batches(file, position, size):
-                if at in segment.damaged:  # its length may be what is wrong with it
+                if at in segment.damaged:  # its length may be damaged
                     raise CorruptLog(file.path, at, segment.damaged[at])
                 check_batch(file, at, batch, floor)
                 yield batch
@@ -252,7 +252,7 @@ def read_on(
 
 
 def check_batch(file: File, position: int, batch: RecordBatch, offset: Offset) -> None:
-    """Refuse a batch that goes back in offsets, or that its CRC does not fit."""
+    """Raise `CorruptLog` if a batch goes back in offsets or has a wrong CRC."""
     if batch.base_offset < offset:
         raise CorruptLog(file.path, position, f"offset {batch.base_offset}, expected {offset} or more")
     if not batch.crc_valid():

@@ -1,10 +1,10 @@
-"""What is in a partition's directory when it is opened: segments, epochs, producers, and what is missing.
+"""Loads the files of a partition: segments, epochs, producer state, and what is missing.
 
-After a clean stop the files are believed: the log end, producer state and indexes are read, not worked out. After
-anything else, `recovery` goes through what lies past the recovery point.
+After a clean stop the files are trusted: log end, producer state and indexes are read, not recomputed. Otherwise
+`recovery` scans everything past the recovery point.
 
-Either way the segments are compared with the checkpoint, which knows what was on disk (`holes`). What is missing is
-reported at ERROR, and the log does not go on over it as if nothing had been there.
+In both cases the segments are compared with the checkpoint, which lists what was on disk (`holes`). Missing segments
+are logged at ERROR, and readers get an error at the hole.
 """
 
 import logging
@@ -34,34 +34,34 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What opening a log had to do."""
+    """What was found when a log was opened."""
 
     bytes_scanned: int = 0
     bytes_cut: int = 0
     notes: list[str] = field(default_factory=list)
     damage: list[CorruptLog] = field(default_factory=list)
     has_lost: bool = False
-    """Something is missing, or damaged, that no kill explains: one leaves at most a last batch that is too short."""
+    """Something is missing or damaged that a kill cannot cause: a kill leaves at most a partial last batch."""
     holes: list[Hole] = field(default_factory=list)
-    """Offsets that were on disk for certain and are missing, or that are damaged; those found by this start."""
+    """Ranges found by this start that were on disk and are missing, or that are damaged."""
     lost_end: Hole | None = None
-    """The last of them, where the log has lost its end. The log goes on at `lost_end.start`, or at `lost_end.end`
-    where transactions were open."""
+    """The last of them, if the log has lost its tail. New records get offsets from `lost_end.start` on, or from
+    `lost_end.end` on if transactions were open."""
 
     def say(self, sentence: str) -> None:
         self.notes.append(sentence)
         logger.warning("%s", sentence)
 
     def fail(self, sentence: str, *, is_new: bool = True) -> None:
-        """Say what is lost. Not `is_new`: an earlier start has said it too."""
+        """Log a loss. Not `is_new`: an earlier start has logged it too."""
         self.has_lost |= is_new
         self.notes.append(sentence)
         logger.error("%s", sentence)
 
 
 ADVICE_TO_RESTORE = (
-    "Where other replicas are in sync, this one is copied from them; else stop the broker and restore {directory} "
-    "from a copy, if there is one."
+    "If other replicas are in sync, this one is copied from the leader; otherwise stop the broker and restore "
+    "{directory} from a backup, if there is one."
 )
 
 
@@ -82,15 +82,15 @@ class Opening:
     recovery_point: RecoveryPoint = field(default_factory=lambda: RecoveryPoint(0, 0, 0))
     epochs_in_file: tuple[EpochStart, ...] = ()
     scanned_epochs: dict[LeaderEpoch, Offset] = field(default_factory=dict)
-    """What the checkpoint says of epochs; past the recovery point only where the log bears it out."""
+    """Epochs of the checkpoint file; past the recovery point only those that the log confirms."""
     unsynced: list[FileRef] = field(default_factory=list)
-    """Index files that were written anew."""
+    """Index files that were rewritten."""
     snapshots: set[Offset] = field(default_factory=set)
-    """Offsets of which there is a producer snapshot, or a companion of one."""
+    """Offsets that have a producer snapshot or a `.sequences` file."""
     known_end: Offset = 0
-    """The log is known to have reached up to here, on disk."""
+    """The log certainly reached this offset, on disk."""
     empty: set[tuple[Offset, str]] = field(default_factory=set)
-    """Index files that are there and hold nothing, by segment and kind: they need no reading."""
+    """Empty index files, by segment and kind, which need no reading."""
 
     @property
     def vfs(self) -> Vfs:
@@ -98,9 +98,9 @@ class Opening:
 
     @property
     def is_as_checkpointed(self) -> bool:
-        """Whether nothing was found past the recovery point: then names and epochs are durable too.
+        """Whether nothing was found past the recovery point: then directory entries and epochs are durable too.
 
-        A log at offset 0 may be one that nothing was flushed of yet, not even its name.
+        Of a log at offset 0 nothing may have been flushed yet, not even its directory entry.
         """
         active, point = self.segments[-1], self.recovery_point
         is_at_point = (active.base_offset, active.size) == (point.segment, point.position)
@@ -109,7 +109,7 @@ class Opening:
     # -- what is there ---------------------------------------------------------------------------------
 
     def tidy(self, log_start: Offset | None) -> list[tuple[SegmentFile, int]]:
-        """Finish deletions and swaps that were cut short, drop what is left of abandoned ones, and list the rest."""
+        """Complete interrupted deletions and swaps, remove leftovers, and list the remaining files."""
         listed = self._list()
         is_tidy = True
         if any(each.kind == names.TOMB for each, _ in listed):
@@ -139,7 +139,7 @@ class Opening:
                     self.empty.add((each.base_offset, each.kind))
         self.segments = [self._segment(base, size) for base, size in sorted(sizes.items())]
         for segment in self.segments[1:-1]:
-            # Left by a roll that failed. The log went on in the segment before it, which it would hide.
+            # Left by a failed roll. The log continued in the previous segment, which this one would hide.
             if not segment.size:
                 self.drop_empty(segment)
         if not self.segments:
@@ -192,7 +192,7 @@ class Opening:
             return None
 
     def load_epochs(self) -> bool:
-        """Read the epoch checkpoint; True if it is lost and must be worked out from the log."""
+        """Read the epoch checkpoint; True if it is lost and must be rebuilt from the log."""
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         try:
             data = read_file(self.vfs, path)
@@ -203,7 +203,7 @@ class Opening:
         except BadCheckpoint as error:
             self.report.say(str(error))
             return True
-        return not data  # which Kafka leaves before there is a record
+        return not data  # Kafka leaves it empty before the first record
 
     def rebuild_epochs(self) -> None:
         self.epochs = LeaderEpochs()
@@ -215,7 +215,7 @@ class Opening:
 
     def note_epoch(self, batch: RecordBatch, after: Offset) -> None:
         if batch.leader_epoch > self.epochs.latest:
-            # It may have begun with records that compaction took.
+            # It may have begun with records that compaction removed.
             known = self.scanned_epochs.get(batch.leader_epoch, batch.base_offset)
             start = known if after <= known <= batch.base_offset else batch.base_offset
             self.epochs.assign(batch.leader_epoch, start)
@@ -223,7 +223,7 @@ class Opening:
     # -- after a clean stop ----------------------------------------------------------------------------
 
     def believe(self, point: RecoveryPoint) -> bool:
-        """Take the files at their word; False if the active segment cannot be what a clean stop left."""
+        """Trust the files; False if the active segment cannot be the result of a clean stop."""
         if len(self.segments) > 1 and not self.segments[-1].size and self._reaches_past(self.segments[-1]):
             self.drop_empty(self.segments[-1])
         active = self.segments[-1]
@@ -231,7 +231,7 @@ class Opening:
             return False
         end = active.next_offset
         if point.segment == active.base_offset and point.position == active.size and end <= point.offset:
-            # The offset that the log stopped at, which may lie past its last batch.
+            # The log end at the stop, which may be past the last batch.
             end = active.next_offset = point.offset
         elif self.is_our_point:
             return False
@@ -244,7 +244,7 @@ class Opening:
         return True
 
     def last_epoch(self) -> LeaderEpoch:
-        """Of the last batch, as its header has it; -1 for none that can be read."""
+        """Leader epoch of the last batch; -1 if none can be read."""
         for segment in reversed(self.segments):
             if segment.size:
                 try:
@@ -258,7 +258,7 @@ class Opening:
         return -1
 
     def _reaches_past(self, last: Segment) -> bool:
-        """Whether the segment before the last one has records that belong into the last one."""
+        """Whether the segment before the last one has records that belong to the last one."""
         try:
             return self.segments[-2].find(last.base_offset) is not None
         except CorruptLog:
@@ -268,11 +268,11 @@ class Opening:
         return producers_near(self.vfs, self.directory, self.segments, self.snapshots, at_most)
 
     def replay_producers(self, end: Offset) -> None:
-        """Bring the producers up to an offset; what ends on the way is in the transaction indexes already."""
+        """Replay producer state up to an offset; the transaction indexes already have the aborts."""
         self.fold(self.producers, end)
 
     def fold(self, producers: Producers, end: Offset) -> list[AbortedTxn]:
-        """Replay the log up to an offset; return what it aborts on the way."""
+        """Replay the log up to an offset; return the transactions that it aborts."""
         return fold(
             producers,
             self.segments,
@@ -305,19 +305,19 @@ class Opening:
         self.report.holes += missing.new
         for hole in missing.holes.values():
             is_new = hole in missing.new
-            since = "" if is_new else ", as an earlier start found"
+            since = "" if is_new else ", found by an earlier start"
             self.report.fail(
-                f"{self.directory} has a hole: {hole} are missing{since}, because a segment file is gone or shorter "
-                f"than it was. Readers are served up to {hole.start} and from {hole.end} on. "
-                f"{ADVICE_TO_RESTORE.format(directory=self.directory)} To go on without the records, reset consumer "
-                f"groups to offset {hole.end}, or delete all records below it (kafka-delete-records)",
+                f"{self.directory} has a hole: {hole} are missing{since}, because a segment file is missing or "
+                f"truncated. Readers are served up to {hole.start} and from {hole.end} on. "
+                f"{ADVICE_TO_RESTORE.format(directory=self.directory)} To continue without the records, reset "
+                f"consumer groups to offset {hole.end}, or delete all records below it (kafka-delete-records)",
                 is_new=is_new,
             )
         self.known_end = max(self.known_end, missing.end or 0)
 
     def doubt_at_holes(self) -> None:
-        """Put in doubt what was open at each new hole. The producers come from a snapshot that was taken when the log
-        was whole: it does not say how the transactions have ended that were decided in what is missing now."""
+        """Mark transactions that were open at each new hole as in doubt. The snapshot was taken when the log was
+        whole, so it does not show how transactions ended whose markers are missing now."""
         for hole in list(self.report.holes):
             still_open = set(self.producers.ongoing) - set(self.producers.in_doubt)
             found = open_at(
@@ -328,14 +328,14 @@ class Opening:
                 self._end_at_hole(hole, found.ended)
 
     def _end_at_hole(self, hole: Hole, entries: list[AbortedTxn]) -> None:
-        """Have the transaction index of the segment before a hole know what counts as aborted there."""
+        """Add transactions in doubt to the transaction index of the segment before a hole."""
         before = [each for each in self.segments if each.base_offset <= hole.start and each.size]
         if not before:
             return
         try:
             before[-1].txn_index.add(entries)
         except BadCheckpoint:
-            return  # it is worked out from the log when it is needed, hole included
+            return  # rebuilt from the log when needed, including the hole
         self.unsynced.append(before[-1].txn_index.ref)
 
     def say_doubts(self, in_doubt: Sequence[InDoubt]) -> None:
@@ -343,25 +343,25 @@ class Opening:
         name = "TOPIC:PARTITION" if partition is None else f"{partition.topic}:{partition.partition}"
         for each in in_doubt:
             self.report.fail(
-                f"{self.directory}: whether the transaction of producer {each.producer_id} that began at offset "
-                f"{each.first_offset} was committed is not known, because records are missing at offset {each.hole}. "
-                "Its records count as aborted, and readers of committed records wait at its beginning. "
+                f"{self.directory}: it is unknown whether the transaction of producer {each.producer_id} that "
+                f"began at offset {each.first_offset} was committed, because records are missing at offset {each.hole}. "
+                "Its records count as aborted, and read_committed consumers stop at its first offset. "
                 f"{ADVICE_TO_RESTORE.format(directory=self.directory)} To accept the loss, run `penstock transactions "
                 f"abort --partition {name} --start-offset {each.first_offset}`, or kafka-transactions abort",
                 is_new=False,  # the hole is, or is not
             )
 
     def lose_end(self, end: Offset) -> None:
-        """The log ends before an offset that it is known to have reached. With open transactions, whose ends may be
-        among what is lost, it goes on behind that offset; else where it ends now."""
+        """Handle a log that ends before an offset that it had reached. If transactions are open, whose markers may be
+        lost, new records start after that offset; otherwise at the current end."""
         hole = Hole(end, self.known_end)
         self.report.holes.append(hole)
         self.report.lost_end = hole
         has_open = len(self.producers.ongoing) > len(self.producers.in_doubt)
         where = hole.end if has_open else hole.start
         self.report.fail(
-            f"{self.directory} has lost its end: it ends at offset {end}, and was on disk up to {self.known_end}. New "
-            f"records get offsets from {where} on. {ADVICE_TO_RESTORE.format(directory=self.directory)}"
+            f"{self.directory} has lost its tail: it ends at offset {end}, but had records up to {self.known_end}. "
+            f"New records get offsets from {where} on. {ADVICE_TO_RESTORE.format(directory=self.directory)}"
         )
         if not has_open:
             return

@@ -1,19 +1,18 @@
-"""Opening a partition's log, whatever state a crash left it in.
+"""Opens a partition's log after a clean stop or a crash.
 
-`opening` has what is there, and believes it after a clean stop. Otherwise everything past the recovery point is
-scanned once, every CRC checked, and indexes, epochs and producer state are brought up to date on the way (`_Scan`).
+`Opening` lists the files, and trusts them after a clean stop. Otherwise everything past the recovery point is scanned
+once, every CRC is checked, and indexes, epochs and producer state are brought up to date (`_Scan`).
 
-The first thing that is not a sound batch is one of two:
+The first bytes that are not a sound batch are one of two:
 
-- **Torn**: the end of what was being written. Nothing sound comes after it, or what lies between has a
-  sector of zeros, as a write leaves that never reached the disk. A sync covers a whole file, so nothing after
-  it was ever synced, or acknowledged as durable. It is cut off, and what was cut is logged with its size.
-  Should sound batches lie behind such a hole, they are set aside in a `.cut` file, not destroyed.
-- **Damaged**: sound batches follow, and no hole explains it. That is a disk (or a person) changing bytes that
-  were good. It stays where it is, is reported, and readers are served up to it and told why no further.
+- **Torn**: the end of an unfinished write. No sound batch follows, or the bytes in between have a sector of zeros, as
+  after a write that did not reach the disk. A sync covers a whole file, so nothing after it was synced or acknowledged
+  as durable. It is truncated, and the log says how many bytes. Sound batches after it are moved to a `.cut` file.
+- **Damaged**: sound batches follow, and there is no sector of zeros. The disk has changed bytes that were written
+  correctly. They stay in place and are reported; readers are served up to them and then get an error.
 
-What is cut off and was written for certain (before a kill, after which the kernel still has everything; or below the
-recovery point) is a lost end. What is open at damage or at a lost end is in doubt: see `producers`.
+Truncated batches that were certainly written (before a kill without a restart of the machine, or below the recovery
+point) are a lost tail. Transactions that are open at damage or at a lost tail are in doubt: see `producers`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ from penstock.vfs import File, Vfs, replace_file
 __all__ = ["Report", "create_log", "open_log"]
 
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes atomically."""
 
 
 def create_log(
@@ -56,8 +55,8 @@ def create_log(
     now_ms: TimestampMs,
     topic_id: bytes | None = None,
 ) -> Log:
-    """Make the directory of a new partition and its empty log. The first flush makes what is in it durable; its own
-    name is the caller's to sync."""
+    """Create the directory of a new partition and its empty log. The first flush makes its files durable; the caller
+    syncs the parent directory."""
     files.vfs.make_dirs(directory)
     if topic_id is not None:
         _write_new(files.vfs, f"{directory}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
@@ -110,11 +109,11 @@ def open_log(
     holes: Sequence[Hole] = (),
     is_all_there: bool = False,
 ) -> tuple[Log, Report]:
-    """Open what is in a directory. `is_our_point`: the recovery point is Penstock's own and nobody wrote since.
+    """Open the log in a directory. `is_our_point`: Penstock saved the recovery point and was the last writer.
 
-    `txn_sums`, `extents` and `holes` are what the log had under these names when the recovery point was saved.
-    `is_all_there`: whatever was written must be in the files, because the broker stopped cleanly, or was killed and
-    the machine went on. Records below `known_end`, and below the recovery point, are known to have been on disk.
+    `txn_sums`, `extents` and `holes` are those of the log when the recovery point was saved. `is_all_there`: all
+    writes must be in the files, because the broker stopped cleanly, or was killed and the machine did not restart.
+    Records below `known_end`, and below the recovery point, are known to have been on disk.
     """
     opening = Opening(directory, files, settings, Report(), is_our_point, now_ms, txn_sums or {})
     opening.known_end = max(known_end, recovery_point.offset)
@@ -137,7 +136,7 @@ def open_log(
         opening.rebuild_epochs()
     if end < start:
         opening.report.say(
-            f"{directory}: the log ends at {end}, before its start {start}: it begins anew there"
+            f"{directory}: the log ends at {end}, before its start {start}: it restarts empty at {start}"
         )
         opening.begin_anew(start)
         end = start
@@ -172,7 +171,7 @@ def open_log(
 
 
 class _Scan:
-    """Goes through what lies past the recovery point."""
+    """Scans everything past the recovery point."""
 
     def __init__(self, opening: Opening, *, is_all_there: bool) -> None:
         self._opening = opening
@@ -183,8 +182,8 @@ class _Scan:
         opening, segments = self._opening, self._opening.segments
         index = SegmentList(segments).index_of(point.offset)
         while index and (not segments[index].size or segments[index - 1].base_offset == point.segment):
-            # A segment without a batch says nothing about where the log ends; and the indexes of the one that
-            # was active then are certain up to the point, not to its end.
+            # A segment without a batch does not determine the log end; and the indexes of the one that
+            # was active then are reliable up to the recovery point, not to its end.
             index -= 1
         segment = segments[index]
         position, is_certain = self._position_of(point, segment)
@@ -210,10 +209,10 @@ class _Scan:
         opening.epochs.truncate_end(offset)
         opening.producers = opening.producers_near(offset)
         if opening.producers.end_offset < offset or not is_readable:
-            opening.replay_producers(offset)  # which also finds what is damaged
+            opening.replay_producers(offset)  # this also finds damage
         segment.size = size
 
-        # What needs no change may yet be in the cache alone, as a process before this one left it.
+        # Files that need no change may still be in the page cache only.
         opening.unsynced.append(_metadata_ref(opening.directory))
         while True:
             opening.unsynced += segment.index_refs
@@ -228,7 +227,7 @@ class _Scan:
                     segment.txn_index.append(aborted)
                 opening.producers.end_offset = following.base_offset
             elif following.base_offset != end and (opening.is_our_point or following.base_offset < end):
-                # Rolling names a segment by the log end, so this one lost its end at a batch's border.
+                # A segment is named by the log end at the roll, so this one lost whole batches at its end.
                 self._drop_from(
                     index + 1, f"{segment.ref.path} ends at offset {end}", is_lost=self._is_all_there
                 )
@@ -237,12 +236,13 @@ class _Scan:
             segment.release_indexes()
             index, segment, position = index + 1, following, 0
             segment.flushed_bytes = 0
-            segment.next_offset = segment.base_offset  # whatever believing in it has left there
+            segment.next_offset = segment.base_offset  # remove the effects of having trusted it
             segment.start_indexes()
 
     def _find_misplaced(self, segment: Segment, offset: Offset) -> None:
-        """A batch before the recovery point has an offset behind it, which no CRC covers: it is damaged."""
-        with suppress(CorruptLog):  # which is found, and reported, when producers are replayed
+        """A batch before the recovery point has an offset after it: the offset, which the CRC does not cover, is
+        damaged."""
+        with suppress(CorruptLog):  # found and reported when producers are replayed
             for spot in walk_headers(segment.file(), 0, segment.size):
                 if spot.last_offset >= offset:
                     problem = f"offsets {spot.base_offset} to {spot.last_offset}, expected less than {offset}"
@@ -251,16 +251,16 @@ class _Scan:
                     return
 
     def _position_of(self, point: RecoveryPoint, segment: Segment) -> tuple[int, bool]:
-        """The byte that a recovery point stands for, and whether the log is known to reach up to it.
+        """The byte position of a recovery point, and whether the log certainly reaches it.
 
-        0, the segment's start, where it is in doubt.
+        0, the segment's start, if that is unknown.
         """
         if point.segment == segment.base_offset and _fits(point, segment):
             return point.position, True
         if point.offset <= segment.base_offset:
             return 0, False
         try:
-            # By what lies before it: what comes after it may be torn, its offset included.
+            # Decided by the batch before it: the one after it may be torn, including its offset.
             before = segment.find(point.offset - 1)
             if before is not None and before.last_offset == point.offset - 1:
                 return before.position + before.size, True
@@ -272,7 +272,7 @@ class _Scan:
         return segment.size if spot is None else 0, False
 
     def _scan(self, index: int, position: int) -> bool:
-        """Check one segment from a position on; False if its end was torn and is cut off now."""
+        """Check one segment from a position on; False if its end was torn and is truncated now."""
         opening, segment = self._opening, self._opening.segments[index]
         size, file = segment.size, segment.file()
         while position < size:
@@ -290,10 +290,10 @@ class _Scan:
                 end = size if sound is None else sound
                 hole = _has_hole(file, error.position, end, segment.next_offset)
                 if not has_sound_behind or hole or sound is None:
-                    # Last to first: whatever a crash leaves of this is the log without its end.
+                    # Last to first: a crash in between leaves a shorter log without a hole.
                     is_torn = _is_cut_short(file, error.position, size) or (hole and not self._is_all_there)
                     self._drop_from(
-                        index + 1, f"written after the torn end of {segment.ref.path}", is_lost=not is_torn
+                        index + 1, f"written after the torn tail of {segment.ref.path}", is_lost=not is_torn
                     )
                     was_synced = segment.next_offset < opening.known_end
                     self._cut(segment, error, keep=has_sound_behind or was_synced)
@@ -308,8 +308,8 @@ class _Scan:
         return True
 
     def _check_gap(self, index: int, position: int, batch: RecordBatch) -> None:
-        """A batch that leaves a gap before it may be a follower's copy of a compacted log, or misplaced: no CRC
-        covers the offset. What comes behind it knows."""
+        """Check a batch that leaves a gap before it: either the log is a replica of a compacted one, or the batch's
+        offset is damaged, since the CRC does not cover it. The next batch decides."""
         segment, behind = self._opening.segments[index], position + batch.size
         if behind + HEADER_BYTES <= segment.size:
             follows = int.from_bytes(segment.file().pread(8, behind), "big", signed=True)
@@ -322,7 +322,7 @@ class _Scan:
                 segment.ref.path,
                 position,
                 f"offsets {batch.base_offset} to {batch.last_offset}, expected {segment.next_offset} and less "
-                f"than {follows}, which follows",
+                f"than {follows}, the next offset",
             )
 
     def _take(self, segment: Segment, position: int, batch: RecordBatch) -> None:
@@ -335,11 +335,10 @@ class _Scan:
         self._report.bytes_scanned += batch.size
 
     def _complete_txn_index(self, segment: Segment) -> None:
-        """Find in the log what it aborts before the recovery point, where the transaction index does not say.
+        """Rebuild the transaction index below the recovery point from the log, if its file is unusable.
 
-        The file was certain up to the point, and written again since: a write that was not finished may have left
-        its end such that nothing in it is believed. One that is missing is Kafka's way to say that there is nothing
-        in it, until there is.
+        The file was complete up to the recovery point, but a later unfinished write may have damaged it. Kafka creates
+        the file with the first abort, so a missing file means that nothing was aborted.
         """
         index, offset = segment.txn_index, self._opening.recovery_point.offset
         if not index.is_lost or not (index.is_partial or self._opening.vfs.stat(index.ref.path)):
@@ -360,7 +359,7 @@ class _Scan:
         return False
 
     def _cut(self, segment: Segment, error: CorruptLog, *, keep: bool) -> None:
-        """Cut a torn end off a segment; with `keep`, set its bytes aside first."""
+        """Truncate a torn tail; with `keep`, copy its bytes to a `.cut` file first."""
         file, size = segment.file(), segment.size
         cut = size - error.position
         self._report.has_lost |= keep or not _is_cut_short(file, error.position, size)
@@ -371,13 +370,13 @@ class _Scan:
         segment.sync()
         segment.size = segment.checked_from = error.position
         self._report.bytes_cut += cut
-        kept = "; the bytes are set aside in a .cut file" if keep else ""
+        kept = "; the bytes are kept in a .cut file" if keep else ""
         self._report.say(
-            f"{error}; cut a torn end of {cut} bytes, the log ends at {segment.next_offset}{kept}"
+            f"{error}; truncated a torn tail of {cut} bytes, the log ends at {segment.next_offset}{kept}"
         )
 
     def _drop_from(self, index: int, reason: str, *, is_lost: bool) -> None:
-        """Set segments aside. `is_lost`: they were part of the log for certain."""
+        """Rename segments to `.cut`. `is_lost`: they were certainly part of the log."""
         opening, segments = self._opening, self._opening.segments
         if index == len(segments):
             return
@@ -393,8 +392,8 @@ class _Scan:
 
 
 def _is_cut_short(file: File, position: int, end: int) -> bool:
-    """Whether what lies at the end is the beginning of a batch, as a write leaves it that was not finished; and not a
-    whole one whose length has changed, which no CRC covers."""
+    """Whether the last bytes are the start of a batch, as after an unfinished write, and not a whole batch with a
+    damaged length, which the CRC does not cover."""
     length = file.pread(4, position + LENGTH_AT)
     if len(length) == 4 and LOG_OVERHEAD + int.from_bytes(length, "big", signed=True) <= end - position:
         return False
@@ -409,7 +408,7 @@ def _is_cut_short(file: File, position: int, end: int) -> bool:
 
 
 def _fits(point: RecoveryPoint, segment: Segment) -> bool:
-    """Whether the segment ends, or a batch begins, just where our recovery point lies."""
+    """Whether the segment ends, or a batch begins, exactly at our recovery point."""
     if not 0 <= point.position < segment.size:
         return point.position == segment.size
     header = segment.file().pread(HEADER_BYTES, point.position)
@@ -417,10 +416,10 @@ def _fits(point: RecoveryPoint, segment: Segment) -> bool:
 
 
 def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:
-    """Whether a stretch has a sector of zeros, or begins with zeros up to a sector's border.
+    """Whether a range has a sector of zeros, or begins with zeros up to the next sector boundary.
 
-    The header that was to begin here has the offset and a length: a few zeros prove nothing where it too
-    would begin with them.
+    A few zeros prove nothing: the header that was to be written here, with offset and length, may begin with zeros
+    too.
     """
     header = offset.to_bytes(8, "big") + b"\0\0\0\1"
     position = start
