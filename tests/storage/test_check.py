@@ -292,7 +292,7 @@ def test_points_outside_the_log_are_named(data: Path) -> None:
         whole = path.read_bytes()
         path.write_bytes(b"0\n1\norders 0 9999\n")
         found = [finding for finding in errors(data) if finding.path == str(path)]
-        assert found[0].problem == f"{what} of orders-0 lies outside the log"
+        assert found[0].problem == f"{what} of orders-0 is outside the log"
         assert found[0].found == "offset 9999"
         path.write_bytes(whole)
 
@@ -315,7 +315,7 @@ def test_a_snapshot_of_other_producers_is_named(data: Path, orders: Path) -> Non
     shutil.copy(first, last)
     found = errors(data)
     assert {finding.path for finding in found} == {str(last)}
-    assert "is not as the log has it" in found[0].problem
+    assert "differs from the log" in found[0].problem
 
 
 def test_partitions_of_a_topic_with_different_ids_are_named(data: Path) -> None:
@@ -384,4 +384,4 @@ def test_a_compacted_log_is_well(tmp_path: Path) -> None:
     directory.close()
     found = check(tmp_path / "data", deep=True)
     assert [finding for finding in found if finding.severity == "error"] == []
-    assert any("as compaction leaves it" in finding.problem for finding in found)
+    assert any("as after compaction" in finding.problem for finding in found)

@@ -402,7 +402,7 @@ def test_a_segment_that_lost_its_end_at_a_batch_border_takes_what_follows_with_i
     reopened = open_small(disk.kill_clone())
     assert batches_of(reopened.logs[P]) == whole[:1]
     assert reopened.reports[P].bytes_cut == sum(map(len, whole[2:]))
-    assert any("set aside" in note for note in reopened.reports[P].notes)
+    assert any("renamed to .cut" in note for note in reopened.reports[P].notes)
 
 
 def test_an_empty_segment_that_a_failed_roll_left_behind_hides_nothing() -> None:

@@ -406,7 +406,7 @@ def test_the_checker_names_a_segment_that_is_missing_or_shorter() -> None:
             for each in check_directory(disk, "/data/logs", "/data/meta")
             if each.severity == "error" and each.path == name
         ]
-        assert any("missing, or shorter than it was" in each.problem for each in found), found
+        assert any("missing or truncated" in each.problem for each in found), found
 
 
 def test_the_checker_has_nothing_to_say_of_a_log_in_which_a_loss_was_accepted_but_its_hole() -> None:

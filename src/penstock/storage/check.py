@@ -1,16 +1,15 @@
-"""Checking a log: everything that its files say, held against everything else that they say.
+"""Checks the files of logs against each other.
 
-    every batch          header, CRC; with `deep` each record           `.log`
-    from one to the next offsets grow, within a segment and across      `.log`, file names
-    indexes              tell the truth about the batches               `.index`, `.timeindex`, `.txnindex`
-    leader epochs        are those of the batches                       `leader-epoch-checkpoint`
-    producers            are what a replay gives                        `.snapshot`, `.sequences`
-    checkpoints          lie within the log                             in the directory above
+    batches              valid header and CRC; with `deep` each record  `.log`
+    offsets              increase, within and across segments           `.log`, file names
+    indexes              match the batches                              `.index`, `.timeindex`, `.txnindex`
+    leader epochs        match the batches                              `leader-epoch-checkpoint`
+    producers            match a replay of the log                      `.snapshot`, `.sequences`
+    checkpoints          are within the log                             in the parent directory
 
-Nothing is written, and files are read once, front to back, in bounded memory. Findings come as they are
-made. What is normal somewhere is a note: leftovers that the next start removes, index files that Kafka made
-at full size and had no time to trim, offsets that compaction took away, and whatever the next start would
-make anew after a crash.
+Nothing is written. Files are read once, front to back, in bounded memory, and findings are yielded at once. Normal
+conditions are notes: leftovers that the next start removes, preallocated index files of Kafka, offsets that
+compaction removed, and everything that the next start rebuilds after a crash.
 """
 
 from collections import Counter
@@ -31,7 +30,7 @@ from penstock.storage.findings import Finding, Progress, Tally, ignore_progress
 from penstock.vfs import Vfs
 
 FINDINGS_PER_FILE_MAX = 20
-"""A file that is garbage throughout is one problem, not a million."""
+"""A file of garbage is one problem, not a million."""
 
 
 # -- a whole directory ------------------------------------------------------------------------------------
@@ -59,7 +58,7 @@ def check_directory(
                 yield from _counted(check_batches_file(vfs, path), tally)
             continue
         if names.is_leaving(entry.name):
-            yield from _counted(iter([Finding("note", path, None, "a partition on its way out")]), tally)
+            yield from _counted(iter([Finding("note", path, None, "a deleted or stray partition")]), tally)
             continue
         partition = names.parse_partition_dir(entry.name)
         if partition is None:
@@ -75,23 +74,25 @@ def check_directory(
 def _check_segments(
     vfs: Vfs, directory: str, partition: TopicPartition, marks: SavedOffsets
 ) -> Iterator[Finding]:
-    """Every segment that the checkpoint knows is there, and as long as it was."""
+    """Check that every segment in the checkpoint exists and has at least its size."""
     for hole in marks.known(partition).holes:
-        yield Finding("error", directory, None, f"{hole} are missing, as a start of the broker has found")
+        yield Finding(
+            "error", directory, None, f"{hole} are missing, as an earlier start of the broker found"
+        )
     if not _missing_from(vfs, directory, marks.known(partition)):
         return
-    # The log may be in use, and cleaned meanwhile. A checkpoint that is read after the listing knows of it.
+    # The log may be in use and compacted meanwhile. A checkpoint read after the listing has the change.
     for base_offset, size, found in _missing_from(
         vfs, directory, read_saved_offsets(vfs, marks.logs, marks.meta).known(partition)
     ):
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
-        expected = f"{size} bytes at least, as checkpoint.json has it"
+        expected = f"{size} bytes at least, by checkpoint.json"
         shown = "no file" if found is None else f"{found} bytes"
-        yield Finding("error", path, None, "the segment is missing, or shorter than it was", shown, expected)
+        yield Finding("error", path, None, "the segment is missing or truncated", shown, expected)
 
 
 def _missing_from(vfs: Vfs, directory: str, known: SavedPartition) -> list[tuple[Offset, int, int | None]]:
-    """Base offset, size and what is found, of each segment below the recovery point that is not what it was."""
+    """Base offset, expected size and size found of each missing or truncated segment below the recovery point."""
     point = known.our_point
     if point is None or point.offset != known.recovery_point:
         return []
@@ -106,14 +107,16 @@ def _missing_from(vfs: Vfs, directory: str, known: SavedPartition) -> list[tuple
         for (base_offset, size), end in zip(extents, ends, strict=True)
         if sizes.get(base_offset, 0) < size
         and end > (known.log_start or 0)
-        and (base_offset != point.segment or base_offset not in sizes)  # else `_check_our_point` says it
+        and (
+            base_offset != point.segment or base_offset not in sizes
+        )  # otherwise `_check_our_point` reports it
     ]
 
 
 def _check_topic_id(
     vfs: Vfs, directory: str, topic: str, topic_ids: dict[str, tuple[bytes, str]]
 ) -> Iterator[Finding]:
-    """All partitions of a topic have its id."""
+    """Check that all partitions of a topic have the same id."""
     path = f"{directory}/{names.PARTITION_METADATA}"
     topic_id = SmallFileReader(vfs, [])(path, ck.decode_partition_metadata, None)
     if topic_id is None:
@@ -121,7 +124,7 @@ def _check_topic_id(
     first, where = topic_ids.setdefault(topic, (topic_id, path))
     if first != topic_id:
         found, expected = uuid_text(topic_id), f"{uuid_text(first)}, as in {where}"
-        yield Finding("error", path, 0, f"another id than topic {topic} has", found, expected)
+        yield Finding("error", path, 0, f"the id differs from that of topic {topic}", found, expected)
 
 
 def _check_strangers(marks: SavedOffsets, seen: set[TopicPartition]) -> Iterator[Finding]:
@@ -136,7 +139,7 @@ def _check_strangers(marks: SavedOffsets, seen: set[TopicPartition]) -> Iterator
 
 
 def _counted(findings: Iterator[Finding], tally: Tally) -> Iterator[Finding]:
-    """Count findings, and leave out what is too much of the same file."""
+    """Count findings, and limit their number per file."""
     of_file: Counter[str] = Counter()
     for finding in findings:
         if finding.severity == "error":

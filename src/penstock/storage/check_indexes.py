@@ -1,7 +1,7 @@
-"""Index files held against their log: three checks that walk along with the batches of one segment.
+"""Checks the three indexes of a segment against its batches, in one pass.
 
-Each reads its file front to back, once, while the batches go by, and holds one entry at a time: memory does
-not grow with the files. An entry is judged when the batch comes by that it speaks of.
+Each check reads its file once, front to back, alongside the batches, and holds one entry at a time, so memory is
+bounded. An entry is checked when its batch is read.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from penstock.vfs import File, Vfs
 
 
 class _EntryCheck:
-    """What the three share: one entry in hand, checked for order when it is taken."""
+    """Common part: the current entry, checked for order when it is read."""
 
     LAYOUT: ClassVar[Struct]
 
@@ -40,9 +40,9 @@ class _EntryCheck:
             pass
         self._entries = read_entries(self.file, self.size, self.LAYOUT) if self.file else iter(())
         self.last: RawEntry | None = None
-        """The last entry taken that was in order."""
+        """The last entry that was in order."""
         self.entry: RawEntry | None = None
-        """The entry to be judged next."""
+        """The entry to check next."""
 
     @property
     def is_missing(self) -> bool:
@@ -59,7 +59,7 @@ class _EntryCheck:
         yield from self._next()
 
     def _next(self) -> Iterator[Finding]:
-        """Take the next entry that is in order; report those that are not."""
+        """Read the next entry that is in order; report the others."""
         self.last, self.entry = self.entry or self.last, None
         for entry in self._entries:
             if not any(entry.fields) and self.file and is_zero_from(self.file, entry.position, self.size):
@@ -67,7 +67,7 @@ class _EntryCheck:
                     "note",
                     self.path,
                     entry.position,
-                    f"{self.size - entry.position} bytes of zeros at the end: made at full size, never trimmed",
+                    f"{self.size - entry.position} bytes of zeros at the end: preallocated and not trimmed",
                 )
                 self._entries = iter(())
                 return
@@ -78,7 +78,7 @@ class _EntryCheck:
             yield self._error(entry.position, "the entry is out of order", self.show(entry), wrong)
 
     def _disorder(self, entry: RawEntry) -> str | None:
-        """What was expected of an entry that does not follow the last one."""
+        """The expected values of an entry that is out of order."""
         raise NotImplementedError
 
     def show(self, entry: RawEntry) -> str:
@@ -110,14 +110,14 @@ class OffsetIndexCheck(_EntryCheck):
             elif self.base_offset + relative != spot.last_offset:
                 yield self._error(
                     self.entry.position,
-                    "the entry does not fit its batch",
+                    "the entry does not match its batch",
                     self.show(self.entry),
-                    f"offset {spot.last_offset}, which the batch at {position} ends with",
+                    f"offset {spot.last_offset}, the last one of the batch at {position}",
                 )
             yield from self._next()
 
     def skip(self, end: int) -> Iterator[Finding]:
-        """Pass over damage that reaches up to a position: entries into it can no longer be judged."""
+        """Skip damage up to a position: entries into it cannot be checked."""
         while self.entry is not None and self.entry.fields[1] < end:
             yield from self._next()
 
@@ -151,7 +151,7 @@ class TimeIndexCheck(_EntryCheck):
         super().__init__(vfs, path, base_offset)
         self._largest = NO_TIMESTAMP
         self._is_blind = False
-        """Past damage nobody knows the largest timestamp: only order can be checked."""
+        """After damage the largest timestamp is unknown: only order can be checked."""
 
     def see(self, spot: BatchPosition) -> Iterator[Finding]:
         is_largest = spot.max_timestamp > self._largest
@@ -163,10 +163,10 @@ class TimeIndexCheck(_EntryCheck):
             if not fits and not self._is_blind:
                 yield self._error(
                     self.entry.position,
-                    "the entry does not fit the log",
+                    "the entry does not match the log",
                     self.show(self.entry),
                     f"timestamp {self._largest}, the largest up to offset {spot.last_offset}, "
-                    "with the batch that brought it",
+                    "and its first batch",
                 )
             yield from self._next()
 
@@ -205,13 +205,13 @@ class TimeIndexCheck(_EntryCheck):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as the log has it."""
+    """The end of a transaction in the log."""
 
     offset: Offset
     producer_id: int
     is_abort: bool
     aborted: AbortedTxn | None
-    """What replaying the log says of the transaction; None where it knows of no records in it."""
+    """The transaction by a replay of the log; None if it has no records."""
     has_records: bool
     """Whether any of its records are still in the log."""
 
@@ -219,8 +219,8 @@ class Marker(NamedTuple):
 class TxnIndexCheck(_EntryCheck):
     """The entries are the transactions that the log aborts, in the order of their markers.
 
-    Compaction takes records and markers away and leaves entries: where offsets are missing from the log, an
-    entry may know of an earlier beginning than the log does, or of a marker that is gone.
+    Compaction removes records and markers and leaves entries: if offsets are missing from the log, an entry may have
+    an earlier first offset than the log, or a marker that was removed.
     """
 
     LAYOUT = TXN_ENTRY
@@ -228,9 +228,9 @@ class TxnIndexCheck(_EntryCheck):
     def see(
         self, first: Offset, last: Offset, marker: Marker | None, *, is_exact: bool, must_have: bool
     ) -> Iterator[Finding]:
-        """A batch goes by. `is_exact`: no offset is missing so far, so that log and index must agree.
+        """Check a batch. `is_exact`: no offset is missing so far, so log and index must agree.
 
-        `must_have`: an entry that is missing is an error, not just not written yet.
+        `must_have`: a missing entry is an error, not one that is not written yet.
         """
         is_noted = False
         while self.entry is not None and self.entry.fields[3] <= last:
@@ -239,7 +239,7 @@ class TxnIndexCheck(_EntryCheck):
                 if expected is not None:
                     yield self._error(
                         self.entry.position,
-                        "the entry does not fit the log",
+                        "the entry does not match the log",
                         self.show(self.entry),
                         expected,
                     )
@@ -266,7 +266,7 @@ class TxnIndexCheck(_EntryCheck):
             if self.entry.fields[3] >= next_offset:
                 yield self._error(
                     self.entry.position,
-                    "the entry's marker lies past the end of the segment",
+                    "the entry's marker is past the end of the segment",
                     self.show(self.entry),
                     f"an offset below {next_offset}",
                 )

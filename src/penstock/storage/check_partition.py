@@ -32,7 +32,7 @@ _CODECS = 5
 class _Segment(NamedTuple):
     base: Offset
     next_base: Offset | None
-    """Where the following segment begins; None for the last, which is active."""
+    """Base offset of the next segment; None for the last, which is active."""
 
     @property
     def is_active(self) -> bool:
@@ -40,7 +40,7 @@ class _Segment(NamedTuple):
 
 
 class PartitionCheck:
-    """One walk through a partition, from its first batch to its last."""
+    """One pass over a partition, from its first batch to its last."""
 
     def __init__(
         self, vfs: Vfs, directory: str, known: SavedPartition, deep: bool, tally: Tally, report: Progress
@@ -54,25 +54,25 @@ class PartitionCheck:
         self.epochs: LeaderEpochs | None = None
         self.epoch_reported = NO_LEADER_EPOCH
         self.expected: Offset = 0
-        """First offset that may come next."""
+        """Lowest offset that the next batch may have."""
         self.missing = 0
-        """Offsets that no record has, as compaction leaves them."""
+        """Number of offsets without a record, as compaction leaves them."""
         self.is_after_damage = False
-        """The last piece was no sound batch: offsets that are missing now are damaged, not compacted away."""
+        """The last piece was damaged: offsets missing now are damaged, not compacted."""
         self.producers = Producers()
         self.can_replay = False
-        """Whether `producers` is what a broker would know: all batches were seen, whole and sound."""
+        """Whether `producers` is exact: all batches so far were whole and sound."""
         self.open_with_records: dict[int, bool] = {}
-        """For each open transaction's producer, whether the log has records of it."""
+        """Whether the log has records of an open transaction, by producer id."""
         self.snapshots: list[Offset] = []
-        """Snapshots that the walk has not come to yet, the last first."""
+        """Snapshots not reached yet, the last first."""
         self.unreported_bytes = 0
 
     def path_of(self, base_offset: Offset, kind: str) -> str:
         return f"{self.directory}/{names.segment_file(base_offset, kind)}"
 
     def is_durable(self, offset: Offset) -> bool:
-        """Whether everything up to an offset, indexes included, must be in its files by now."""
+        """Whether everything up to an offset, including indexes, must be on disk."""
         return self.known.clean or offset < (self.known.recovery_point or 0)
 
     def run(self) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ class PartitionCheck:
         self.snapshots = sorted((base for base, kind in others if kind == names.SNAPSHOT), reverse=True)
         for base, kind in others:
             if kind in names.SEGMENT_KINDS and base not in bases:
-                yield Finding("note", self.path_of(base, kind), None, "an index without its log")
+                yield Finding("note", self.path_of(base, kind), None, "an index without a log file")
             elif kind == names.SEQUENCES:
                 yield from self._check_sequences(base)
         if not bases:
@@ -112,7 +112,7 @@ class PartitionCheck:
                 "note",
                 self.directory,
                 None,
-                f"{self.missing} offsets have no record, as compaction leaves it",
+                f"{self.missing} offsets have no record, as after compaction",
             )
 
     def _small_files(self) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ class PartitionCheck:
         self.expected = first
         self.producers = Producers(first)
         self.can_replay = first == 0 or load_snapshot(self.vfs, self.directory, first, self.producers)
-        # What the snapshot knows of open transactions lies before the log.
+        # Records of transactions that are open in the snapshot are before the log start.
         self.open_with_records = {
             producer_id: False
             for producer_id, each in self.producers.by_id.items()
@@ -145,7 +145,7 @@ class PartitionCheck:
         txns = TxnIndexCheck(self.vfs, self.path_of(base, names.TXN_INDEX), base)
         file = None
         try:
-            # Sizes of the indexes were taken before the log's: a live log only ever grows past them.
+            # Index sizes are read before the log size: a live log only grows.
             file = self.vfs.open(self.path_of(base, names.LOG))
             size = file.size()
             for each in (index, times, txns):
@@ -182,7 +182,7 @@ class PartitionCheck:
             yield from times.finish(self.expected, is_complete=is_sealed)
             yield from txns.finish(max(self.expected, segment.next_base or 0))
         except FileNotFoundError:
-            return  # deleted, or replaced by the cleaner, while we looked
+            return  # deleted or compacted during the check
         finally:
             for each in (index, times, txns):
                 each.close()
@@ -190,7 +190,7 @@ class PartitionCheck:
                 file.close()
 
     def _is_placed(self, segment: _Segment, batch: RecordBatch) -> bool:
-        """Whether a batch's offsets are where they can be. No CRC covers them: others must bear them out."""
+        """Whether a batch's offsets are plausible. The CRC does not cover them."""
         end = segment.base + RELATIVE_OFFSET_MAX + 1 if segment.next_base is None else segment.next_base
         return (
             self.expected <= batch.base_offset <= batch.last_offset < end
@@ -207,7 +207,7 @@ class PartitionCheck:
     def _check_missing(
         self, segment: _Segment, index: OffsetIndexCheck, times: TimeIndexCheck
     ) -> Iterator[Finding]:
-        """A sealed segment has its indexes; the active one's may not have been written yet."""
+        """Check that a sealed segment has its indexes; those of the active one may not be written yet."""
         for check in (index, times):
             if not check.is_missing:
                 continue
@@ -217,7 +217,7 @@ class PartitionCheck:
                 yield Finding(severity, check.path, None, "the index is missing", "no file", "an index")
 
     def _is_behind(self) -> bool:
-        """Whether a recovery point says that the next start will scan."""
+        """Whether the next start will scan past a recovery point."""
         return not self.known.clean and self.known.recovery_point is not None
 
     # -- batches ----------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ class PartitionCheck:
         self.tally.batches += 1
         first, last = batch.base_offset, batch.last_offset
         if first < segment.base:
-            expected = f"{segment.base} or more, by the file's name"
-            yield wrong("the batch lies before its segment", f"offset {first}", expected)
+            expected = f"{segment.base} or more, by the file name"
+            yield wrong("the batch is before its segment", f"offset {first}", expected)
         elif first < self.expected:
             yield wrong("offsets go back", f"offset {first}", f"{self.expected} or more")
         if segment.next_base is not None and last >= segment.next_base:
@@ -263,14 +263,14 @@ class PartitionCheck:
         if self.epochs is None or epoch in (NO_LEADER_EPOCH, self.epoch_reported):
             return
         if batch.base_offset < (self.known.log_start or 0):
-            return  # epochs below the log start are forgotten
+            return  # epochs below the log start are dropped
         known = self.epochs.epoch_at(batch.base_offset)
         if known == epoch:
             return
         self.epoch_reported = epoch
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         if epoch > self.epochs.latest and not self.is_durable(batch.base_offset):
-            yield Finding("note", path, None, f"does not know epoch {epoch} from {batch.base_offset} on, yet")
+            yield Finding("note", path, None, f"does not have epoch {epoch} from {batch.base_offset} on yet")
             return
         if not self.epochs.entries:
             self.epochs = None
@@ -283,7 +283,7 @@ class PartitionCheck:
             position,
             f"the batch's leader epoch is not the one that {path} has for offset {batch.base_offset}",
             f"epoch {epoch}",
-            f"epoch {known}" if known >= 0 else "none, since the file has none there",
+            f"epoch {known}" if known >= 0 else "none, as in the file",
         )
 
     def _check_records(self, file: File, position: int, batch: RecordBatch) -> Iterator[Finding]:
@@ -344,7 +344,7 @@ class PartitionCheck:
         )
 
     def _apply(self, batch: RecordBatch) -> Marker | None:
-        """Take a batch into the replay; return the end of a transaction, if it is one."""
+        """Apply a batch to the replay; return the end of a transaction, if it is one."""
         aborted = self.producers.apply(batch)
         producer_id = batch.producer_id
         if not batch.is_control:
@@ -359,7 +359,7 @@ class PartitionCheck:
         return Marker(batch.base_offset, producer_id, ControlType.ABORT in types, aborted, has_records)
 
     def _check_snapshots(self, offset: Offset) -> Iterator[Finding]:
-        """Compare the snapshots that the walk has come to."""
+        """Compare the snapshots up to an offset with the replay."""
         while self.snapshots and self.snapshots[-1] <= offset:
             at = self.snapshots.pop()
             path = self.path_of(at, names.SNAPSHOT)
@@ -370,7 +370,7 @@ class PartitionCheck:
             except BadCheckpoint as error:
                 yield unreadable(path, error)
                 continue
-            # One below the log, or within a batch, was of another time: nothing here says what it should be.
+            # A snapshot below the log, or within a batch, cannot be compared.
             if self.can_replay and at >= self.expected:
                 yield from self._compare(path, producers)
 
@@ -385,14 +385,14 @@ class PartitionCheck:
                     "error",
                     path,
                     None,
-                    f"producer {producer_id} is not as the log has it",
+                    f"producer {producer_id} differs from the log",
                     _show_producer(found),
                     _show_producer(expected),
                 )
         forgotten = len(self.producers.by_id.keys() - snapshot.keys())
         if forgotten:
             yield Finding(
-                "note", path, None, f"{forgotten} producers of the log are forgotten, as idle ones are"
+                "note", path, None, f"{forgotten} producers of the log are missing, as expired ones are"
             )
 
     def _check_sequences(self, offset: Offset) -> Iterator[Finding]:
@@ -416,7 +416,7 @@ class PartitionCheck:
             (ck.CLEANER_POINTS, "the cleaner's point", known.cleaner_point, soft),
         ):
             if offset is not None and not 0 <= offset <= end:
-                problem = f"{what} of {self.directory.rpartition('/')[2]} lies outside the log"
+                problem = f"{what} of {self.directory.rpartition('/')[2]} is outside the log"
                 found, expected = f"offset {offset}", f"at most {end}, the log's end"
                 yield Finding(severity, f"{logs}/{name}", None, problem, found, expected)  # type: ignore[arg-type]
         if known.clean and known.recovery_point is not None and known.recovery_point < end:
@@ -426,20 +426,21 @@ class PartitionCheck:
                 None,
                 f"after a clean stop the recovery point of {self.directory.rpartition('/')[2]} is not the log's end",
                 f"offset {known.recovery_point}",
-                f"{end}, which the last batch gives",
+                f"{end}, by the last batch",
             )
         for offset in self.snapshots:
             severity = "error" if self.is_durable(offset - 1) else "note"
             path = self.path_of(offset, names.SNAPSHOT)
             found, expected = f"offset {offset}", f"at most {end}"
-            yield Finding(severity, path, None, "the snapshot is of an offset past the log", found, expected)  # type: ignore[arg-type]
+            yield Finding(severity, path, None, "the snapshot's offset is past the log end", found, expected)  # type: ignore[arg-type]
         if known.our_point is not None and known.our_point.offset == known.recovery_point:
             yield from self._check_our_point(known.our_point, bases, end)
 
     def _check_our_point(self, point: RecoveryPoint, bases: list[Offset], end: Offset) -> Iterator[Finding]:
-        """The byte position that `checkpoint.json` has for the recovery point begins a batch, or ends the file."""
+        """Check that the position of the recovery point in `checkpoint.json` is the start of a batch or the end of the
+        file."""
         if point.segment not in bases:
-            return  # cleaned or deleted since: recovery looks the offset up instead
+            return  # compacted or deleted since: recovery searches for the offset
         path = self.path_of(point.segment, names.LOG)
         file = self.vfs.open(path)
         try:
@@ -447,7 +448,7 @@ class PartitionCheck:
             header = file.pread(HEADER_BYTES, max(point.position, 0))
         finally:
             file.close()
-        problem = f"the recovery point {point.offset} is not where checkpoint.json has it"
+        problem = f"the recovery point {point.offset} is not at its position in checkpoint.json"
         if not 0 <= point.position <= size:
             yield Finding(
                 "error", path, size, problem, f"position {point.position}", f"at most {size}, the file's size"
@@ -461,7 +462,7 @@ class PartitionCheck:
 
 
 def _agree(found: Producer, expected: Producer) -> bool:
-    """Whether a snapshot's entry is what the replay gives, in what it keeps: the last batch alone."""
+    """Whether a snapshot's entry matches the replay. Snapshots have only the last batch."""
     same_epoch = found.coordinator_epoch in (-1, expected.coordinator_epoch)
     return (
         same_epoch
@@ -481,7 +482,7 @@ def _show_producer(producer: Producer) -> str:
 
 
 def check_batches_file(vfs: Vfs, path: str) -> Iterator[Finding]:
-    """A file that is nothing but batches, outside any log."""
+    """Check a file of record batches that is not part of a log."""
     file = vfs.open(path)
     try:
         for piece in read_through(file, 0, file.size()):

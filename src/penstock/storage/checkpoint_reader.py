@@ -1,6 +1,6 @@
-"""The checkpoint files of a log directory, read for a tool: what they say, and which make no sense.
+"""Reads the checkpoint files of a log directory for tools, and reports damaged ones.
 
-`directory` reads the same files to work with them, and makes lost ones anew; here nothing is written.
+`checkpoint_files` reads the same files for the broker and rebuilds lost ones; nothing is written here.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ Result = TypeVar("Result")
 
 
 class SavedPartition(NamedTuple):
-    """What a directory's checkpoints say of one partition."""
+    """The saved offsets of one partition."""
 
     clean: bool = False
-    """Stopped cleanly: nothing is left for the next start to mend."""
+    """Stopped cleanly: the next start has nothing to repair."""
     recovery_point: Offset | None = None
     log_start: Offset | None = None
     high_watermark: Offset | None = None
@@ -33,7 +33,7 @@ class SavedPartition(NamedTuple):
 
 @dataclass
 class SavedOffsets:
-    """The checkpoint files of a log directory, as far as they can be read."""
+    """The readable checkpoint files of a log directory."""
 
     logs: str
     meta: str
@@ -64,7 +64,7 @@ class SavedOffsets:
 
 
 def read_saved_offsets(vfs: Vfs, logs: str, meta: str) -> SavedOffsets:
-    """Read the small files of a log directory; what is wrong with them is in `findings`."""
+    """Read the checkpoint files of a log directory; problems are in `findings`."""
     marks = SavedOffsets(logs, meta)
     marks.clean = vfs.stat(f"{logs}/{ck.CLEAN_SHUTDOWN}") is not None
     read = SmallFileReader(vfs, marks.findings)
@@ -84,16 +84,16 @@ def read_saved_offsets(vfs: Vfs, logs: str, meta: str) -> SavedOffsets:
                 "error",
                 f"{meta}/{ck.BROKER_ID}",
                 0,
-                "not the node that the directory belongs to",
+                "another node id than the directory has",
                 broker_id,
-                f"{marks.identity.node_id}, as {ck.META_PROPERTIES} says",
+                f"{marks.identity.node_id}, by {ck.META_PROPERTIES}",
             )
         )
     return marks
 
 
 class SmallFileReader:
-    """Reads files that are a few lines at most, and notes those that cannot be understood."""
+    """Reads small files, and reports those that cannot be parsed."""
 
     def __init__(self, vfs: Vfs, findings: list[Finding]) -> None:
         self._vfs = vfs
@@ -110,4 +110,4 @@ class SmallFileReader:
 
 
 def unreadable(path: str, error: Exception) -> Finding:
-    return Finding("error", path, 0, "the file cannot be understood", str(error).removeprefix(f"{path}: "))
+    return Finding("error", path, 0, "the file cannot be parsed", str(error).removeprefix(f"{path}: "))

@@ -1,16 +1,16 @@
-"""The small files of a data directory, Kafka's and ours.
+"""Formats of the small files of a data directory, Kafka's and ours.
 
 Kafka's, in `logs/`:
-    meta.properties                     whose directory this is
-    .kafka_cleanshutdown                there only between a clean stop and the next start
-    recovery-point-offset-checkpoint    everything below is on disk for certain
+    meta.properties                     node, cluster and directory id
+    .kafka_cleanshutdown                exists between a clean stop and the next start
+    recovery-point-offset-checkpoint    everything below is on disk
     log-start-offset-checkpoint         first offset that readers may see
     replication-offset-checkpoint       high watermark
-    cleaner-offset-checkpoint           compaction has come so far
+    cleaner-offset-checkpoint           end of the compacted part
     <partition>/partition.metadata      the topic's id
 
-Ours, in `meta/`: `broker.id` and `checkpoint.json`, which knows besides the recovery point the byte position
-that it lies at, so that recovery reads nothing below it, and checksums of files that have none.
+Ours, in `meta/`: `broker.id` and `checkpoint.json`, which has the byte position of each recovery point,
+so that recovery reads nothing below it, and checksums of files that have none.
 """
 
 from typing import NamedTuple
@@ -44,10 +44,10 @@ def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, Offset]:
 
 
 class MetaProperties(NamedTuple):
-    """Whose log directory this is: `meta.properties`, version 1 (KRaft)."""
+    """Contents of `meta.properties`, version 1 (KRaft)."""
 
     cluster_id: str
-    """Empty, and not in the file, where the node does not know its cluster yet."""
+    """Empty, and not in the file, while the node does not know its cluster."""
     node_id: int
     directory_id: str
 
@@ -63,7 +63,7 @@ class MetaProperties(NamedTuple):
             raise BadCheckpoint(f"{path}: {error}") from error
         pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
         properties = {name.strip(): value.strip() for name, _, value in pairs}
-        # Version 0 is ZooKeeper's: it says broker.id, and has no directory.id.
+        # Version 0 is ZooKeeper's: it has broker.id and no directory.id.
         node = properties.get("node.id", properties.get("broker.id", ""))
         if not node.isdecimal():
             raise BadCheckpoint(f"{path}: node.id is {node!r}, expected a number")
@@ -75,7 +75,7 @@ def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in it; -1 where there is none, as older releases of Kafka left it empty."""
+    """The broker epoch; -1 if the file is empty, as in older Kafka releases."""
     try:
         return int(msgspec.json.decode(data)["brokerEpoch"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
@@ -99,28 +99,28 @@ def decode_partition_metadata(data: bytes, path: str) -> bytes:
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True):
-    """Everything below `offset`, indexes and producer snapshot included, is on disk."""
+    """Everything below `offset`, including indexes and producer snapshot, is on disk."""
 
     offset: Offset
     segment: Offset
-    """Base offset of the segment in which `offset` lies, or would."""
+    """Base offset of the segment whose range includes `offset`."""
     position: int
     """Byte position of `offset` in that segment."""
 
 
 class Hole(NamedTuple):
-    """Offsets that are known to have existed and cannot be read: see `holes`."""
+    """Offsets that existed and can no longer be read: see `holes`."""
 
     start: Offset
     end: Offset
-    """First offset behind it."""
+    """First offset after it."""
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.end - 1}"
 
 
 class Extent(NamedTuple):
-    """A segment that is on disk for certain, up to a size."""
+    """A segment that is on disk, at least up to a size."""
 
     base_offset: Offset
     size: int
@@ -131,19 +131,19 @@ class Checkpoint(msgspec.Struct):
 
     version: int = 1
     clean: bool = False
-    """Written by a clean stop. Kafka's own clean-shutdown file decides; this one is for people."""
+    """Written by a clean stop. For humans: Kafka's clean-shutdown file decides."""
     recovery_points: dict[str, RecoveryPoint] = {}
     log_starts: dict[str, Offset] = {}
-    """A copy of Kafka's file, should that be lost: else records that were deleted would be seen again."""
+    """A copy of Kafka's file: without it deleted records would reappear."""
     kafka_files: tuple[int, ...] = ()
-    """CRC-32C of Kafka's recovery point file, as it was and as it is to be: with any other, Kafka wrote since."""
+    """CRC-32C of Kafka's recovery point file before and after this checkpoint: with any other, Kafka wrote since."""
     txn_indexes: dict[str, dict[Offset, FileSum]] = {}
-    """By partition and segment: what its transaction index is known to be, which has no checksum itself."""
+    """Checksums of the transaction indexes, which have none themselves, by partition and segment."""
 
     segments: dict[str, list[Extent]] = {}
-    """By partition: the sealed segments below its recovery point. One that is missing was lost."""
+    """Sealed segments below the recovery point, by partition. One that is missing was lost."""
     holes: dict[str, list[Hole]] = {}
-    """By partition: the holes that were found and said, and whose transactions are in doubt since."""
+    """Holes that were found and logged, and whose transactions are in doubt, by partition."""
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
@@ -152,7 +152,7 @@ class Checkpoint(msgspec.Struct):
     def decode(cls, data: bytes, path: str) -> "Checkpoint":
         try:
             checkpoint = msgspec.json.decode(data, type=cls)
-        except ValueError as error:  # not JSON, not UTF-8, or not of this shape
+        except ValueError as error:  # not JSON, not UTF-8 or another format
             raise BadCheckpoint(f"{path}: {error}") from error
         if checkpoint.version != 1:
             raise BadCheckpoint(f"{path}: version {checkpoint.version}, expected 1")

@@ -345,7 +345,8 @@ class Opening:
             self.report.fail(
                 f"{self.directory}: it is unknown whether the transaction of producer {each.producer_id} that "
                 f"began at offset {each.first_offset} was committed, because records are missing at "
-                f"offset {each.hole}. Its records count as aborted, and read_committed consumers stop at its first offset. "
+                f"offset {each.hole}. Its records count as aborted, and read_committed consumers stop at its first "
+                "offset. "
                 f"{ADVICE_TO_RESTORE.format(directory=self.directory)} To accept the loss, run `penstock transactions "
                 f"abort --partition {name} --start-offset {each.first_offset}`, or kafka-transactions abort",
                 is_new=False,  # the hole is, or is not

@@ -383,7 +383,7 @@ class _Scan:
         for segment in reversed(segments[index:]):
             self._report.bytes_cut += segment.size
             self._report.has_lost |= segment.size > 0
-            self._report.say(f"{segment.ref.path}: {segment.size} bytes set aside, {reason}")
+            self._report.say(f"{segment.ref.path}: {segment.size} bytes renamed to .cut, {reason}")
             if is_lost and segment.size:
                 opening.known_end = max(opening.known_end, segment.base_offset + 1)
             opening.set_aside(segment)
