@@ -417,5 +417,5 @@ def test_the_checker_has_nothing_to_say_of_a_log_in_which_a_loss_was_accepted_bu
     directory.close()
     errors = [each for each in check_directory(disk, "/data/logs", "/data/meta") if each.severity == "error"]
     assert [each.problem for each in errors] == [
-        "offsets 3 to 5 are missing, as a start of the broker has found"
+        "offsets 3 to 5 are missing, as an earlier start of the broker found"
     ]
