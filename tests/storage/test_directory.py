@@ -51,7 +51,7 @@ def test_a_directory_of_two_minds_is_refused() -> None:
     disk = MemoryDisk()
     open_as(disk, 3).close()
     put(disk, "/data/meta/broker.id", b"4\n")
-    with pytest.raises(DirectoryRefused, match=r"broker\.id says 4, but node\.id .* is 3"):
+    with pytest.raises(DirectoryRefused, match=r"broker\.id has 4, but node\.id .* is 3"):
         open_as(disk, 3)
     put(disk, "/data/meta/broker.id", b"3\n")
     open_as(disk, 3)
@@ -78,7 +78,7 @@ def test_a_lock_that_kafka_holds_keeps_us_out_and_leaves_nothing_locked() -> Non
     disk = MemoryDisk()
     open_as(disk, 3).close()
     kafkas = disk.lock("/data/logs/.lock")
-    with pytest.raises(DirectoryRefused, match=r"holds /data/logs/\.lock"):
+    with pytest.raises(DirectoryRefused, match=r"holds the lock /data/logs/\.lock"):
         open_as(disk, 3)
     kafkas.release()
     open_as(disk, 3)
@@ -191,7 +191,7 @@ def test_a_failed_stop_is_not_a_clean_one() -> None:
 def test_a_partition_is_made_once() -> None:
     directory = open_small(MemoryDisk())
     directory.create(P, now_ms=NOW_MS)
-    with pytest.raises(StorageError, match="orders-0 is in /data/logs already"):
+    with pytest.raises(StorageError, match="orders-0 already exists in /data/logs"):
         directory.create(P, now_ms=NOW_MS)
 
 
