@@ -155,12 +155,12 @@ def test_brokers_speak_plaintext_among_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("create.topic.policy.class.name", "it loads a class of Java's"),
-        ("alter.config.policy.class.name", "it loads a class of Java's"),
-        ("config.providers", "it loads a class of Java's"),
-        ("principal.builder.class", "authorization are not there yet"),
-        ("delegation.token.secret.key", "authorization are not there yet"),
-        ("listener.name.plaintext.max.connections", "settings of single listeners are not there yet"),
+        ("create.topic.policy.class.name", "it names a Java class"),
+        ("alter.config.policy.class.name", "it names a Java class"),
+        ("config.providers", "it names a Java class"),
+        ("principal.builder.class", "authorization are not supported yet"),
+        ("delegation.token.secret.key", "authorization are not supported yet"),
+        ("listener.name.plaintext.max.connections", "settings of single listeners are not supported yet"),
     ],
 )
 def test_what_would_forbid_something_is_never_left_out(tmp_path: Path, name: str, why: str) -> None:
@@ -202,16 +202,21 @@ def test_a_node_of_a_cluster_says_where_other_machines_find_it(tmp_path: Path) -
     names = (everywhere, "controller.listener.names=CONTROLLER")
     found = "advertised.listeners=PLAINTEXT://a:9092"
     voters = "controller.quorum.voters=1@a:9093,2@b:9093"
-    with pytest.raises(BadSetting, match="PLAINTEXT is at :9092, all interfaces, expected advertised"):
+    with pytest.raises(
+        BadSetting, match="PLAINTEXT is at :9092, all interfaces, expected an entry in advertised"
+    ):
         told(tmp_path, *names, voters)
     assert not told(tmp_path, *names, voters, found).warnings
     bootstrap = "controller.quorum.bootstrap.servers=b:9093"
-    with pytest.raises(BadSetting, match="CONTROLLER is at :9093, all interfaces, expected advertised"):
+    with pytest.raises(
+        BadSetting, match="CONTROLLER is at :9093, all interfaces, expected an entry in advertised"
+    ):
         told(tmp_path, *names, bootstrap, found)
     assert not told(tmp_path, *names, bootstrap, found + ",CONTROLLER://a:9093").warnings
     [warning] = told(tmp_path, "controller.quorum.voters=1@a:9093,2@b:9093", controller=":9093").warnings
     assert (
-        warning == "listener PLAINTEXT is told to other nodes as 127.0.0.1:9092, which is this machine alone"
+        warning
+        == "listener PLAINTEXT is advertised to other nodes as 127.0.0.1:9092, which only this machine can reach"
     )
     here = "controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.1:9094"
     assert not told(tmp_path, *names, here).warnings, "the others are here as well"
@@ -321,7 +326,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"flags": ["retention.ms=1"]},
-        "unknown setting retention.ms (--set): it is a topic's; for all topics, the broker's is log.retention.ms",
+        "unknown setting retention.ms (--set): it is a topic setting; the broker setting for all topics is "
+        "log.retention.ms",
     ),
     (
         {"flags": ["ssl.keystore.location=x"]},
@@ -332,7 +338,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"flags": ["=5"]}, "--set is '=5', expected name=value"),
     (
         {"flags": ["num.partitions=1", "num.partitions=2"]},
-        "--set gives num.partitions twice, as '1' and as '2'",
+        "--set sets num.partitions twice, to '1' and to '2'",
     ),
     ({"flags": ["log.retention.ms=soon"]}, "log.retention.ms is 'soon', expected a number (--set)"),
     ({"flags": ["num.partitions=0"]}, "num.partitions is 0, expected 1 to 2147483647 (--set)"),
@@ -344,7 +350,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"environment": {"PENSTOCK_LOG_RETENTON_MS": "1"}},
-        "the environment's PENSTOCK_LOG_RETENTON_MS is no setting of a broker; did you mean "
+        "the environment's PENSTOCK_LOG_RETENTON_MS is not a broker setting; did you mean "
         "PENSTOCK_LOG_RETENTION_MS?",
     ),
     ({"toml": "num.partitions = 0"}, "num.partitions is 0, expected 1 to 2147483647 (FILE)"),
@@ -366,32 +372,35 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kafka": "::1:9092"}, "--kafka is '::1:9092', expected HOST:PORT"),
     (
         {"kafka": ":1", "flags": ["listeners=PLAINTEXT://:2"]},
-        "--kafka is ':1' and listeners is 'PLAINTEXT://:2', expected one of them",
+        "--kafka is ':1' and listeners is 'PLAINTEXT://:2', expected only one of them",
     ),
-    ({"data": "a", "flags": ["log.dirs=b"]}, "--data is 'a' and log.dirs is 'b', expected one of them"),
-    ({"data": ""}, "the data directory has an empty name"),
+    ({"data": "a", "flags": ["log.dirs=b"]}, "--data is 'a' and log.dirs is 'b', expected only one of them"),
+    ({"data": ""}, "the data directory is empty"),
     (
         {"flags": ["log.dir=a", "log.dirs=b"]},
-        "log.dir is 'a' (--set) and log.dirs is 'b' (--set), expected one of them, or the same",
+        "log.dir is 'a' (--set) and log.dirs is 'b' (--set), expected only one of them, or equal values",
     ),
-    ({"flags": ["log.dirs=a,b"]}, "log.dirs names 2 directories (--set): several are not there yet"),
+    (
+        {"flags": ["log.dirs=a,b"]},
+        "log.dirs has 2 directories (--set), expected one: several are not supported yet",
+    ),
     (
         {"flags": ["node.id=1"], "environment": {"PENSTOCK_BROKER_ID": "2"}},
-        "node.id is 1 (--set) and broker.id is 2 (the environment's PENSTOCK_BROKER_ID), expected the same",
+        "node.id is 1 (--set) and broker.id is 2 (the environment's PENSTOCK_BROKER_ID), expected equal values",
     ),
     ({"flags": ["broker.id=-2"]}, "broker.id is -2 (--set), expected 0 or more"),
     (
         {"flags": ["process.roles=broker"]},
         "process.roles is broker (--set), expected controller.quorum.voters or controller.quorum.bootstrap.servers "
-        "beside it: a broker alone has no controller",
+        "with it: a broker needs the address of a controller",
     ),
     (
         {"flags": ["process.roles=broker", "controller.quorum.voters=1@a:1"]},
-        "expected only controllers in it",
+        "expected only controllers there",
     ),
     (
         {"flags": ["process.roles=broker", "controller.quorum.voters=2@a:1"], "controller": ":9"},
-        "process.roles is 'broker' (--set), expected no listener of the controllers' (CONTROLLER)",
+        "process.roles is 'broker' (--set), expected no controller listener (CONTROLLER)",
     ),
     (
         {
@@ -401,19 +410,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
                 "controller.quorum.auto.join.enable=true",
             ]
         },
-        "controller.quorum.auto.join.enable is true (--set), and process.roles 'broker', expected only controllers",
+        "controller.quorum.auto.join.enable is true (--set) and process.roles is 'broker', expected it only on "
+        "controllers",
     ),
     (
         {"flags": ["controller.quorum.voters=1@a:1,2@b:1"]},
-        "the quorum has other nodes, expected --controller HOST:PORT, or a listener that controller.listener.names",
+        "the quorum has other nodes, which must reach this one: expected --controller HOST:PORT",
     ),
     (
         {"flags": ["controller.quorum.bootstrap.servers=a:9093"]},
-        "the quorum has other nodes, expected --controller HOST:PORT, or a listener that controller.listener.names",
+        "the quorum has other nodes, which must reach this one: expected --controller HOST:PORT",
     ),
     (
         {"flags": ["controller.quorum.voters=2@a:1"]},
-        "controller.quorum.voters is '2@a:1' (--set), expected node 1 to be in it, since it is a controller",
+        "controller.quorum.voters is '2@a:1' (--set), expected it to contain node 1, which is a controller",
     ),
     ({"flags": ["controller.quorum.voters=1@a:1,1@b:1"]}, "has voter 1 twice"),
     ({"flags": ["controller.quorum.voters=one@a:1"]}, "has 'one@a:1', expected ID@HOST:PORT"),
@@ -421,20 +431,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"flags": ["controller.quorum.voters=1@:1"]},
         "has '1@:1', expected a host and a port that others can reach",
     ),
-    ({"flags": ["controller.quorum.bootstrap.servers=a:1,b:1"]}, "they must reach this one"),
+    ({"flags": ["controller.quorum.bootstrap.servers=a:1,b:1"]}, "which must reach this one"),
     (
         {"flags": ["cluster.id=nonsense"]},
         "cluster.id is 'nonsense' (--set), expected 22 characters of URL-safe base64",
     ),
     (
         {"flags": ["process.roles=controller"], "controller": ":9", "line": ":1"},
-        "line.listener is ':1', expected off: a controller alone serves no clients",
+        "line.listener is ':1', expected off: a node that is only a controller serves no clients",
     ),
     (
         {"data": "a", "flags": ["metadata.log.dir=b"]},
-        "metadata.log.dir is 'b' (--set), expected 'a': a directory",
+        "metadata.log.dir is 'b' (--set), expected 'a': a separate directory",
     ),
-    ({"flags": ["listeners="]}, "listeners (--set) is '', expected 1 to 64 of NAME://HOST:PORT"),
+    ({"flags": ["listeners="]}, "listeners (--set) is '', expected 1 to 64 entries NAME://HOST:PORT"),
     ({"flags": ["listeners=:9092"]}, "listeners (--set) has ':9092', expected NAME://HOST:PORT"),
     ({"flags": ["listeners=PLAINTEXT://:1,plaintext://:2"]}, "listeners (--set) has PLAINTEXT twice"),
     (
@@ -443,16 +453,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"flags": ["listeners=MINE://:1"]},
-        "listener MINE has no protocol (--set), expected it in listener.security.protocol.map",
+        "listener MINE has no protocol (--set), expected an entry in listener.security.protocol.map",
     ),
-    ({"flags": ["listeners=SSL://:1"]}, "listener SSL is to speak SSL (--set): it is not there yet"),
+    (
+        {"flags": ["listeners=SSL://:1"]},
+        "listener SSL has the protocol SSL (--set), expected PLAINTEXT: others are not supported yet",
+    ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "listener.security.protocol.map=PLAINTEXT:SASL"]},
         "listener.security.protocol.map has 'PLAINTEXT:SASL' (--set), expected NAME:PROTOCOL with one of",
     ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "controller.listener.names=PLAINTEXT"]},
-        "listeners is 'PLAINTEXT://:1' (--set): all of them are the controllers'",
+        "listeners is 'PLAINTEXT://:1' (--set), expected at least one that is not in controller.listener.names",
     ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "inter.broker.listener.name=OTHER"]},
@@ -460,7 +473,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"flags": ["advertised.listeners=OTHER://a:1"]},
-        "advertised.listeners has OTHER (--set), expected names of listeners: PLAINTEXT",
+        "advertised.listeners has OTHER (--set), expected one of the listeners PLAINTEXT",
     ),
     (
         {"flags": ["advertised.listeners=PLAINTEXT://0.0.0.0:1"]},
@@ -493,7 +506,7 @@ def test_a_file_that_is_no_file_of_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="is larger than"):
         load(file=str(tmp_path / "big.toml"), environment={})
     (tmp_path / "binary.toml").write_bytes(b"a = '\xff'")
-    with pytest.raises(BadSetting, match="is not text in UTF-8"):
+    with pytest.raises(BadSetting, match="is not UTF-8 text"):
         load(file=str(tmp_path / "binary.toml"), environment={})
     with pytest.raises(BadSetting, match="Is a directory"):
         load(file=str(tmp_path), environment={})

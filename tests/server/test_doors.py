@@ -201,7 +201,7 @@ def test_a_door_whose_port_is_taken_is_told_with_its_flag(tmp_path: Path) -> Non
             assert refused == (
                 2,
                 "",
-                f"penstock: cannot listen on 127.0.0.1:{port}: another process listens there; choose another port "
-                f"with --{door}, or none with --{door} off\n",
+                f"penstock: cannot listen on 127.0.0.1:{port}: the port is in use by another process; choose another "
+                f"port with --{door}, or none with --{door} off\n",
             )
     assert not (tmp_path / "data").exists()

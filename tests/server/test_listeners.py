@@ -67,8 +67,8 @@ def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
         with pytest.raises(CannotListen) as caught:
             listen(first.endpoint, 10)
         assert str(caught.value) == (
-            f"cannot listen on 127.0.0.1:{first.endpoint.port}: another process listens there; choose another port "
-            "with --kafka"
+            f"cannot listen on 127.0.0.1:{first.endpoint.port}: the port is in use by another process; choose another "
+            "port with --kafka"
         )
 
 
@@ -83,7 +83,7 @@ def test_a_port_that_was_let_go_can_be_had_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        ("192.0.2.1", "no interface of this machine has that address"),
+        ("192.0.2.1", "no interface of this machine has this address"),
         ("a" * 70, f"cannot listen on {'a' * 70}:9: "),
     ],
 )

@@ -87,8 +87,8 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_made(tmp_path: Path) -> Non
     assert refused == (
         2,
         "",
-        f"penstock: cannot listen on 127.0.0.1:{port}: another process listens there; choose another port with "
-        "--kafka\n",
+        f"penstock: cannot listen on 127.0.0.1:{port}: the port is in use by another process; choose another port "
+        "with --kafka\n",
     )
     assert not (tmp_path / "data").exists()
 
@@ -134,7 +134,7 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         (
             ("--http", ":0", "--set", "http.listener=off"),
             {},
-            "--http is ':0' and http.listener is 'off', expected one of them",
+            "--http is ':0' and http.listener is 'off', expected only one of them",
         ),
         (("--kafka", "off"), {}, "--kafka is 'off', expected HOST:PORT: every node serves Kafka clients"),
         (("--config", "nowhere.toml"), {}, "cannot read nowhere.toml: No such file or directory"),

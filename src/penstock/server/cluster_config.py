@@ -1,14 +1,13 @@
-"""What a node is told of the cluster that it is part of: its roles, who votes, and where they are found.
+"""The cluster part of a node's configuration: roles, voters, and where to find them.
 
-    process.roles                           broker, controller, or both, as it is where nothing is said
-    controller.listener.names               which of the listeners are the controllers' (or --controller HOST:PORT)
-    controller.quorum.voters                a quorum that is the same for ever, every node of it named
-    controller.quorum.bootstrap.servers     a quorum that may change: whom to ask for it
-    cluster.id                              which cluster a new directory is of
+    process.roles                           broker, controller, or both (the default)
+    controller.listener.names               the controller listeners (or --controller HOST:PORT)
+    controller.quorum.voters                a static quorum: all of its voters
+    controller.quorum.bootstrap.servers     a dynamic quorum: addresses to ask for it
+    cluster.id                              the cluster of a new data directory
 
-A controller that is told neither of voters nor of anybody else to ask is a quorum by itself, which others may join.
-All nodes of a new cluster must agree on its id. Where it is not set, those with the same voters derive the same one
-from them; a node that only knows whom to ask must be told.
+A controller without voters and bootstrap servers is a quorum of one, which other controllers may join. All nodes of a
+new cluster need the same id: it is configured, or the first leader draws it (`controlplane.cluster_naming`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ BROKER, CONTROLLER = "broker", "controller"
 BOTH = frozenset({BROKER, CONTROLLER})
 
 CONTROLLER_LISTENER = "CONTROLLER"
-"""What --controller calls its listener."""
+"""The listener name of --controller, and of controllers that are known only by their address."""
 
 VOTERS_MAX = 64
 
@@ -38,16 +37,16 @@ VoterAddress = tuple[int, Endpoint]
 class ClusterConfig:
     roles: frozenset[str] = BOTH
     controllers: Mapping[str, Endpoint] = field(default_factory=lambda: MappingProxyType({}))
-    """By name, the controllers' listeners of this node."""
+    """By name, this node's controller listeners."""
     advertised: Mapping[str, Endpoint] = field(default_factory=lambda: MappingProxyType({}))
-    """By name, where other nodes are told to find them; one that is not in it is found where it listens."""
+    """By name, the advertised addresses of controller listeners; default: where they listen."""
     voters: tuple[VoterAddress, ...] = ()
     bootstrap: tuple[Endpoint, ...] = ()
-    """Whom to ask where no voters are named; none for a node that is a quorum by itself."""
+    """Addresses to ask for the quorum; empty with configured voters, and for a quorum of one."""
     listener: str = "PLAINTEXT"
-    """The one that brokers use among themselves."""
+    """The inter-broker listener."""
     cluster_id: str | None = None
-    """Of a new directory. Empty: the metadata log will tell. None: the node begins a cluster of its own."""
+    """Of a new data directory. Empty: it is read from the metadata log. None: the node draws one for a new cluster."""
 
     @property
     def is_broker(self) -> bool:
@@ -64,28 +63,31 @@ class ClusterConfig:
 
 
 def parse_cluster(
-    said: Mapping[str, ConfigEntry], controller: str | None, listeners: Mapping[str, Endpoint], node_id: int
+    entries: Mapping[str, ConfigEntry],
+    controller: str | None,
+    listeners: Mapping[str, Endpoint],
+    node_id: int,
 ) -> ClusterConfig:
-    """Put together what is said; `listeners` are all of the node's, the controllers' among them."""
-    roles = frozenset(_list(said, "process.roles")) or BOTH
-    names = controller_names(said, controller)
+    """Parse the cluster settings; `listeners` has all of the node's listeners, controller listeners included."""
+    roles = frozenset(_list(entries, "process.roles")) or BOTH
+    names = controller_names(entries, controller)
     mine = {name: each for name, each in listeners.items() if name in names}
-    voters = _voters(said)
+    voters = _voters(entries)
     if CONTROLLER in roles:
-        _check_voting(said, voters, node_id)
+        _check_voting(entries, voters, node_id)
     else:
-        _check_not_voting(said, voters, node_id, mine)
-    advertised = _advertised(said, mine)
-    bootstrap = _bootstrap(said, (*mine.values(), *advertised.values())) if not voters else ()
+        _check_not_voting(entries, voters, node_id, mine)
+    advertised = _advertised(entries, mine)
+    bootstrap = _bootstrap(entries, (*mine.values(), *advertised.values())) if not voters else ()
     if roles == {BROKER} and not voters and not bootstrap:
         raise BadSetting(
-            f"process.roles is broker ({said['process.roles'].where}), expected controller.quorum.voters or "
-            "controller.quorum.bootstrap.servers beside it: a broker alone has no controller"
+            f"process.roles is broker ({entries['process.roles'].where}), expected controller.quorum.voters or "
+            "controller.quorum.bootstrap.servers with it: a broker needs the address of a controller"
         )
     if CONTROLLER in roles and not mine and (len(voters) > 1 or bootstrap):
         raise BadSetting(
-            "the quorum has other nodes, expected --controller HOST:PORT, or a listener that "
-            "controller.listener.names has: they must reach this one"
+            "the quorum has other nodes, which must reach this one: expected --controller HOST:PORT, or a listener in "
+            "controller.listener.names"
         )
     brokers = [name for name in listeners if name not in names]
     return ClusterConfig(
@@ -94,8 +96,8 @@ def parse_cluster(
         advertised=MappingProxyType(advertised),
         voters=voters,
         bootstrap=bootstrap,
-        listener=_between_brokers(said, brokers),
-        cluster_id=_cluster_id(said, voters),
+        listener=_between_brokers(entries, brokers),
+        cluster_id=_cluster_id(entries, voters),
     )
 
 
@@ -105,52 +107,53 @@ def check_reachable(
     advertised: Mapping[str, Endpoint],
     node_id: int,
 ) -> list[str]:
-    """Refuse a node of a cluster that other machines could not find: one that listens on all interfaces and does not
-    say by which name. `listeners` are its brokers', `advertised` what clients and other brokers are told of them. What
-    may be meant so is returned as warnings."""
+    """Reject a configuration that other machines cannot reach: a listener on all interfaces without an advertised
+    address. `listeners` and `advertised` are the broker's. Returns warnings about addresses that may be intended."""
     voters = dict(cluster.voters)
     named = voters.pop(node_id, None)
     if all(each.host in _THIS_MACHINE for each in (*voters.values(), *cluster.bootstrap)):
         return []
-    told = {name: cluster.advertised.get(name) or named or at for name, at in cluster.controllers.items()}
+    addresses = {
+        name: cluster.advertised.get(name) or named or at for name, at in cluster.controllers.items()
+    }
     if cluster.is_broker and cluster.listener in listeners:
-        told[cluster.listener] = advertised.get(cluster.listener) or listeners[cluster.listener]
-    for name, at in told.items():
+        addresses[cluster.listener] = advertised.get(cluster.listener) or listeners[cluster.listener]
+    for name, at in addresses.items():
         if at.host in ln.EVERYWHERE:
             raise BadSetting(
-                f"listener {name} is at {ln.address_text(at)}, all interfaces, expected advertised.listeners to say "
-                "where the other nodes of the cluster find it"
+                f"listener {name} is at {ln.address_text(at)}, all interfaces, expected an entry in "
+                "advertised.listeners with an address that other nodes can reach"
             )
     return [
-        f"listener {name} is told to other nodes as {ln.address_text(at)}, which is this machine alone"
-        for name, at in told.items()
+        f"listener {name} is advertised to other nodes as {ln.address_text(at)}, which only this machine can reach"
+        for name, at in addresses.items()
         if at.host in _THIS_MACHINE
     ]
 
 
-def controller_names(said: Mapping[str, ConfigEntry], controller: str | None) -> tuple[str, ...]:
-    """The controllers' listeners, by name."""
-    named = tuple(each.upper() for each in _list(said, "controller.listener.names"))
+def controller_names(entries: Mapping[str, ConfigEntry], controller: str | None) -> tuple[str, ...]:
+    """Names of the controller listeners."""
+    named = tuple(each.upper() for each in _list(entries, "controller.listener.names"))
     return (*named, CONTROLLER_LISTENER) if controller is not None else named
 
 
-def _list(said: Mapping[str, ConfigEntry], name: str) -> list[str]:
-    return ln.parts(said[name].text) if name in said else []
+def _list(entries: Mapping[str, ConfigEntry], name: str) -> list[str]:
+    return ln.parts(entries[name].text) if name in entries else []
 
 
-def _voters(said: Mapping[str, ConfigEntry]) -> tuple[VoterAddress, ...]:
-    words = _list(said, "controller.quorum.voters")
+def _voters(entries: Mapping[str, ConfigEntry]) -> tuple[VoterAddress, ...]:
+    words = _list(entries, "controller.quorum.voters")
     if not words:
         return ()
-    where = f"controller.quorum.voters ({said['controller.quorum.voters'].where})"
+    where = f"controller.quorum.voters ({entries['controller.quorum.voters'].where})"
     found: dict[int, Endpoint] = {}
-    for word in words:
-        number, _, address = word.partition("@")
+    for entry in words:
+        number, _, address = entry.partition("@")
         if not number.isdecimal() or int(number) >= 2**31 or not address:
-            raise BadSetting(f"{where} has {word!r}, expected ID@HOST:PORT, such as 1@127.0.0.1:9093")
+            raise BadSetting(f"{where} has {entry!r}, expected ID@HOST:PORT, such as 1@127.0.0.1:9093")
         endpoint = ln.parse_address(address, f"voter {number} of {where}", 9093)
         if not endpoint.host or not endpoint.port:
-            raise BadSetting(f"{where} has {word!r}, expected a host and a port that others can reach")
+            raise BadSetting(f"{where} has {entry!r}, expected a host and a port that others can reach")
         if int(number) in found:
             raise BadSetting(f"{where} has voter {number} twice")
         found[int(number)] = endpoint
@@ -159,80 +162,80 @@ def _voters(said: Mapping[str, ConfigEntry]) -> tuple[VoterAddress, ...]:
     return tuple(sorted(found.items()))
 
 
-def _check_voting(said: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...], node_id: int) -> None:
+def _check_voting(entries: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...], node_id: int) -> None:
     if voters and node_id not in dict(voters):
-        word = said["controller.quorum.voters"]
+        entry = entries["controller.quorum.voters"]
         raise BadSetting(
-            f"controller.quorum.voters is {word.text!r} ({word.where}), expected node {node_id} to be in it, "
-            "since it is a controller"
+            f"controller.quorum.voters is {entry.text!r} ({entry.where}), expected it to contain node {node_id}, "
+            "which is a controller"
         )
 
 
 def _check_not_voting(
-    said: Mapping[str, ConfigEntry],
+    entries: Mapping[str, ConfigEntry],
     voters: tuple[VoterAddress, ...],
     node_id: int,
     controllers: Mapping[str, Endpoint],
 ) -> None:
-    word = said["process.roles"]
+    entry = entries["process.roles"]
     if node_id in dict(voters):
         raise BadSetting(
-            f"process.roles is {word.text!r} ({word.where}), and controller.quorum.voters has node {node_id}, "
-            "expected only controllers in it"
+            f"process.roles is {entry.text!r} ({entry.where}), and controller.quorum.voters has node {node_id}, "
+            "expected only controllers there"
         )
-    joining = said.get("controller.quorum.auto.join.enable")
+    joining = entries.get("controller.quorum.auto.join.enable")
     if joining is not None and joining.text.strip().lower() == "true":
         raise BadSetting(
-            f"controller.quorum.auto.join.enable is true ({joining.where}), and process.roles {word.text!r}, expected "
-            "only controllers to want a vote"
+            f"controller.quorum.auto.join.enable is true ({joining.where}) and process.roles is {entry.text!r}, "
+            "expected it only on controllers"
         )
     if controllers:
         raise BadSetting(
-            f"process.roles is {word.text!r} ({word.where}), expected no listener of the controllers' "
+            f"process.roles is {entry.text!r} ({entry.where}), expected no controller listener "
             f"({', '.join(controllers)})"
         )
 
 
-def _bootstrap(said: Mapping[str, ConfigEntry], mine: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    words = _list(said, "controller.quorum.bootstrap.servers")
+def _bootstrap(entries: Mapping[str, ConfigEntry], mine: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    words = _list(entries, "controller.quorum.bootstrap.servers")
     if not words:
         return ()
-    where = f"controller.quorum.bootstrap.servers ({said['controller.quorum.bootstrap.servers'].where})"
-    found = tuple(ln.parse_address(word, where, 9093) for word in words)
+    where = f"controller.quorum.bootstrap.servers ({entries['controller.quorum.bootstrap.servers'].where})"
+    found = tuple(ln.parse_address(entry, where, 9093) for entry in words)
     if len(found) == 1 and any(_is_itself(found[0], each) for each in mine):
-        return ()  # what Kafka's files for a node alone say
+        return ()  # as in Kafka's example configuration of a single node
     return found
 
 
 def _is_itself(named: Endpoint, own: Endpoint) -> bool:
-    """Whether a node that listens at `own` is the one that is named. Another machine's controller may well have the
-    same port: only a name that can mean no other machine counts."""
+    """Whether `named` is the node that listens at `own`. Controllers of other machines may have the same port, so the
+    host must be equal or loopback."""
     return named.port == own.port and named.host in (own.host, *_THIS_MACHINE)
 
 
-def _advertised(said: Mapping[str, ConfigEntry], mine: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
-    word = said.get("advertised.listeners")
-    if word is None:
+def _advertised(entries: Mapping[str, ConfigEntry], mine: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+    entry = entries.get("advertised.listeners")
+    if entry is None:
         return {}
-    told = ln.parse_listeners(word.text, f"advertised.listeners ({word.where})")
-    return {name: each for name, each in told.items() if name in mine}
+    advertised = ln.parse_listeners(entry.text, f"advertised.listeners ({entry.where})")
+    return {name: each for name, each in advertised.items() if name in mine}
 
 
-def _between_brokers(said: Mapping[str, ConfigEntry], names: list[str]) -> str:
-    word = said.get("inter.broker.listener.name")
-    if word is not None:
-        return word.text.strip().upper()
+def _between_brokers(entries: Mapping[str, ConfigEntry], names: list[str]) -> str:
+    entry = entries.get("inter.broker.listener.name")
+    if entry is not None:
+        return entry.text.strip().upper()
     return "PLAINTEXT" if "PLAINTEXT" in names or not names else names[0]
 
 
-def _cluster_id(said: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...]) -> str | None:
-    word = said.get("cluster.id")
-    if word is not None:
+def _cluster_id(entries: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...]) -> str | None:
+    entry = entries.get("cluster.id")
+    if entry is not None:
         try:
-            return uuid_text(uuid_from_text(word.text.strip()))
+            return uuid_text(uuid_from_text(entry.text.strip()))
         except ValueError as error:
             raise BadSetting(
-                f"cluster.id is {word.text!r} ({word.where}), expected 22 characters of URL-safe base64, "
+                f"cluster.id is {entry.text!r} ({entry.where}), expected 22 characters of URL-safe base64, "
                 "as in meta.properties"
             ) from error
     return "" if voters else None

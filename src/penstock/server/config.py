@@ -1,11 +1,11 @@
-"""What a node is told before it starts: where its data is, where it listens, and its settings by Kafka's names.
+"""The configuration of a node: its data directory, its listeners, and its settings by Kafka's names.
 
-`load` takes the words of all sources, the strongest of each name, and refuses what is wrong in one sentence that
-says which setting, where it was found, what it was and what was expected. Some settings and flags are two names for
-one thing (`--data` and `log.dirs`, `--kafka` and `listeners`, `--http` and `http.listener`, `node.id` and
-`broker.id`): a stronger source wins, and two words of one source that differ are refused.
+`load` merges all sources and checks every value. An error names the setting, its source, the value found and the value
+expected. Some settings and flags are two names of one thing (`--data` and `log.dirs`, `--kafka` and `listeners`,
+`--http` and `http.listener`, `node.id` and `broker.id`): the stronger source wins, and two different values of one
+source are an error.
 
-What a node cannot do yet is refused here as well, rather than taken and not done.
+Settings that Penstock does not implement are rejected, unless they are known to be harmless (`_IGNORED`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,16 +39,16 @@ from penstock.storage.open_files import OPEN_FILES_MAX
 DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"
 KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
-"""Only this machine, unless told otherwise: nobody has to show who they are yet."""
+"""Loopback by default, because authentication is not supported yet."""
 
 DOORS = {"http": "http.listener", "line": "line.listener"}
-"""What is served beside Kafka, and the settings that say where; their defaults are in the table of settings."""
+"""The doors beside the Kafka port, and the settings of their addresses."""
 
 OFF = "off"
 
 NODE_ID_DEFAULT = 1
 
-_LEFT_OUT = (
+_IGNORED = (
     "share.",
     "group.share.",
     "group.streams.",
@@ -68,8 +68,8 @@ _LEFT_OUT = (
     "unstable.",
     "zookeeper.",
 )
-"""Kafka's settings that a file of Kafka's may carry and that change nothing which a client of a single node is
-promised: they are left out with a warning. What would keep somebody out (`ssl.`, `sasl.`, `authorizer.`) never is."""
+"""Settings that a Kafka configuration file may have and that do not change what clients are promised: they are
+ignored with a warning. Settings of access control (`ssl.`, `sasl.`, `authorizer.`) are never ignored."""
 
 _ACCESS = (
     "ssl.",
@@ -81,36 +81,36 @@ _ACCESS = (
     "delegation.token.secret.",
 )
 _CLASSES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
-"""Rules of somebody's own: a topic that they forbid would be created."""
+"""Policies in Java: a topic that they forbid would be created."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     data: str
-    """The data directory; or a log directory of Kafka's, which has meta.properties at its top."""
+    """The data directory, or a log directory of Kafka, which has meta.properties at its top."""
     listeners: Mapping[str, Endpoint] = field(
         default_factory=lambda: MappingProxyType({LISTENER_DEFAULT: KAFKA_DEFAULT})
     )
-    """By name, where clients connect. Once the sockets are bound, ports are the real ones. No host: everywhere."""
+    """By name, where Kafka clients connect. An empty host means all interfaces. After binding, port 0 is replaced."""
     advertised: Mapping[str, Endpoint] = field(default_factory=dict)
-    """By name of a listener, where clients are told to connect; a listener that is not in it tells them what they
-    dialled."""
+    """By listener name, the address in Metadata responses. A listener without one returns the address that the client
+    connected to."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
-    """By name, `http` and `line`, where others connect; one that is not in it is not there."""
+    """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     node_id: int | None = None
-    """None: whatever the directory says, and 1 for a new one. Otherwise both must agree."""
+    """None: the data directory's, or 1 for a new one. Otherwise it must match the directory's."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What was set, by Kafka's names, every one known and checked; defaults are not in it."""
+    """Explicit settings by Kafka's names, known and valid; without defaults."""
     open_files_max: int = OPEN_FILES_MAX
-    """How many files of logs are kept open."""
+    """Log files that are kept open."""
     connections_max: int = 2**31 - 1
-    """How many connections the process has descriptors for, beside those of its files."""
+    """Connections that the process has descriptors for, beside its files."""
     warnings: tuple[str, ...] = ()
-    """What the operator should know about the settings; said once, at the start."""
+    """Logged once, at the start."""
 
     def setting(self, name: str) -> str | None:
-        """What is in force before anything was set at run time."""
+        """The value without dynamic configuration."""
         return self.settings.get(name, BROKER_SETTINGS[name].default)
 
     def number(self, name: str) -> int:
@@ -125,7 +125,7 @@ class NodeConfig:
         doors: Mapping[str, Endpoint] | None = None,
         controllers: Mapping[str, Endpoint] | None = None,
     ) -> "NodeConfig":
-        """The same with the ports that the listeners and the doors really have."""
+        """The same with the bound ports of listeners and doors."""
         doors = self.doors if doors is None else doors
         controllers = self.cluster.controllers if controllers is None else controllers
         everyone = {**listeners, **controllers}
@@ -150,7 +150,7 @@ def load(
     flags: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> NodeConfig:
-    """The configuration of `penstock up`: what its flags, the environment and a file say."""
+    """The configuration of `penstock up`, from its flags, the environment and a file."""
     given = [
         *(from_file(file) if file is not None else ()),
         *from_environment(environment_now() if environment is None else environment, BROKER_SETTINGS),
@@ -168,8 +168,8 @@ def config_from(
     http: str = OFF,
     line: str = OFF,
 ) -> NodeConfig:
-    """A configuration that a program makes; the environment has no say in it, and there are no doors beside Kafka's
-    unless it asks for them. A controller alone has no door of Kafka's either."""
+    """A configuration made by a program. It ignores the environment, and doors are off by default. A node that is only
+    a controller has no Kafka listener."""
     own = settings or {}
     given = [ConfigEntry(name, text, "settings", FLAG) for name, text in own.items()]
     return config_of(
@@ -183,7 +183,7 @@ def config_from(
 
 
 def config_of(
-    words: Iterable[ConfigEntry],
+    given: Iterable[ConfigEntry],
     *,
     data: str | None = None,
     kafka: str | None = None,
@@ -191,28 +191,28 @@ def config_of(
     http: str | None = None,
     line: str | None = None,
 ) -> NodeConfig:
-    """Put together what was said, checking every word of it."""
-    said: dict[str, ConfigEntry] = {}
+    """Merge and check entries and flags."""
+    entries: dict[str, ConfigEntry] = {}
     warnings = []
-    for each in words:
+    for each in given:
         if each.name not in BROKER_SETTINGS:
-            warnings.append(_without(each))
+            warnings.append(_ignored(each))
             continue
         _check(each)
-        if each.name not in said or said[each.name].rank <= each.rank:
-            said[each.name] = each
-    path = _data(said, data)
-    everyone = _listeners(said, kafka, controller)
-    node_id = _node_id(said)
-    cluster = parse_cluster(said, controller, everyone, NODE_ID_DEFAULT if node_id is None else node_id)
-    listeners = _served(said, everyone, cluster)
-    doors = _doors(said, {"http": http, "line": line}, cluster)
-    _refuse_what_is_not_there(said, path)
-    settings = {name: each.text.strip() for name, each in said.items()}
+        if each.name not in entries or entries[each.name].rank <= each.rank:
+            entries[each.name] = each
+    path = _data(entries, data)
+    everyone = _listeners(entries, kafka, controller)
+    node_id = _node_id(entries)
+    cluster = parse_cluster(entries, controller, everyone, NODE_ID_DEFAULT if node_id is None else node_id)
+    listeners = _served(entries, everyone, cluster)
+    doors = _doors(entries, {"http": http, "line": line}, cluster)
+    _reject_unsupported(entries, path)
+    settings = {name: each.text.strip() for name, each in entries.items()}
     settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **_doors_text(doors)}
     settings.pop("log.dir", None)
     _check_together(settings)
-    advertised = _advertised(said, listeners)
+    advertised = _advertised(entries, listeners)
     warnings += check_reachable(
         cluster, listeners, advertised, NODE_ID_DEFAULT if node_id is None else node_id
     )
@@ -228,26 +228,26 @@ def config_of(
     )
 
 
-# -- single words --------------------------------------------------------------------------------------
+# -- single settings --------------------------------------------------------------------------------------
 
 
-def _without(each: ConfigEntry) -> str:
-    """A sentence about a setting that is left out; any other unknown one is refused."""
-    if ".properties line " in each.where and each.name.startswith(_LEFT_OUT):
-        return f"{each.name} ({each.where}) is not acted on"
+def _ignored(each: ConfigEntry) -> str:
+    """The warning about an ignored setting. Raises for any other unknown setting."""
+    if ".properties line " in each.where and each.name.startswith(_IGNORED):
+        return f"{each.name} ({each.where}) is ignored: Penstock does not implement it"
     raise BadSetting(f"unknown setting {each.name} ({each.where}){_hint(each.name)}")
 
 
 def _hint(name: str) -> str:
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.brokers:
-        return f": it is a topic's; for all topics, the broker's is {topic.brokers[0]}"
+        return f": it is a topic setting; the broker setting for all topics is {topic.brokers[0]}"
     if name.startswith(_ACCESS):
-        return ": encryption, authentication and authorization are not there yet"
+        return ": encryption, authentication and authorization are not supported yet"
     if name.startswith("listener.name."):
-        return ": settings of single listeners are not there yet"
+        return ": settings of single listeners are not supported yet"
     if name in _CLASSES or name.startswith("config.providers"):
-        return ": it loads a class of Java's, and what that would do would not be done"
+        return ": it names a Java class, which Penstock cannot load"
     near = nearest(name, BROKER_SETTINGS)
     return f"; did you mean {near}?" if near else ""
 
@@ -260,13 +260,13 @@ def _check(each: ConfigEntry) -> None:
 
 
 def _check_together(settings: Mapping[str, str]) -> None:
-    """What is sound alone may not be together, or may be no log's."""
+    """Check combinations of settings, and that the log settings are valid."""
     log_defaults(EMPTY, BrokerSettings(None, settings))
 
 
-def _strongest(names: tuple[str, ...], said: Mapping[str, ConfigEntry]) -> ConfigEntry | None:
-    """Of several names for one thing the strongest word; two of one source must agree."""
-    found = sorted((said[name] for name in names if name in said), key=lambda each: each.rank)
+def _strongest(names: tuple[str, ...], entries: Mapping[str, ConfigEntry]) -> ConfigEntry | None:
+    """The entry from the strongest source, of several names for one thing. Two of one source must be equal."""
+    found = sorted((entries[name] for name in names if name in entries), key=lambda each: each.rank)
     if not found:
         return None
     *rest, best = found
@@ -274,40 +274,46 @@ def _strongest(names: tuple[str, ...], said: Mapping[str, ConfigEntry]) -> Confi
         if other.rank == best.rank and other.text.strip() != best.text.strip():
             raise BadSetting(
                 f"{other.name} is {other.text!r} ({other.where}) and {best.name} is {best.text!r} ({best.where}), "
-                "expected one of them, or the same"
+                "expected only one of them, or equal values"
             )
     return best
 
 
-# -- what several settings say together ----------------------------------------------------------------
+# -- combined settings ----------------------------------------------------------------
 
 
-def _data(said: Mapping[str, ConfigEntry], flag: str | None) -> str:
-    word = _strongest(("log.dir", "log.dirs"), said)
+def _data(entries: Mapping[str, ConfigEntry], flag: str | None) -> str:
+    entry = _strongest(("log.dir", "log.dirs"), entries)
     if flag is not None:
-        if word is not None and word.rank == FLAG and word.text != flag:
-            raise BadSetting(f"--data is {flag!r} and {word.name} is {word.text!r}, expected one of them")
+        if entry is not None and entry.rank == FLAG and entry.text != flag:
+            raise BadSetting(
+                f"--data is {flag!r} and {entry.name} is {entry.text!r}, expected only one of them"
+            )
         paths = [flag]
     else:
-        paths = ln.parts(word.text) if word is not None else [DATA_DEFAULT]
-    where = f" ({word.where})" if word is not None and flag is None else ""
+        paths = ln.parts(entry.text) if entry is not None else [DATA_DEFAULT]
+    where = f" ({entry.where})" if entry is not None and flag is None else ""
     if len(paths) > 1:
-        raise BadSetting(f"log.dirs names {len(paths)} directories{where}: several are not there yet")
+        raise BadSetting(
+            f"log.dirs has {len(paths)} directories{where}, expected one: several are not supported yet"
+        )
     if not paths or not paths[0]:
-        raise BadSetting(f"the data directory has an empty name{where}")
+        raise BadSetting(f"the data directory is empty{where}, expected a path")
     if "\0" in paths[0]:
         raise BadSetting(f"the data directory is {paths[0]!r}{where}, expected a path without zero bytes")
     return paths[0]
 
 
-def _node_id(said: Mapping[str, ConfigEntry]) -> int | None:
+def _node_id(entries: Mapping[str, ConfigEntry]) -> int | None:
     words = [
-        said[name] for name in ("node.id", "broker.id") if name in said and said[name].text.strip() != "-1"
+        entries[name]
+        for name in ("node.id", "broker.id")
+        if name in entries and entries[name].text.strip() != "-1"
     ]
     if len({int(each.text) for each in words}) > 1:
         one, other = words
         raise BadSetting(
-            f"node.id is {one.text} ({one.where}) and broker.id is {other.text} ({other.where}), expected the same"
+            f"node.id is {one.text} ({one.where}) and broker.id is {other.text} ({other.where}), expected equal values"
         )
     if not words:
         return None
@@ -318,43 +324,48 @@ def _node_id(said: Mapping[str, ConfigEntry]) -> int | None:
 
 
 def _listeners(
-    said: Mapping[str, ConfigEntry], kafka: str | None, controller: str | None
+    entries: Mapping[str, ConfigEntry], kafka: str | None, controller: str | None
 ) -> dict[str, Endpoint]:
-    """Where to listen for Kafka's clients, and for controllers."""
-    word = said.get("listeners")
+    """Addresses for Kafka clients and for controllers."""
+    entry = entries.get("listeners")
     if kafka is not None:
-        if word is not None and word.rank == FLAG:
-            raise BadSetting(f"--kafka is {kafka!r} and listeners is {word.text!r}, expected one of them")
+        if entry is not None and entry.rank == FLAG:
+            raise BadSetting(
+                f"--kafka is {kafka!r} and listeners is {entry.text!r}, expected only one of them"
+            )
         found = {LISTENER_DEFAULT: ln.parse_address(kafka, "--kafka")}
-    elif word is None:
+    elif entry is None:
         found = {LISTENER_DEFAULT: KAFKA_DEFAULT}
     else:
-        found = ln.parse_listeners(word.text, f"listeners ({word.where})")
+        found = ln.parse_listeners(entry.text, f"listeners ({entry.where})")
     if controller is not None:
         found[CONTROLLER_LISTENER] = ln.parse_address(controller, "--controller", 9093)
-    protocols = said.get("listener.security.protocol.map")
-    if word is not None and kafka is None:
-        # A controllers' listener needs no entry of its own: Kafka takes it for plain text too.
+    protocols = entries.get("listener.security.protocol.map")
+    if entry is not None and kafka is None:
+        # As in Kafka, a controller listener without an entry is PLAINTEXT.
         mapped = {
-            name: each for name, each in found.items() if name not in controller_names(said, controller)
+            name: each for name, each in found.items() if name not in controller_names(entries, controller)
         }
         ln.check_protocols(
-            mapped, protocols.text if protocols else None, protocols.where if protocols else word.where
+            mapped, protocols.text if protocols else None, protocols.where if protocols else entry.where
         )
     return found
 
 
 def _served(
-    said: Mapping[str, ConfigEntry], everyone: Mapping[str, Endpoint], cluster: ClusterConfig
+    entries: Mapping[str, ConfigEntry], everyone: Mapping[str, Endpoint], cluster: ClusterConfig
 ) -> dict[str, Endpoint]:
-    """Those of Kafka's clients."""
+    """The listeners of Kafka clients."""
     served = {name: each for name, each in everyone.items() if name not in cluster.controllers}
     if not cluster.is_broker:
         return {}
     if not served:
-        word = said["listeners"]
-        raise BadSetting(f"listeners is {word.text!r} ({word.where}): all of them are the controllers'")
-    among = said.get("inter.broker.listener.name")
+        entry = entries["listeners"]
+        raise BadSetting(
+            f"listeners is {entry.text!r} ({entry.where}), expected at least one that is not in "
+            "controller.listener.names"
+        )
+    among = entries.get("inter.broker.listener.name")
     if among is not None and cluster.listener not in served:
         raise BadSetting(
             f"inter.broker.listener.name is {among.text!r} ({among.where}), expected one of {', '.join(served)}"
@@ -363,25 +374,34 @@ def _served(
 
 
 def _doors(
-    said: Mapping[str, ConfigEntry], flags: Mapping[str, str | None], cluster: ClusterConfig
+    entries: Mapping[str, ConfigEntry], flags: Mapping[str, str | None], cluster: ClusterConfig
 ) -> dict[str, Endpoint]:
-    """Where else to listen. A node that is no broker has nothing to say there but how it is, and that where it is told
-    to: over HTTP."""
+    """Addresses of the other doors. A node that is only a controller has them off by default, and can serve health and
+    metrics over HTTP."""
     doors: dict[str, Endpoint] = {}
     for name, setting in DOORS.items():
-        word, flag = said.get(setting), flags[name]
+        entry, flag = entries.get(setting), flags[name]
         default = BROKER_SETTINGS[setting].default or OFF
-        asked = flag if flag is not None else word.text if word is not None else OFF
+        asked = flag if flag is not None else entry.text if entry is not None else OFF
         if not cluster.is_broker and asked.strip().lower() == OFF:
             continue
         if not cluster.is_broker and name != "http":
-            raise BadSetting(f"{setting} is {asked!r}, expected off: a controller alone serves no clients")
-        if flag is not None and word is not None and word.rank == FLAG and word.text.strip() != flag.strip():
-            raise BadSetting(f"--{name} is {flag!r} and {setting} is {word.text!r}, expected one of them")
+            raise BadSetting(
+                f"{setting} is {asked!r}, expected off: a node that is only a controller serves no clients"
+            )
+        if (
+            flag is not None
+            and entry is not None
+            and entry.rank == FLAG
+            and entry.text.strip() != flag.strip()
+        ):
+            raise BadSetting(
+                f"--{name} is {flag!r} and {setting} is {entry.text!r}, expected only one of them"
+            )
         if flag is not None:
             text, what = flag, f"--{name}"
-        elif word is not None:
-            text, what = word.text, f"{setting} ({word.where})"
+        elif entry is not None:
+            text, what = entry.text, f"{setting} ({entry.where})"
         else:
             text, what = default, setting
         if text.strip().lower() != OFF:
@@ -395,31 +415,31 @@ def _doors_text(doors: Mapping[str, Endpoint]) -> dict[str, str]:
     }
 
 
-def _advertised(said: Mapping[str, ConfigEntry], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
-    word = said.get("advertised.listeners")
-    if word is None:
+def _advertised(entries: Mapping[str, ConfigEntry], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+    entry = entries.get("advertised.listeners")
+    if entry is None:
         return {}
-    told = ln.parse_listeners(word.text, f"advertised.listeners ({word.where})")
-    of_controllers = controller_names(said, None)
-    for name, endpoint in told.items():
+    advertised = ln.parse_listeners(entry.text, f"advertised.listeners ({entry.where})")
+    of_controllers = controller_names(entries, None)
+    for name, endpoint in advertised.items():
         if name in of_controllers:
             continue
         if name not in served:
             raise BadSetting(
-                f"advertised.listeners has {name} ({word.where}), expected names of listeners: {', '.join(served)}"
+                f"advertised.listeners has {name} ({entry.where}), expected one of the listeners {', '.join(served)}"
             )
         if endpoint.host in ln.EVERYWHERE or not endpoint.port:
             raise BadSetting(
-                f"advertised.listeners has {name}://{ln.address_text(endpoint)} ({word.where}), "
+                f"advertised.listeners has {name}://{ln.address_text(endpoint)} ({entry.where}), "
                 "expected a host and a port that clients can reach"
             )
-    return {name: endpoint for name, endpoint in told.items() if name in served}
+    return {name: endpoint for name, endpoint in advertised.items() if name in served}
 
 
-def _refuse_what_is_not_there(said: Mapping[str, ConfigEntry], data: str) -> None:
-    log_dir = said.get("metadata.log.dir")
+def _reject_unsupported(entries: Mapping[str, ConfigEntry], data: str) -> None:
+    log_dir = entries.get("metadata.log.dir")
     if log_dir is not None and log_dir.text.strip() not in ("", data):
         raise BadSetting(
             f"metadata.log.dir is {log_dir.text!r} ({log_dir.where}), expected {data!r}: "
-            "a directory of its own for the metadata log is not there yet"
+            "a separate directory for the metadata log is not supported yet"
         )

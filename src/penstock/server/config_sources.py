@@ -1,11 +1,11 @@
-"""Where a node's settings come from, the weakest first: a file, the environment, flags.
+"""Reads a node's settings from their sources, weakest first: a file, the environment, flags.
 
     penstock.toml        log.retention.ms = 1000       tables, dotted and quoted keys all give Kafka's name
     server.properties    log.retention.ms=1000         as Apache Kafka reads it
     environment          PENSTOCK_LOG_RETENTION_MS=1000
     --set                log.retention.ms=1000
 
-Here they are only read. Each word keeps where it was found, so that whoever refuses it can say so.
+`config` checks the values. Each entry keeps its source, for error messages.
 """
 
 import os
@@ -16,52 +16,52 @@ from typing import Any, NamedTuple
 from penstock.base.settings import BadSetting
 
 FILE_BYTES_MAX = 1 << 20
-"""A file of settings has a few kilobytes; what is larger is another file, given by mistake."""
+"""A larger file is not a configuration file."""
 
 PREFIX = "PENSTOCK_"
 
 NOT_SETTINGS = frozenset({"PENSTOCK_LOG", "PENSTOCK_SERVER"})
-"""What other parts of Penstock read: how much is logged, and where clients connect."""
+"""Variables that are not broker settings: the log level, and the server of client commands."""
 
 _SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
-"""What Kubernetes puts into the environment when a service is named penstock; nobody meant it as a setting."""
+"""Variables that Kubernetes sets for a service named penstock."""
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class ConfigEntry(NamedTuple):
-    """A setting as somebody wrote it."""
+    """A setting as text, with its source."""
 
     name: str
     text: str
     where: str
     rank: int
-    """The stronger of two sources has the higher rank."""
+    """Of the source; the higher rank wins."""
 
 
 FILE, ENVIRONMENT, FLAG = 1, 2, 3
 
 
 def from_file(path: str) -> Iterator[ConfigEntry]:
-    """A TOML file, or one in Java's format where the name ends in .properties."""
+    """Read a TOML file, or a Java properties file if the name ends in .properties."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise BadSetting(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > FILE_BYTES_MAX:
-        raise BadSetting(f"{path} is larger than {FILE_BYTES_MAX} bytes, expected a file of settings")
+        raise BadSetting(f"{path} is larger than {FILE_BYTES_MAX} bytes, expected a configuration file")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadSetting(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise BadSetting(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     if path.endswith(".properties"):
         return _from_properties(text, path)
     return _from_toml(text, path)
 
 
 def _from_toml(text: str, path: str) -> Iterator[ConfigEntry]:
-    import tomllib  # noqa: PLC0415  # most starts have no file
+    import tomllib  # noqa: PLC0415  # only for starts with a file
 
     try:
         tables = tomllib.loads(text)
@@ -96,7 +96,7 @@ def _text_of(name: str, value: Any, path: str) -> str:
 
 
 def _from_properties(text: str, path: str) -> Iterator[ConfigEntry]:
-    """As java.util.Properties reads it; of two lines with one name the later counts."""
+    """As java.util.Properties reads it: the last line of a name wins."""
     found: dict[str, ConfigEntry] = {}
     for number, line in _logical_lines(text):
         name, value = _split_property(line)
@@ -105,7 +105,7 @@ def _from_properties(text: str, path: str) -> Iterator[ConfigEntry]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, those that end in a backslash joined with the next."""
+    """Lines without comments and blank lines; a line that ends in a backslash continues on the next."""
     joined, first = "", 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = raw.lstrip(" \t\f")
@@ -126,7 +126,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split_property(line: str) -> tuple[str, str]:
-    """Name and value, at the first =, : or blank that no backslash protects."""
+    """Split at the first =, : or blank that is not escaped."""
     matched = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
     assert matched is not None
     return _unescape(matched[1]), _unescape(matched[2])
@@ -156,11 +156,11 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> It
         elif not _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
             near = nearest(variable, by_variable)
             hint = f"; did you mean {near}?" if near else ""
-            raise BadSetting(f"the environment's {variable} is no setting of a broker{hint}")
+            raise BadSetting(f"the environment's {variable} is not a broker setting{hint}")
 
 
 def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[ConfigEntry]:
-    """`name=value`, as often as one likes; two values for one name are a mistake."""
+    """Parse `name=value` words. Two different values of one name are an error."""
     seen: dict[str, str] = {}
     for word in words:
         name, sign, text = word.partition("=")
@@ -168,13 +168,13 @@ def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[ConfigEntr
             raise BadSetting(f"{flag} is {word!r}, expected name=value")
         name = name.strip()
         if seen.setdefault(name, text) != text:
-            raise BadSetting(f"{flag} gives {name} twice, as {seen[name]!r} and as {text!r}")
+            raise BadSetting(f"{flag} sets {name} twice, to {seen[name]!r} and to {text!r}")
         yield ConfigEntry(name, text, flag, FLAG)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """What somebody probably meant."""
-    from difflib import get_close_matches  # noqa: PLC0415  # only who errs pays for it
+    """The most similar known name, if any is close."""
+    from difflib import get_close_matches  # noqa: PLC0415  # imported only on errors
 
     return next(iter(get_close_matches(word, list(known), 1, 0.75)), None)
 

@@ -1,11 +1,11 @@
-"""Addresses as people write them, and the sockets that are bound to them.
+"""Parses addresses and binds the sockets of listeners.
 
-A socket is bound and listens before anything else is loaded: a port that is taken is told at once, and a client that
-comes early waits in the kernel's queue until the node is ready, instead of being refused.
+Sockets are bound and listen before anything else is loaded: a port in use is reported at once, and early clients wait
+in the kernel's queue until the node is ready.
 
-A name may stand for several addresses (`localhost` is 127.0.0.1 and ::1) and no host stands for all interfaces; each
-address gets a socket of its own, on the same port. One socket for both families would tell a client that dialled
-127.0.0.1 that it had dialled ::ffff:127.0.0.1.
+A name may resolve to several addresses (`localhost` to 127.0.0.1 and ::1), and an empty host means all interfaces.
+Each address gets its own socket on the same port: with one socket for both families, a client that connects to
+127.0.0.1 would appear to have connected to ::ffff:127.0.0.1.
 """
 
 import errno
@@ -19,13 +19,13 @@ from penstock.base.settings import BadSetting
 from penstock.handlers.support.context import Endpoint
 
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
-"""Hosts that name no single address."""
+"""Hosts that mean all interfaces."""
 
 LISTENERS_MAX = 64
-"""More than anybody has; each may bring several sockets."""
+"""Each listener may have several sockets."""
 
 ANY_PORT_TRIES_MAX = 20
-"""How often another free port is taken when it is free for one address and not for the next."""
+"""Attempts to find a port that is free on every address of a host."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -42,7 +42,7 @@ def parts(text: str) -> list[str]:
 
 
 def parse_address(text: str, what: str, example: int = 9092, more: str = "") -> Endpoint:
-    """`HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for every interface; `more` is what else would do."""
+    """Parse `HOST:PORT`, `[IPV6]:PORT`, or `:PORT` for all interfaces; `more` completes the error message."""
     matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]*)):(\d{1,5})", text.strip())
     if matched is None or int(matched[3]) > 65535:
         raise BadSetting(
@@ -52,11 +52,11 @@ def parse_address(text: str, what: str, example: int = 9092, more: str = "") -> 
 
 
 def parse_listeners(text: str, what: str) -> dict[str, Endpoint]:
-    """`NAME://HOST:PORT`, separated by commas."""
+    """Parse `NAME://HOST:PORT`, separated by commas."""
     found: dict[str, Endpoint] = {}
     words = parts(text)
     if not words or len(words) > LISTENERS_MAX:
-        raise BadSetting(f"{what} is {text!r}, expected 1 to {LISTENERS_MAX} of NAME://HOST:PORT")
+        raise BadSetting(f"{what} is {text!r}, expected 1 to {LISTENERS_MAX} entries NAME://HOST:PORT")
     for word in words:
         name, sign, address = word.partition("://")
         if not sign or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -81,7 +81,7 @@ def listeners_text(listeners: Mapping[str, Endpoint]) -> str:
 
 
 def check_protocols(listeners: Mapping[str, Endpoint], protocol_map: str | None, where: str) -> None:
-    """Refuse a listener that is to speak what is not there yet, or nothing that is known."""
+    """Reject listeners with an unknown or unsupported security protocol."""
     protocols = {each: each for each in _PROTOCOLS}
     if protocol_map is not None:
         protocols = {}
@@ -96,10 +96,13 @@ def check_protocols(listeners: Mapping[str, Endpoint], protocol_map: str | None,
     for name in listeners:
         if name not in protocols:
             raise BadSetting(
-                f"listener {name} has no protocol ({where}), expected it in listener.security.protocol.map"
+                f"listener {name} has no protocol ({where}), expected an entry in listener.security.protocol.map"
             )
         if protocols[name] != "PLAINTEXT":
-            raise BadSetting(f"listener {name} is to speak {protocols[name]} ({where}): it is not there yet")
+            raise BadSetting(
+                f"listener {name} has the protocol {protocols[name]} ({where}), expected PLAINTEXT: others are not "
+                "supported yet"
+            )
 
 
 # -- sockets -------------------------------------------------------------------------------------------
@@ -108,10 +111,8 @@ def check_protocols(listeners: Mapping[str, Endpoint], protocol_map: str | None,
 def listen(
     endpoint: Endpoint, backlog: int, *, send_bytes: int = -1, receive_bytes: int = -1, flag: str = "--kafka"
 ) -> "Listening":
-    """Bind every address of an endpoint. Port 0 is any port that is free at all of them.
-
-    `flag` is how another port is chosen, for whoever reads that this one cannot be had.
-    """
+    """Bind every address of an endpoint. Port 0 means any port that is free on all of them. `flag` appears in the
+    error message as the way to choose another port."""
     hosts = _addresses(endpoint)
     for tries_left in range(ANY_PORT_TRIES_MAX, 0, -1):
         try:
@@ -128,7 +129,7 @@ class Listening:
 
     def __init__(self, endpoint: Endpoint, sockets: Sequence[socket.socket]) -> None:
         self.endpoint = endpoint
-        """As it was asked for, with the port that it really has."""
+        """As configured, with the bound port."""
         self.sockets = tuple(sockets)
 
     @property
@@ -152,7 +153,7 @@ def _addresses(endpoint: Endpoint) -> list[Address]:
         why = error.strerror if isinstance(error, socket.gaierror) else error
         raise CannotListen(f"cannot listen on {_shown(endpoint)}: {why}") from error
     addresses = [(family, str(address[0])) for family, _, _, _, address in found]
-    # IPv4 first: it is the one that is shown.
+    # IPv4 first: its address is displayed.
     return sorted(dict.fromkeys(addresses), key=lambda each: each[0] != socket.AF_INET)
 
 
@@ -167,7 +168,7 @@ def _listen(
             try:
                 bound = _bind(family, host, port, backlog, send_bytes, receive_bytes)
             except OSError as error:
-                # A machine may know an address of a family that it does not speak.
+                # A name may resolve to an address family that the machine does not support.
                 if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                     raise
                 failed = failed or error
@@ -192,14 +193,14 @@ def _bind(
         if family == socket.AF_INET6:
             with suppress(OSError):
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # Accepted connections inherit the sizes; the receive buffer's must be there before the handshake.
+        # Accepted connections inherit the buffer sizes; the receive buffer must be set before the handshake.
         if send_bytes > 0:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         if receive_bytes > 0:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         bound.setblocking(False)
         bound.bind((host, port))
-        # Two sockets may be bound to one port; only one can listen.
+        # With SO_REUSEADDR, bind may succeed on a port in use; listen then fails.
         bound.listen(backlog)
     except BaseException:
         bound.close()
@@ -213,9 +214,9 @@ def _shown(endpoint: Endpoint) -> str:
 
 def _reason(error: OSError, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"another process listens there; choose another port with {flag}"
+        return f"the port is in use by another process; choose another port with {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "no interface of this machine has that address"
+        return "no interface of this machine has this address"
     if error.errno == errno.EACCES:
-        return "ports below 1024 take a privilege that this process does not have"
+        return "ports below 1024 need a privilege that this process does not have"
     return error.strerror or str(error)
