@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.cli import produce_input
 from penstock.cli.formats import Form, writer_of
-from penstock.cli.moments import Place, parse_place
 from penstock.cli.output import Refused
-from penstock.cli.produce_input import LineForm, NewRecord, made_up, parse_json, parse_line, read_lines
+from penstock.cli.positions import Place, parse_place
+from penstock.cli.produce_input import LineForm, NewRecord, generated, parse_json, parse_line, read_lines
 from penstock.records import Record
 
 PLAIN = Record(7, 1_700_000_000_123, b"k", b"v", (("h", b"1"), ("g", None)))
@@ -170,12 +170,12 @@ def test_while_nothing_comes_the_producer_gets_its_turn() -> None:
         assert next(lines) is None
 
 
-def test_made_up_values_have_their_size_and_differ() -> None:
-    source = made_up(50, LineForm(key=b"k"), Random(1))
+def test_generated_values_have_their_size_and_differ() -> None:
+    source = generated(50, LineForm(key=b"k"), Random(1))
     values = [next(source).value for _ in range(1000)]
     assert {len(value or b"") for value in values} == {50}
     assert len(set(values)) == 1000
-    assert next(made_up(1, LineForm(), Random(1))).value == b"0"
+    assert next(generated(1, LineForm(), Random(1))).value == b"0"
 
 
 NOW = 1_700_000_000_000
@@ -184,8 +184,8 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("beginning", Place(edge="beginning")),
-        ("latest", Place(edge="end")),
+        ("beginning", Place(edge="earliest")),
+        ("latest", Place(edge="latest")),
         ("0", Place(offset=0)),
         ("-5", Place(offset=-5)),
         ("@12", Place(time_ms=12)),

@@ -11,10 +11,10 @@ from tests.cli.wire_tour import Shell
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.cli import groups
-from penstock.cli.moments import parse_duration
+from penstock.cli.commands import groups
+from penstock.cli.offset_resets import read_file
 from penstock.cli.output import Refused
-from penstock.cli.resets import read_file
+from penstock.cli.positions import parse_duration
 from penstock.cli.selection import Selection, parse_partition, parse_selection, show_partitions
 from penstock.testing import Broker
 
@@ -147,7 +147,9 @@ def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
         ("transactions", "abort", "t"),
     ):
         outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
-        assert outcome == (2, "", f"penstock: cannot reach 127.0.0.1:{port}: connection refused\n")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"penstock: cannot reach 127.0.0.1:{port}: connection refused; ")
+        assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Command
 
-from penstock.cli import lab_indexes, lab_segments
-from penstock.cli.lab_indexes import search
-from penstock.cli.lab_isr import PartitionSeen, Step, Story, judge
+from penstock.cli.commands.lab import indexes as lab_indexes
+from penstock.cli.commands.lab import segments as lab_segments
+from penstock.cli.commands.lab.indexes import search
+from penstock.cli.commands.lab.isr import PartitionSeen, Step, Story, judge
 
 
 def sizes(directory: Path, ending: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.wire import RETRY_GAP_S, RETRY_SILENT_S, RetryReports
+from penstock.cli.connecting import RETRY_GAP_S, RETRY_SILENT_S, RetryReports
 from penstock.testing import Broker
 
 PENSTOCK = [sys.executable, "-m", "penstock"]

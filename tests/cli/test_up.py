@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
-from penstock.cli.app import app
+from penstock.cli.app import Root
+from penstock.cli.command_group import load
 from penstock.cli.up import VALUED, Flags, plain_flags
 
 
@@ -40,7 +40,7 @@ def test_plain_flags_are_read_at_once_and_the_rest_is_left_to_the_parser(
 
 
 def test_the_parser_knows_the_same_flags() -> None:
-    command = typer.main.get_command(app).commands["up"]  # type: ignore[attr-defined]
+    command = load("up", Root.table["up"])
     known = {name for each in command.params for name in each.opts}
     assert known - {"--help", "--brokers"} == {
         *VALUED,

@@ -232,7 +232,7 @@ def from_whole_files(paths: list[str], form: LineForm) -> Iterator[NewRecord]:
         yield NewRecord(form.key, value, form.headers)
 
 
-def made_up(size: int, form: LineForm, rng: random.Random) -> Iterator[NewRecord]:
+def generated(size: int, form: LineForm, rng: random.Random) -> Iterator[NewRecord]:
     """Numbered values of so many letters, different from one another; endless."""
     letters = "".join(rng.choices(string.ascii_lowercase, k=size + 8192)).encode()
     number = 0

@@ -1,13 +1,12 @@
 """Partitions as a command line names them, in Kafka's own way: orders is all of it, orders:0,2 are two partitions."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
-
-if TYPE_CHECKING:
-    from penstock.client.cluster import Cluster
+from penstock.client.cluster import Cluster
+from penstock.client.errors import no_partition
 
 INT32_MAX = 2**31 - 1
 
@@ -43,8 +42,6 @@ def _is_partition(text: str) -> bool:
 
 def partitions_of(cluster: "Cluster", selections: Iterable[Selection]) -> list[TopicPartition]:
     """The partitions that are named; each must be there."""
-    from penstock.client.errors import no_partition  # noqa: PLC0415  # only who runs a command pays for the client
-
     found: dict[TopicPartition, None] = {}
     for topic, numbers in selections:
         known = cluster.topic(topic).partitions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.pipeline_commands import pipeline
+from penstock.cli.commands.pipeline import app as pipeline
 from penstock.spark.pipeline import PipelineSpec, load
 from penstock.spark.pipeline.checkpoint import positions_in
 from penstock.spark.pipeline.progress import FlowProgress, Positions

@@ -8,7 +8,7 @@ import typer
 from tests.storage.legacy.old_files import NOW_MS, kafka_jr_record, minikafka_record
 from typer.testing import CliRunner
 
-from penstock.cli.transfer import export_command, import_command
+from penstock.cli.commands.log.transfer import export_command, import_command
 from penstock.vfs import RealDisk
 
 app = typer.Typer()

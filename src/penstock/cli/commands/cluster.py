@@ -1,0 +1,286 @@
+"""`penstock cluster start`: a local cluster in one terminal, and what becomes of it; the commands beside it.
+
+Whoever starts a cluster watches over it: says which nodes stop and come back, and when partitions have too few
+replicas in sync, and at Ctrl-C stops them all. Nodes that other commands stop, kill and restart are looked at through
+their files, like all the others. `penstock cluster stop` ends the watch too.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import cluster_nodes as nodes
+from penstock.cli.cluster_nodes import Layout, Wanted
+from penstock.cli.cluster_status import look, show, summary
+from penstock.cli.command_group import command_group
+from penstock.cli.connecting import Json, parse_pairs
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused, print_json, print_json_line
+
+DATA_DEFAULT = Path("penstock-cluster")
+BASE_PORT_DEFAULT = 9092
+BROKERS_DEFAULT = 3
+BROKERS_MAX = 32
+"""Processes of one machine."""
+app = command_group(
+    """Run a cluster on this machine, each node a process.
+
+    \b
+    penstock cluster start --brokers 3
+    penstock cluster status
+    penstock cluster kill 2
+    penstock cluster restart 2
+    """
+)
+Data = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="Directory of the cluster; created if missing.")
+]
+NodeId = Annotated[int, typer.Argument(metavar="N", min=0, help="The node's id.")]
+
+
+@app.command("start")
+def start_command(
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", min=1, max=BROKERS_MAX, help="Number of brokers.  [3]")
+    ] = None,
+    controllers: Annotated[
+        int,
+        typer.Option(
+            "--controllers",
+            min=0,
+            max=9,
+            help="Number of dedicated controllers; with 0, some brokers are controllers too.",
+        ),
+    ] = 0,
+    data: Data = DATA_DEFAULT,
+    base_port: Annotated[
+        int,
+        typer.Option(
+            "--base-port",
+            metavar="N",
+            min=0,
+            max=65_000,
+            help="Kafka port of broker 1; others follow. +100: controllers, +200: HTTP, +300: line. 0: any free.",
+        ),
+    ] = BASE_PORT_DEFAULT,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of every node, by Kafka's name."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each event.")] = False,
+) -> None:
+    """Start a cluster, show its state, and stop it at Ctrl-C.
+
+    Topics have three replicas, and min.insync.replicas is 2, unless --set changes that. A directory that has a cluster
+    is started again as it was. Each node logs to node-N.log there.
+
+    \b
+    penstock cluster start
+    penstock cluster start --brokers 5 --controllers 3 --data ./five --base-port 19092
+    penstock cluster start --set log.retention.hours=1
+    """
+    wanted = Wanted(
+        brokers or BROKERS_DEFAULT,
+        controllers,
+        base_port,
+        settings=parse_pairs(settings or [], "setting"),
+    )
+    raise typer.Exit(start(data, wanted, is_new=brokers is not None, as_json=as_json))
+
+
+@app.command("status")
+def status_command(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+    """Show running nodes, leaders and under-replicated partitions.
+
+    The exit code is 1 if a node is down or a partition under-replicated.
+    """
+    raise typer.Exit(status(data, as_json=as_json))
+
+
+@app.command("stop")
+def stop_command(
+    node: Annotated[
+        int | None, typer.Argument(metavar="[N]", min=0, help="A node's id; without it, all.")
+    ] = None,
+    data: Data = DATA_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Stop the cluster, or one node, cleanly: leadership moves first, and all data is flushed."""
+    raise typer.Exit(stop(data, node, as_json=as_json))
+
+
+@app.command("kill")
+def kill_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+    """Kill a node with SIGKILL, as a crash would. Acknowledged records are not lost."""
+    raise typer.Exit(kill(data, node, as_json=as_json))
+
+
+@app.command("restart")
+def restart_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+    """Restart a node: stop it cleanly if it runs, start it, and return once it serves."""
+    raise typer.Exit(restart(data, node, as_json=as_json))
+
+
+LOOK_EVERY_S = 1.0
+
+
+def start(directory: Path, wanted: Wanted, *, is_new: bool = False, as_json: bool = False) -> int:
+    """Run until Ctrl-C, or until all of it is stopped. `is_new` where numbers of nodes were asked for."""
+    layout = _layout(directory, wanted, is_new)
+    if running := nodes.running_nodes(layout):
+        raise Refused(
+            f"the cluster in {directory} runs already: node {min(running)} is process {running[min(running)]}"
+        )
+    stop = threading.Event()
+    with _stopped_by_signals(stop):
+        if not as_json:
+            print(f"starting {_count(len(layout.nodes), 'node')} in {layout.directory} ...", flush=True)
+        layout.stopping.unlink(missing_ok=True)
+        nodes.start_nodes(layout, layout.nodes)
+        try:
+            _watch(layout, stop, as_json)
+        finally:
+            stopped = nodes.stop_nodes(layout, layout.nodes)
+    _say(
+        as_json, "stopped", f"stopped {_listed(stopped)}" if stopped else "no node runs any more", ids=stopped
+    )
+    return 0
+
+
+def _layout(directory: Path, wanted: Wanted, is_new: bool) -> Layout:
+    """The cluster of the directory, which is made if there is none."""
+    wanted = replace(wanted, config=None if wanted.config is None else os.path.abspath(wanted.config))
+    found = nodes.find_layout(directory)
+    if found is None:
+        if (directory / "meta").exists() or (directory / "logs").exists():
+            raise Refused(f"{directory} is the data directory of a node; a cluster needs one of its own")
+        return nodes.make_layout(directory, wanted)
+    held = sum(each.is_broker for each in found.nodes), sum(not each.is_broker for each in found.nodes)
+    if is_new and held != (wanted.brokers, wanted.controllers):
+        alone = f" and {_count(held[1], 'controller')} beside them" if held[1] else ""
+        raise Refused(
+            f"{directory} has a cluster of {_count(held[0], 'broker')}{alone}; leave --brokers out to start it, or "
+            "name another directory"
+        )
+    return replace(
+        found, settings={**found.settings, **wanted.settings}, config=wanted.config or found.config
+    )
+
+
+def _watch(layout: Layout, stop: threading.Event, as_json: bool) -> None:
+    """Tell what changes, until it is to stop, here or from elsewhere."""
+    document = look(layout)
+    if as_json:
+        print_json_line({"event": "ready", **document})
+    else:
+        show(document)
+        print(f"clients connect to {layout.bootstrap}; Ctrl-C stops all", flush=True)
+    before = document
+    while not stop.wait(LOOK_EVERY_S):
+        now = look(layout)
+        for old, new in zip(before["nodes"], now["nodes"], strict=True):
+            if old["state"] != new["state"] or old["pid"] != new["pid"]:
+                words = f"node {new['id']}: {new['state']}" + (
+                    f", process {new['pid']}" if new["pid"] else ""
+                )
+                _say(as_json, "node", words, id=new["id"], state=new["state"], pid=new["pid"])
+        if summary(now) != summary(before):
+            told = {name: value for name, value in now.items() if name != "nodes"}
+            _say(as_json, "cluster", summary(now), **told)
+        if layout.stopping.exists() and all(each["state"] == "down" for each in now["nodes"]):
+            return
+        before = now
+
+
+def _say(as_json: bool, event: str, words: str, **fields: Any) -> None:
+    if as_json:
+        print_json_line({"event": event, **fields})
+    else:
+        print(words, flush=True)
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+# -- from another terminal ----------------------------------------------------------------------------------
+
+
+def status(directory: Path, *, as_json: bool) -> int:
+    document = look(_existing(directory))
+    if as_json:
+        print_json(document)
+    else:
+        show(document)
+    is_well = document["underReplicated"] == 0 and all(each["state"] != "down" for each in document["nodes"])
+    return 0 if is_well else EXIT_WRONG
+
+
+def stop(directory: Path, node_id: int | None, *, as_json: bool) -> int:
+    layout = _existing(directory)
+    wanted = layout.nodes if node_id is None else (layout.node(node_id),)
+    if node_id is None:
+        layout.stopping.touch()
+    stopped = nodes.stop_nodes(layout, wanted)
+    if as_json:
+        print_json({"stopped": stopped})
+    elif stopped:
+        print(f"stopped {_listed(stopped)}")
+    else:
+        print("no node runs" if node_id is None else f"node {node_id} does not run")
+    return 0
+
+
+def kill(directory: Path, node_id: int, *, as_json: bool) -> int:
+    layout = _existing(directory)
+    if not nodes.kill_node(layout, layout.node(node_id)):
+        raise Refused(f"node {node_id} does not run")
+    if as_json:
+        print_json({"killed": node_id})
+    else:
+        print(f"killed node {node_id}")
+    return 0
+
+
+def restart(directory: Path, node_id: int, *, as_json: bool) -> int:
+    layout = _existing(directory)
+    node = layout.node(node_id)
+    nodes.stop_nodes(layout, [node])
+    nodes.start_nodes(layout, [node])
+    pid = nodes.process_of(layout, node)
+    if as_json:
+        print_json({"restarted": node_id, "pid": pid})
+    else:
+        print(f"node {node_id} is up, process {pid}")
+    return 0
+
+
+def _existing(directory: Path) -> Layout:
+    layout = nodes.find_layout(directory)
+    if layout is None:
+        raise Refused(
+            f"there is no cluster in {directory}: penstock cluster start --data {directory}  makes one"
+        )
+    return layout
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _listed(ids: list[int]) -> str:
+    words = ", ".join(str(each) for each in ids)
+    return f"node {words}" if len(ids) == 1 else f"nodes {words}"

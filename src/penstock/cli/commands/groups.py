@@ -1,0 +1,461 @@
+"""`penstock groups list | describe | delete`, over the wire."""
+
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import Offset, TopicPartition
+from penstock.cli.command_group import command_group
+from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal
+from penstock.cli.main import EXIT_CANNOT
+from penstock.cli.offset_resets import Target, reset
+from penstock.cli.output import Refused, complain, print_json, print_table, printable
+from penstock.cli.selection import Selection, parse_selection, partitions_of, show_partitions
+from penstock.client import groups as client
+from penstock.client.cluster import Cluster
+from penstock.client.errors import BrokerRefused
+from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
+from penstock.client.group_silence import silence
+from penstock.client.offsets import EARLIEST
+from penstock.client.settings import ClientSettings
+from penstock.coordinator.transactions.requests import GROUP_TOPIC
+
+app = command_group(
+    """List, describe, reset and delete consumer groups.
+
+    Works with Penstock and Apache Kafka.
+
+    \b
+    penstock groups list
+    penstock groups describe billing
+    penstock groups reset-offsets billing --to earliest --topic orders
+    """
+)
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", "-t", metavar="TOPIC[:P,...]", help="A topic, or some of its partitions; repeatable."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+INT64_MAX = 2**63 - 1
+
+
+@app.command("list")
+def groups_list(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only groups in this state: Stable, Empty, ...; repeatable."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type: classic or consumer; repeatable."),
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """List the groups of a cluster.
+
+    \b
+    penstock groups list
+    penstock groups list --state Empty --json
+    """
+    raise typer.Exit(show_list(server, states=state or [], types=kind or [], as_json=as_json))
+
+
+@app.command("describe")
+def groups_describe(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups; without a name, all.")
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Show members, their assignment, and for each partition the committed offset, the log end and the lag.
+
+    \b
+    penstock groups describe billing
+    """
+    raise typer.Exit(describe(server, names or [], as_json=as_json))
+
+
+@app.command("reset-offsets")
+def groups_reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="A group without live members.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="earliest, latest, current, an offset (120; -5 is five before the end), a time "
+            "(2026-01-01T10:00:00Z, @MILLISECONDS) or a time ago (-1h).",
+        ),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(
+            "--shift-by",
+            metavar="N",
+            min=-INT64_MAX,
+            max=INT64_MAX,
+            help="Move N records forward; back if N is negative.",
+        ),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option(
+            "--from-file", metavar="FILE", help="Lines of topic,partition,offset, as --export writes them."
+        ),
+    ] = None,
+    topic: Topics = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Commit the new offsets.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the new offsets as CSV.")] = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Change the committed offsets of a group: of all partitions it has committed, or of the topics named.
+
+    Shows old and new offsets, and changes nothing without --execute. An offset before the log start or beyond the log
+    end becomes that start or end. Fails while the group has live members.
+
+    \b
+    penstock groups reset-offsets billing --to earliest
+    penstock groups reset-offsets billing --to -1h --topic orders:0,1 --execute
+    penstock groups reset-offsets billing --shift-by -100 --execute
+    penstock groups reset-offsets billing --to current --export > offsets.csv
+    penstock groups reset-offsets billing --from-file offsets.csv --execute
+    """
+    if export and as_json:
+        raise Refused("--export and --json exclude each other: give one of them")
+    selections = [parse_selection(each) for each in topic or []]
+    target = Target(to, shift_by, from_file)
+    raise typer.Exit(
+        reset(server, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
+    )
+
+
+@app.command("delete")
+def groups_delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups without live members.")],
+    topic: Topics = None,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
+    yes: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Delete groups and their committed offsets; with --topic, only the offsets of that topic.
+
+    \b
+    penstock groups delete billing --yes
+    penstock groups delete billing --topic old-orders
+    """
+    if topic:
+        if len(names) != 1:
+            raise Refused(f"--topic needs one group, and {len(names)} are named")
+        selections = [parse_selection(each) for each in topic]
+        raise typer.Exit(forget(server, names[0], selections, as_json=as_json))
+    raise typer.Exit(
+        delete(server, list(dict.fromkeys(names)), if_exists=if_exists, yes=yes, as_json=as_json)
+    )
+
+
+COORDINATOR_MS_MAX = 10_000
+"""How long to look at a group is tried. Few coordinators take as long to move or to load; one that cannot
+read its partition is not there however long one waits."""
+
+
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""Kafka's words, of Kafka's groups too that are not served here. A broker would find no group for any other."""
+
+
+def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
+    _check_words(states, STATES, "state")
+    _check_words(types, TYPES, "type")
+    with connected(server) as cluster:
+        found = client.list_groups(cluster, tuple(states), tuple(types))
+        worst = _say_what_is_missing(cluster)
+    if as_json:
+        rows = [
+            {
+                "groupId": each.group_id,
+                "type": each.type,
+                "state": each.state,
+                "protocolType": each.protocol_type,
+                "coordinator": each.coordinator,
+            }
+            for each in found
+        ]
+        print_json({"groups": rows})
+    elif not found:
+        print("No groups.")
+    else:
+        columns = ("group", "type", "state", "protocol", "coordinator")
+        print_table(
+            columns,
+            [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
+        )
+    return worst
+
+
+def _check_words(said: list[str], known: tuple[str, ...], what: str) -> None:
+    """Brokers do not mind the case, either."""
+    for word in said:
+        if word.lower() not in {each.lower() for each in known}:
+            raise Refused(f"{word!r} is no {what} of a group, expected one of {', '.join(known)}")
+
+
+def _say_what_is_missing(cluster: Cluster) -> int:
+    """A list without the groups of a coordinator that is out of order is not the whole list."""
+    found = silence(cluster)
+    if not found.partitions:
+        return 0
+    numbers = ", ".join(str(each) for each in found.partitions)
+    codes = ", ".join(dict.fromkeys(each.name for each in found.partitions.values()))
+    complain(
+        f"groups of {len(found.partitions)} of {found.of} partitions of {GROUP_TOPIC} are not told "
+        f"({numbers}): {codes}. The broker's log says why"
+    )
+    return EXIT_CANNOT
+
+
+# -- describe ---------------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """How far a group is in one partition."""
+
+    partition: TopicPartition
+    committed: Committed | None
+    start: Offset | None
+    end: Offset | None
+    member: client.GroupMember | None
+    """Who reads it now."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets between what is committed, or else the beginning, and the end; not known where either is not."""
+        begin = self.start if self.committed is None else self.committed.offset
+        return None if begin is None or self.end is None else max(self.end - begin, 0)
+
+
+def describe(server: str, names: list[str], *, as_json: bool) -> int:
+    worst = 0
+    documents = []
+    with connected(server, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            wanted = [each.group_id for each in client.list_groups(cluster)]
+            worst = _say_what_is_missing(cluster)
+        for name in wanted:
+            try:
+                group = client.describe_group(cluster, name)
+            except BrokerRefused as error:
+                complain(printable(str(error)))
+                worst = EXIT_CANNOT
+                continue
+            documents.append((group, _positions(cluster, group)))
+    if as_json:
+        print_json({"groups": [_as_json(*each) for each in documents]})
+        return worst
+    if not wanted:
+        print("No groups.")
+    for index, each in enumerate(documents):
+        if index:
+            print()
+        _print(*each)
+    return worst
+
+
+def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
+    """Every partition that the group has committed for, or that a member reads, in order."""
+    committed = fetch_offsets(cluster, group.group_id)
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    partitions = sorted({*committed, *readers})
+    ends = known_offsets(cluster, partitions, on_error=lambda error: complain(str(error)))
+    # Most have committed, and nothing else has to be asked.
+    begins = known_offsets(
+        cluster,
+        [each for each in partitions if each not in committed and each in ends],
+        EARLIEST,
+        on_error=lambda error: complain(str(error)),
+    )
+    return [
+        Position(each, committed.get(each), begins.get(each), ends.get(each), readers.get(each))
+        for each in partitions
+    ]
+
+
+def total_lag(positions: list[Position]) -> int:
+    return sum(each.lag for each in positions if each.lag is not None)
+
+
+def _lag_words(positions: list[Position]) -> str:
+    """`lag 3`, or `lag 3, not known for 1 partition`."""
+    unknown = sum(each.lag is None for each in positions)
+    words = f"lag {total_lag(positions)}"
+    if unknown:
+        words += f", not known for {unknown} partition{'s' if unknown > 1 else ''}"
+    return words
+
+
+def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
+    return {
+        "groupId": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "protocolType": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "assignmentEpoch": group.assignment_epoch,
+        "coordinator": group.coordinator,
+        "lag": total_lag(positions),
+        "members": [_member(each) for each in group.members],
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "committedOffset": None if each.committed is None else each.committed.offset,
+                "leaderEpoch": None
+                if each.committed is None or each.committed.leader_epoch < 0
+                else each.committed.leader_epoch,
+                "metadata": None if each.committed is None else each.committed.metadata,
+                "endOffset": each.end,
+                "lag": each.lag,
+                "memberId": None if each.member is None else each.member.member_id,
+            }
+            for each in positions
+        ],
+    }
+
+
+def _member(member: client.GroupMember) -> dict[str, Any]:
+    return {
+        "memberId": member.member_id,
+        "instanceId": member.instance_id,
+        "clientId": member.client_id,
+        "host": member.host,
+        "rack": member.rack,
+        "epoch": member.epoch,
+        "protocol": client.CLASSIC if member.is_classic else client.CONSUMER,
+        "topics": list(member.topics),
+        "topicRegex": member.topic_regex,
+        "assignment": [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
+        "target": None
+        if member.target is None
+        else [{"topic": each.topic, "partition": each.partition} for each in member.target],
+    }
+
+
+def _print(group: client.Group, positions: list[Position]) -> None:
+    count = len(group.members)
+    members = {0: "no members", 1: "1 member"}.get(count, f"{count} members")
+    # A group may have any name, and its members any protocol.
+    print(printable(f"{group.group_id}: {group.state}, {members}, {_lag_words(positions)}"))
+    words = [f"{group.type} protocol", f"type {group.protocol_type or 'none'}"]
+    if group.assignor is not None:
+        words.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        words.append(f"epoch {group.epoch}")
+    print(printable(f"{', '.join(words)}, coordinator {group.coordinator}"))
+    if group.members:
+        print()
+        print_table(
+            ("member", "instance", "client", "host", "reads"),
+            [
+                (e.member_id, e.instance_id, e.client_id, e.host, show_partitions(e.assignment) or None)
+                for e in group.members
+            ],
+        )
+    if positions:
+        print()
+        print_table(
+            ("topic", "partition", "committed", "end", "lag", "member"),
+            [
+                (
+                    e.partition.topic,
+                    e.partition.partition,
+                    None if e.committed is None else e.committed.offset,
+                    e.end,
+                    e.lag,
+                    None if e.member is None else e.member.member_id,
+                )
+                for e in positions
+            ],
+        )
+
+
+# -- delete -----------------------------------------------------------------------------------------------
+
+
+def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
+    if not yes and input_is_terminal():
+        what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
+        if not typer.confirm(f"Delete {what} and all committed offsets?", err=True):
+            raise Refused("nothing was deleted")
+    worst = 0
+    rows = []
+    with connected(server) as cluster:
+        for name in names:
+            error = _delete_one(cluster, name)
+            is_absent = error is not None and error.code == ErrorCode.GROUP_ID_NOT_FOUND
+            if error is not None and not (is_absent and if_exists):
+                complain(str(error))
+                worst = EXIT_CANNOT
+            elif not as_json:
+                print(f"{name} is not there" if is_absent else f"deleted {name}")
+            code = None if error is None or error.code is None else error.code.name
+            rows.append({"groupId": name, "deleted": error is None, "error": code})
+    if as_json:
+        print_json({"groups": rows})
+    return worst
+
+
+def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
+    try:
+        client.delete_group(cluster, name)
+    except BrokerRefused as error:
+        return error
+    return None
+
+
+def forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
+    """Delete what a group has committed for some topics, and keep the rest."""
+    worst = 0
+    rows = []
+    with connected(server) as cluster:
+        committed = fetch_offsets(cluster, name)
+        chosen = {each for each in committed if any(one.takes(each) for one in selections)}
+        # What is named and was not committed is asked for too, so that a wrong name is told.
+        untouched = [one for one in selections if not any(one.takes(each) for each in chosen)]
+        wanted = sorted({*chosen, *partitions_of(cluster, untouched)})
+        for partition, error in delete_offsets(cluster, name, wanted).items():
+            if error is not None:
+                complain(str(error))
+                worst = EXIT_CANNOT
+            elif not as_json:
+                was = committed.get(partition)
+                at = "none was there" if was is None else f"it was {was.offset}"
+                print(f"deleted the offset of {name} for {partition}, {at}")
+            code = None if error is None or error.code is None else error.code.name
+            rows.append(
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "deleted": error is None,
+                    "error": code,
+                }
+            )
+    if as_json:
+        print_json({"groupId": name, "partitions": rows})
+    return worst

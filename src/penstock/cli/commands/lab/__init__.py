@@ -1,0 +1,29 @@
+"""`penstock lab`: experiments that show how a log works."""
+
+from penstock.cli.command_group import Entry, LazyGroup, command_group
+
+
+class Lab(LazyGroup):
+    table = {  # noqa: RUF012  # read by everyone, written by no one
+        "segments": Entry("lab.segments:segments_command", "See how segment.bytes cuts a log into files"),
+        "indexes": Entry(
+            "lab.indexes:indexes_command", "Look up an offset step by step; damage and repair indexes"
+        ),
+        "isr": Entry("lab.isr:isr_command", "See replicas fall out of sync and catch up"),
+        "crash": Entry("lab.crash:crash_command", "Kill a writer with SIGKILL, recover, and look inside"),
+    }
+
+
+app = command_group(
+    """Run experiments that show how a log works.
+
+    Each one starts what it needs, on data of its own, and explains what it shows.
+
+    \b
+    penstock lab segments
+    penstock lab indexes --offset 12
+    penstock lab isr
+    penstock lab crash
+    """,
+    cls=Lab,
+)

@@ -1,0 +1,185 @@
+"""`penstock lab crash`: kill a writer, open what it left, see that nothing acknowledged is lost.
+
+SIGKILL leaves the kernel's cache alone, so a killed process alone rarely tears anything; a power cut does. The lab
+therefore adds half a batch to the end of the log, as a power cut might leave it, and says so.
+"""
+
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import crash_writer as writer
+from penstock.cli.commands.log.check import summary
+from penstock.cli.commands.log.dump import Wanted, dump, show_entry
+from penstock.cli.commands.log.ls import describe, print_segments
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused
+from penstock.storage.check import check_partition
+from penstock.storage.checkpoint_reader import SavedPartition
+from penstock.storage.directory import LogDirectory
+from penstock.storage.errors import StorageError
+from penstock.storage.findings import Tally
+from penstock.storage.log import Log
+from penstock.vfs import RealDisk
+
+
+def crash_command(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Keep the data here: a new or empty directory, or one that this lab made.",
+        ),
+    ] = None,
+) -> None:
+    """Kill a writer with SIGKILL, recover, and look inside.
+
+    A child process appends records, flushes now and then, and acknowledges flushed records. The lab kills it, damages
+    the end of the log further, opens the directory again and shows what recovery did. The exit code is 0 only if all
+    acknowledged records are present.
+    """
+    raise typer.Exit(run_lab(None if data is None else str(data)))
+
+
+ACKNOWLEDGEMENTS = 60
+"""After so many the writer is killed: by then several segments have rolled, and a checkpoint is behind it."""
+
+
+def run_lab(data: str | None) -> int:
+    # What recovery has to say is part of the show, not of the error stream.
+    logger, nowhere = logging.getLogger("penstock"), logging.NullHandler()
+    logger.addHandler(nowhere)
+    propagated, logger.propagate = logger.propagate, False
+    try:
+        if data is not None:
+            _check_is_ours(data)
+            return _show(data)
+        with tempfile.TemporaryDirectory(prefix="penstock-lab-") as temporary:
+            return _show(temporary)
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(nowhere)
+
+
+def _check_is_ours(path: str) -> None:
+    vfs = RealDisk()
+    stat = vfs.stat(path)
+    if stat is None or (stat.is_dir and not vfs.list_dir(path)):
+        return
+    if not stat.is_dir or vfs.stat(f"{path}/logs/{writer.PARTITION}") is None:
+        raise Refused(f"{path} has other things in it; the lab wants a new or empty directory, or its own")
+
+
+def _show(path: str) -> int:
+    began = time.monotonic()
+    print(f"1. A child process writes to {path}/logs/{writer.PARTITION}: segments of 10,000 bytes, an")
+    print(
+        f"   fsync and an acknowledgement every {writer.BATCHES_PER_FLUSH * writer.RECORDS_PER_BATCH} records."
+    )
+    acknowledged = _write_and_kill(path)
+    print(f"   Killed with SIGKILL. It had acknowledged all offsets below {acknowledged}.")
+    torn = _tear(path)
+    print(
+        f"\n2. The lab adds {torn} bytes, the first half of a batch, to the last segment: a kill alone leaves"
+    )
+    print("   whole writes behind, a power cut may leave half of one.")
+
+    print("\n3. The directory is opened again.")
+    try:
+        directory = writer.open_lab(path)
+    except StorageError as error:
+        raise Refused(str(error)) from error
+    try:
+        log = directory.logs[writer.PARTITION]
+        is_safe = _show_recovery(directory, log, acknowledged, torn)
+        directory.close()
+    finally:
+        directory.abandon()
+    print("\n4. Inside: penstock log ls")
+    row = describe(
+        RealDisk(), f"{path}/logs/{writer.PARTITION}", SavedPartition(clean=True), with_segments=True
+    )
+    row.segments = row.segments[-4:]
+    print_segments(row)
+    print("\n   penstock log dump --records, the last batch")
+    _show_last_batch(log)
+    print("\n   penstock log check")
+    tally = Tally()
+    for finding in check_partition(RealDisk(), row.path, SavedPartition(clean=True), deep=True, tally=tally):
+        print(f"   {finding.severity}: {finding}")
+    print(f"   {summary(tally)}")
+    verdict = "Nothing acknowledged was lost." if is_safe else "ACKNOWLEDGED RECORDS WERE LOST."
+    print(f"\n{verdict} ({time.monotonic() - began:.1f} s)")
+    return 0 if is_safe and not tally.errors else EXIT_WRONG
+
+
+def _write_and_kill(path: str) -> int:
+    """Let the writer work, kill it in the middle, and return what it has acknowledged."""
+    command = [sys.executable, "-m", writer.__name__, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        try:
+            lines = [line for line, _ in zip(child.stdout, range(ACKNOWLEDGEMENTS), strict=False)]
+        finally:
+            child.kill()
+        # What it managed to say before the signal came counts as well; a line cut short does not.
+        lines += [line for line in child.stdout if line.endswith(b"\n")]
+        if len(lines) < ACKNOWLEDGEMENTS:
+            last = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise Refused(f"the writer ended by itself: {last or 'it said nothing'}")
+    return int(lines[-1])
+
+
+def _tear(path: str) -> int:
+    """Add half a batch to the end of the log."""
+    vfs = RealDisk()
+    directory = f"{path}/logs/{writer.PARTITION}"
+    active = max(entry.name for entry in vfs.list_dir(directory) if entry.name.endswith(".log"))
+    half = writer.new_batch(0, time.time_ns() // 1_000_000)
+    half = half[: len(half) // 2]
+    file = vfs.open(f"{directory}/{active}", write=True)
+    file.pwrite([half], file.size())
+    file.close()
+    return len(half)
+
+
+def _show_recovery(directory: LogDirectory, log: Log, acknowledged: int, torn: int) -> bool:
+    report = directory.reports.get(log.partition)
+    if report is not None:
+        skipped = log.size_bytes - report.bytes_scanned
+        print(
+            f"   Scanned {report.bytes_scanned:,} bytes past the recovery point, passed over {skipped:,} before it;"
+        )
+        print(
+            f"   cut {report.bytes_cut} bytes{', as many as were added' if report.bytes_cut == torn else ''}."
+        )
+        for note in report.notes:
+            print(f"   - {note.replace(log.directory + '/', '')}")
+    found = wrong = 0
+    for batch in log.batches():
+        for record in batch.records():
+            if (record.key, record.value) != writer.content(record.offset) or record.offset != found:
+                wrong += 1
+            found = record.offset + 1
+    is_safe = found >= acknowledged and not wrong
+    as_written = "all" if not wrong else f"{wrong} not"
+    print(f"   Acknowledged: {acknowledged} records. There: {found}, {as_written} as written.")
+    return is_safe
+
+
+def _show_last_batch(log: Log) -> None:
+    segment = log.segments.active
+    if not segment.size:
+        segment = log.segments[-2]
+    last_offset = max(batch.base_offset for batch in log.batches(log.log_end - 1))
+    for entry in dump(RealDisk(), segment.ref.path, Wanted(records=True, from_offset=last_offset)):
+        text = show_entry(entry)
+        print(f"   {text if len(text) <= 110 else text[:107] + '...'}")

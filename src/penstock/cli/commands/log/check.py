@@ -1,0 +1,92 @@
+"""`penstock log check`: the checker's findings, printed as they are made."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import print_json, printable, progress
+from penstock.cli.places import Place, locate
+from penstock.storage.check import check_directory, check_partition
+from penstock.storage.findings import Finding, Progress, Tally
+from penstock.vfs import RealDisk, Vfs
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
+
+
+def check_command(
+    directory: Directory,
+    deep: Annotated[bool, typer.Option("--deep", help="Unpack and decode every record as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every file of a directory, and change nothing.
+
+    Checks the header and CRC of every batch, the order of offsets, and indexes, leader epochs, producer snapshots and
+    checkpoints against the log. Each finding names the file, the position, the value found and the value expected. The
+    exit code is 1 if there is an error; notes, such as leftovers that the next start removes, do not count.
+
+    Stop the broker first: the end of a log may change during the check.
+
+    \b
+    penstock log check penstock-data --deep
+    penstock log check /var/lib/kafka/orders-0
+    """
+    raise typer.Exit(show(str(directory), deep=deep, as_json=as_json))
+
+
+def show(path: str, *, deep: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = locate(vfs, path)
+    tally = Tally()
+    found: list[Finding] = []
+    with progress("checking", lambda: place.log_bytes(vfs)) as report:
+        for finding in _check(vfs, place, deep, tally, report):
+            if as_json:
+                found.append(finding)
+            else:
+                print(f"{finding.severity}: {printable(str(finding))}")
+    if as_json:
+        print_json(
+            {
+                "directory": path,
+                "ok": not tally.errors,
+                "findings": [finding._asdict() for finding in found],
+                "checked": asdict(tally),
+            }
+        )
+    else:
+        print(summary(tally))
+    sys.stdout.flush()
+    return EXIT_WRONG if tally.errors else 0
+
+
+def _check(vfs: Vfs, place: Place, deep: bool, tally: Tally, report: Progress) -> Iterator[Finding]:
+    if not place.is_partition:
+        assert place.logs is not None
+        yield from check_directory(vfs, place.logs, place.meta, deep=deep, tally=tally, report=report)
+        return
+    marks = place.marks(vfs)
+    for path in place.partitions:
+        known = marks.known(place.partition_of(path))
+        yield from check_partition(vfs, path, known, deep=deep, tally=tally, report=report)
+
+
+def summary(tally: Tally) -> str:
+    verdict = "all is well" if not tally.errors else _count(tally.errors, "error")
+    notes = f", {_count(tally.notes, 'note')}" if tally.notes else ""
+    return (
+        f"Checked {_count(tally.partitions, 'partition')}, {_count(tally.segments, 'segment')}, "
+        f"{_count(tally.batches, 'batch')}, {_count(tally.records, 'record')}, {tally.bytes:,} bytes: "
+        f"{verdict}{notes}."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number:,} {what}es" if what.endswith("ch") else f"{number:,} {what}s"

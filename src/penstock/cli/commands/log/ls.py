@@ -1,0 +1,271 @@
+"""`penstock log ls`: what a directory holds, read without a lock and without writing.
+
+Beside a running broker the picture is of the files: what it has in memory alone (indexes of the active
+segment) is worked out from the log.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset, uuid_text
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused, complain, print_json, print_table, show_time
+from penstock.cli.places import Place, locate
+from penstock.cli.strays_shown import as_document
+from penstock.storage import checkpoints as ck
+from penstock.storage import names
+from penstock.storage.checkpoint_reader import SavedPartition
+from penstock.storage.epochs import LeaderEpochs
+from penstock.storage.errors import BadCheckpoint
+from penstock.storage.open_files import OpenFiles
+from penstock.storage.segment import Segment
+from penstock.storage.strays import find_strays
+from penstock.vfs import RealDisk, Vfs, read_file
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
+
+
+def ls_command(
+    directory: Directory,
+    segments: Annotated[bool, typer.Option("--segments", help="Show every segment too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the partitions of a directory, or the segments of one partition.
+
+    Reads little, writes nothing and takes no lock: safe beside a running broker, whose newest records may be
+    missing here.
+
+    \b
+    penstock log ls penstock-data
+    penstock log ls penstock-data/logs/orders-0
+    penstock log ls /var/lib/kafka --segments --json
+    """
+    raise typer.Exit(show(str(directory), with_segments=segments, as_json=as_json))
+
+
+_INTERVAL_BYTES = 4096
+_OFFSET_MAX = 2**63 - 1
+_ATTEMPTS_MAX = 10
+"""A broker deletes and swaps segments now and then, not all the time."""
+
+
+@dataclass
+class SegmentRow:
+    base_offset: Offset
+    end_offset: Offset
+    """Where the next segment begins; of the last, the log end."""
+    size_bytes: int
+    max_timestamp: int
+    """-1 where there is none."""
+    index_bytes: int | None
+    time_index_bytes: int | None
+    txn_index_bytes: int | None
+    """None where the file is not there."""
+
+
+@dataclass
+class PartitionRow:
+    partition: str
+    path: str
+    log_start: Offset | None = None
+    log_end: Offset | None = None
+    segment_count: int = 0
+    size_bytes: int = 0
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+    recovery_point: Offset | None = None
+    is_clean: bool = False
+    """Stopped cleanly, or all of it certainly on disk: the next start scans nothing."""
+    segments: list[SegmentRow] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def show(path: str, *, with_segments: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = locate(vfs, path)
+    with_segments = with_segments or place.is_partition
+    marks = place.marks(vfs)
+    problems = [str(finding) for finding in marks.findings]
+    rows = []
+    for each in place.partitions:
+        row = _describe_live(vfs, each, marks.known(place.partition_of(each)), with_segments)
+        if row is not None:
+            rows.append(row)
+            problems += row.problems
+    strays = [] if place.logs is None or place.is_partition else list(find_strays(vfs, place.logs))
+    if as_json:
+        document = {
+            "directory": path,
+            "clusterId": marks.identity.cluster_id if marks.identity else None,
+            "nodeId": marks.identity.node_id if marks.identity else None,
+            "stoppedCleanly": marks.clean,
+            "partitions": [_as_json(row, with_segments) for row in rows],
+            "strays": [as_document(each) for each in strays],
+        }
+        print_json(document)
+    else:
+        _print(place, rows, with_segments, marks.clean)
+        if strays:
+            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` tells why):")
+            print_table(
+                ("partition", "bytes", "directory"),
+                [(str(each.partition), each.size_bytes, each.name) for each in strays],
+            )
+    for problem in problems:
+        complain(problem)
+    return EXIT_WRONG if problems else 0
+
+
+def _describe_live(vfs: Vfs, path: str, known: SavedPartition, with_segments: bool) -> PartitionRow | None:
+    """Look again when a segment went away under our eyes; None when the partition itself did."""
+    for _ in range(_ATTEMPTS_MAX):
+        try:
+            return describe(vfs, path, known, with_segments=with_segments)
+        except FileNotFoundError:
+            if vfs.stat(path) is None:
+                return None
+    return PartitionRow(
+        path.rpartition("/")[2], path, problems=[f"{path}: its files change too quickly to be read"]
+    )
+
+
+def describe(vfs: Vfs, path: str, known: SavedPartition, *, with_segments: bool) -> PartitionRow:
+    """Look at one partition; what cannot be read is left open, and named in `problems`."""
+    name = path.rpartition("/")[2]
+    row = PartitionRow(name, path, recovery_point=known.recovery_point)
+    sizes: dict[tuple[Offset, str], int] = {}
+    for entry in vfs.list_dir(path):
+        parsed = names.parse_segment_file(entry.name)
+        if parsed is not None and not parsed.state:
+            sizes[parsed.base_offset, parsed.kind] = entry.size
+    bases = sorted(base for base, kind in sizes if kind == names.LOG)
+    row.segment_count = len(bases)
+    row.size_bytes = sum(size for (_, kind), size in sizes.items() if kind == names.LOG)
+    _read_small_files(vfs, path, row)
+    if not bases:
+        row.problems.append(f"{path}: no segment, expected a .log file")
+        return row
+    files = OpenFiles(vfs, 16, read_only=True)
+    try:
+        segments = [
+            Segment(files, path, base, interval_bytes=_INTERVAL_BYTES, size=sizes[base, names.LOG])
+            for base in bases
+        ]
+        active = segments[-1]
+        if not active.resume(below=_OFFSET_MAX):
+            row.problems.append(f"{active.ref.path}: damaged; `penstock log check` tells where")
+        row.log_end = max(active.next_offset, active.base_offset)
+        row.log_start = max(known.log_start or 0, bases[0])
+        row.is_clean = known.clean or (
+            known.recovery_point is not None and known.recovery_point >= row.log_end
+        )
+        if with_segments:
+            for segment, end in zip(segments, [*bases[1:], row.log_end], strict=True):
+                row.segments.append(_describe_segment(segment, end, sizes))
+    except (KafkaError, BadCheckpoint, ValueError) as error:
+        row.problems.append(str(error))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        row.problems.append(f"{path}: {error.strerror or error}")
+    finally:
+        files.close()
+    return row
+
+
+def _describe_segment(segment: Segment, end: Offset, sizes: dict[tuple[Offset, str], int]) -> SegmentRow:
+    base = segment.base_offset
+    return SegmentRow(
+        base,
+        end,
+        segment.size,
+        segment.largest().timestamp,
+        *(sizes.get((base, kind)) for kind in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)),
+    )
+
+
+def _read_small_files(vfs: Vfs, path: str, row: PartitionRow) -> None:
+    try:
+        file = f"{path}/{names.LEADER_EPOCHS}"
+        epochs = LeaderEpochs.decode(read_file(vfs, file), file)
+        row.leader_epoch = epochs.latest if epochs.entries else None
+    except FileNotFoundError:
+        pass
+    except BadCheckpoint as error:
+        row.problems.append(str(error))
+    try:
+        file = f"{path}/{names.PARTITION_METADATA}"
+        row.topic_id = uuid_text(ck.decode_partition_metadata(read_file(vfs, file), file))
+    except FileNotFoundError:
+        pass
+    except BadCheckpoint as error:
+        row.problems.append(str(error))
+
+
+def _as_json(row: PartitionRow, with_segments: bool) -> dict[str, object]:
+    return {
+        _camel(name): [{_camel(key): value for key, value in each.items()} for each in content]
+        if name == "segments"
+        else content
+        for name, content in asdict(row).items()
+        if name != "segments" or with_segments
+    }
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _print(place: Place, rows: list[PartitionRow], with_segments: bool, clean: bool) -> None:
+    if not rows:
+        if place.is_partition:
+            raise Refused(f"{place.partitions[0]} went away while it was read")
+        print("No partitions.")
+        return
+    columns = (
+        "partition", "start", "end", "segments", "bytes", "epoch", "recovery point", "clean", "topic id",
+    )  # fmt: skip
+    table = [
+        (
+            row.partition,
+            row.log_start,
+            row.log_end,
+            row.segment_count,
+            row.size_bytes,
+            row.leader_epoch,
+            row.recovery_point,
+            "yes" if row.is_clean else "no",
+            row.topic_id,
+        )
+        for row in rows
+    ]
+    print_table(columns, table)
+    if with_segments:
+        for row in rows:
+            print()
+            print_segments(row)
+    if not clean and not all(row.is_clean for row in rows):
+        print("\nNot clean: in use by a broker now, or the next start will scan from the recovery point.")
+
+
+def print_segments(row: PartitionRow) -> None:
+    columns = ("base offset", "end", "bytes", "largest timestamp", ".index", ".timeindex", ".txnindex")
+    table = [
+        (
+            each.base_offset,
+            each.end_offset,
+            each.size_bytes,
+            show_time(each.max_timestamp),
+            each.index_bytes,
+            each.time_index_bytes,
+            each.txn_index_bytes,
+        )
+        for each in row.segments
+    ]
+    print_table(columns, table, title=row.partition)

@@ -1,0 +1,285 @@
+"""What `penstock log strays` does.
+
+Restoring opens the directory as a start of the node would, locks included: what was not checkpointed is scanned, the
+stray is taken back, and all is closed cleanly. Which topics there are is read from the node's own metadata log.
+"""
+
+import os.path
+import random
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.base.errors import KafkaError
+from penstock.base.ids import Uuid
+from penstock.base.settings import LogSettings
+from penstock.cli.command_group import command_group
+from penstock.cli.output import Refused, print_json
+from penstock.cli.places import Place, locate
+from penstock.cli.strays_shown import as_document, print_strays
+from penstock.controlplane.metadata_opening import PARTITION, MetadataLogOpener
+from penstock.metadata import ClusterImage, Topic
+from penstock.storage import LogDirectory, open_directory
+from penstock.storage import names as dirs
+from penstock.storage.strays import Stray, find_strays, make_of_topic
+from penstock.vfs import RealDisk, Vfs, remove_tree
+
+app = command_group(
+    """Show, restore or delete partitions that no topic claims.
+
+    A broker never deletes a partition because the cluster's metadata does not mention it. It renames the directory to
+    <topic>-<partition>.<id>-stray, which Apache Kafka ignores too, and keeps it until you restore or delete it.
+
+    \b
+    penstock log strays list penstock-data
+    penstock log strays restore penstock-data orders-0
+    penstock log strays delete penstock-data --all
+    """
+)
+DataDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A data directory, or a Kafka log directory.")
+]
+Chosen = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME...", help="Partitions, such as orders-0, or names of stray directories."),
+]
+All = Annotated[bool, typer.Option("--all", help="All strays of the directory.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+
+
+@app.command("list")
+def list_command(directory: DataDirectory, as_json: Json = False) -> None:
+    """List strays with their size and why they were set aside.
+
+    Takes no lock and writes nothing: safe beside a running broker. The exit code is 0 whether there are any or not.
+
+    \b
+    penstock log strays list penstock-data
+    penstock log strays list /var/lib/kafka --json
+    """
+    raise typer.Exit(show(str(directory), as_json=as_json))
+
+
+@app.command("restore")
+def restore_command(
+    directory: DataDirectory,
+    names: Chosen = None,
+    everything: All = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make the partition that now has the name a stray instead."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make strays partitions again. Fails while a broker has the directory open.
+
+    The node's metadata log must have the topic. If its topic id is the stray's, because the metadata was restored, the
+    stray becomes the same partition as before. If the topic was created again, its id differs: then the partition must
+    have one replica, on this node, so that no other replica overwrites the restored records. Add replicas with
+    `penstock reassign` once the node serves the partition.
+
+    \b
+    penstock log strays restore penstock-data orders-0 orders-1
+    penstock log strays restore penstock-data --all
+    """
+    raise typer.Exit(
+        restore(str(directory), names or [], everything=everything, is_replaced=replace, as_json=as_json)
+    )
+
+
+@app.command("delete")
+def delete_command(
+    directory: DataDirectory, names: Chosen = None, everything: All = False, as_json: Json = False
+) -> None:
+    """Delete strays and their records. Safe beside a running broker.
+
+    \b
+    penstock log strays delete penstock-data orders-0
+    penstock log strays delete penstock-data --all
+    """
+    raise typer.Exit(delete(str(directory), names or [], everything=everything, as_json=as_json))
+
+
+def show(path: str, *, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = _directory(vfs, path)
+    found = list(find_strays(vfs, _logs(place)))
+    if as_json:
+        print_json({"directory": path, "strays": [as_document(each) for each in found]})
+    elif not found:
+        print("No strays.")
+    else:
+        print_strays(found)
+    return 0
+
+
+# -- deleting --------------------------------------------------------------------------------------------
+
+
+def delete(path: str, names: list[str], *, everything: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    logs = _logs(_directory(vfs, path))
+    chosen = _choose(list(find_strays(vfs, logs)), names, everything=everything, may_be_many=True)
+    for each in chosen:
+        remove_tree(vfs, each.path)
+    vfs.sync_dir(logs)
+    _tell("deleted", path, chosen, as_json=as_json)
+    return 0
+
+
+# -- restoring -------------------------------------------------------------------------------------------
+
+
+def restore(path: str, names: list[str], *, everything: bool, is_replaced: bool, as_json: bool) -> int:
+    vfs = RealDisk()
+    place = _directory(vfs, path)
+    chosen = _choose(list(find_strays(vfs, _logs(place))), names, everything=everything, may_be_many=False)
+    if chosen:
+        _restore_all(vfs, _root(place), chosen, is_replaced=is_replaced)
+    _tell("restored", path, chosen, as_json=as_json)
+    return 0
+
+
+def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    rng = random.Random()
+    try:
+        directory = open_directory(vfs, path, now_ms=now_ms, rng=rng)
+    except KafkaError as error:
+        raise Refused(f"{error}; stop the node that uses it first") from error
+    directory.broker_epoch = directory.previous_broker_epoch
+    try:
+        topics = _topics(directory, now_ms)
+        prepared = [(each, *_topic_id_for(each, directory, topics)) for each in chosen]
+        for stray in chosen:
+            _check_place(stray, directory, is_replaced=is_replaced)
+        for stray, topic_id, is_other in prepared:
+            if is_other and topic_id is not None:
+                make_of_topic(vfs, stray.path, topic_id)
+            if stray.partition in directory.logs:
+                _clear_place(stray, directory, rng, now_ms)
+            directory.take_back(stray, now_ms=now_ms)
+    finally:
+        directory.close()
+
+
+def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
+    """The cluster as this node's metadata log has it; None where there is none: then a node alone takes in what it
+    finds."""
+    logs = directory.layout.logs
+    if directory.vfs.stat(f"{logs}/{dirs.partition_dir(PARTITION)}") is None:
+        return None
+    opened = MetadataLogOpener(directory.vfs, directory.files, logs, LogSettings(), now_ms).open(None)
+    image, log = opened.image, opened.log
+    for batch in log.committed(max(image.offset + 1, log.start_offset), log.end_offset):
+        image = image.replay(batch.records, batch.last_offset, batch.epoch)
+    return image
+
+
+def _topic_id_for(
+    stray: Stray, directory: LogDirectory, image: ClusterImage | None
+) -> tuple[Uuid | None, bool]:
+    """Of which topic the stray is to be, None where nobody says; and whether its leader epochs are not this topic's.
+    Raises where it cannot be of any."""
+    if image is None:
+        return stray.topic_id, False
+    (name, number), node_id = stray.partition, directory.identity.node_id
+    topic: Topic | None = image.topics.get(name)
+    placed = None if topic is None else topic.partitions.get(number)
+    if topic is None or placed is None:
+        what = f"no topic {name}" if topic is None else f"no partition {number} of topic {name}"
+        raise Refused(
+            f"the metadata log of {directory.layout.logs} has {what}: restore the metadata, or create the topic "
+            f"with {number + 1} partitions or more and one replica, on node {node_id}, and stop the node again"
+        )
+    replicas = list(placed.replicas)
+    if node_id not in replicas:
+        raise Refused(
+            f"{stray.partition} is on brokers {replicas}, expected node {node_id} among them: move it there with "
+            "`penstock reassign` first"
+        )
+    is_other = topic.id != stray.topic_id or stray.epoch > placed.leader_epoch
+    if is_other and replicas != [node_id]:
+        what = (
+            f"topic {name} was created anew, with another id"
+            if topic.id != stray.topic_id
+            else f"the metadata is older than {stray.name}"
+        )
+        raise Refused(
+            f"{what}, and {stray.partition} is on brokers {replicas}: the others would overwrite what is restored "
+            f"here. Make node {node_id} its only replica with `penstock reassign`, restore, and add the others again"
+        )
+    return topic.id, is_other
+
+
+def _check_place(stray: Stray, directory: LogDirectory, *, is_replaced: bool) -> None:
+    log = directory.logs.get(stray.partition)
+    if log is not None and log.log_end > 0 and not is_replaced:
+        raise Refused(
+            f"{log.directory} has records from {log.log_start} to {log.log_end}: --replace sets it aside as a stray, "
+            f"in exchange for {stray.name}"
+        )
+
+
+def _clear_place(stray: Stray, directory: LogDirectory, rng: random.Random, now_ms: int) -> None:
+    """Take what has the partition's name out of the way; only an empty log goes for good."""
+    if directory.logs[stray.partition].log_end == 0:
+        directory.delete(stray.partition, rng).run()
+    else:
+        directory.set_aside(stray.partition, rng, reason=f"{stray.name} was restored", now_ms=now_ms)
+
+
+# -- what is meant ---------------------------------------------------------------------------------------
+
+
+def _directory(vfs: Vfs, path: str) -> Place:
+    place = locate(vfs, path)
+    if place.is_partition:
+        raise Refused(f"{path} is a partition, expected the directory that it lies in")
+    return place
+
+
+def _logs(place: Place) -> str:
+    assert place.logs is not None, "a partition has none"
+    return place.logs
+
+
+def _root(place: Place) -> str:
+    """The directory that a node is given as `--data`."""
+    logs = _logs(place)
+    above = os.path.dirname(os.path.abspath(logs))
+    return above if os.path.abspath(place.meta) == os.path.join(above, "meta") else os.path.abspath(logs)
+
+
+def _choose(found: list[Stray], names: list[str], *, everything: bool, may_be_many: bool) -> list[Stray]:
+    """The strays that are meant; of two of one partition, `restore` must be told which."""
+    if everything == bool(names):
+        raise Refused(
+            "name the strays, or say --all" if not names else "name the strays or say --all, not both"
+        )
+    chosen: dict[str, Stray] = {}
+    for name in names:
+        fitting = [each for each in found if name in (each.name, str(each.partition))]
+        if not fitting:
+            raise Refused(f"there is no stray {name}: `penstock log strays list` shows what there is")
+        chosen |= {each.name: each for each in fitting}
+    if everything:
+        chosen = {each.name: each for each in found}
+    partitions = [each.partition for each in chosen.values()]
+    twice = next((each for each in partitions if partitions.count(each) > 1), None)
+    if twice is not None and not may_be_many:
+        several = ", ".join(each.name for each in chosen.values() if each.partition == twice)
+        raise Refused(f"there are several strays of {twice}: name one of {several}")
+    return list(chosen.values())
+
+
+def _tell(done: str, path: str, chosen: list[Stray], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"directory": path, done: [as_document(each) for each in chosen]})
+        return
+    for each in chosen:
+        print(f"{each.name}: {done}{f' as {each.partition}' if done == 'restored' else ''}")
+    if not chosen:
+        print("No strays.")

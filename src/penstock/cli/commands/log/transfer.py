@@ -1,0 +1,209 @@
+"""`penstock log import` and `penstock log export`: directories of MiniKafka and Kafka-JR.
+
+What is said to a person goes to standard error as it happens and to standard output at the end; with `--json`
+standard output has one object. Storage is imported when a command runs, not before.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.base.errors import KafkaError
+from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
+from penstock.cli.output import complain, print_json, progress_of
+from penstock.storage.directory import LogDirectory, open_directory
+from penstock.storage.errors import CorruptLog
+from penstock.storage.layout import layout_of
+from penstock.storage.legacy import (
+    FORMATS,
+    CorruptSource,
+    ExportReport,
+    ImportReport,
+    LegacyError,
+    export_directory,
+    find_topics,
+    import_directory,
+)
+from penstock.vfs import RealDisk
+
+LINES_MAX = 20
+"""Of one kind of finding; a badly damaged disk has more to tell than anyone reads. `--json` has them all."""
+
+
+class LegacyFormat(StrEnum):
+    MINIKAFKA = "minikafka"
+    KAFKA_JR = "kafka-jr"
+
+
+FormatOption = Annotated[LegacyFormat, typer.Option("--format", help="The older system.")]
+DataOption = Annotated[Path, typer.Option("--data", help="Penstock's data directory.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def import_command(
+    directory: Annotated[Path, typer.Argument(help="Directory of the older system.", metavar="DIR")],
+    format_: FormatOption,
+    data: DataOption = Path("penstock-data"),
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Continue at the next valid record after a damaged one.")
+    ] = False,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Skip partitions that have records.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Import topics of MiniKafka or Kafka-JR.
+
+    Either all topics of the directory are imported into the data directory, or none.
+    """
+    with _one_sentence():
+        # Looked at before the data directory is made, which a mistyped name should not do.
+        find_topics(RealDisk(), str(directory), FORMATS[format_.value])
+        with _opened(data) as (opened, now_ms), progress_of("importing") as progress:
+            report = import_directory(
+                str(directory),
+                FORMATS[format_.value],
+                opened,
+                now_ms=now_ms,
+                rng=random.Random(),
+                skip_corrupt=skip_corrupt,
+                skip_existing=skip_existing,
+                progress=progress,
+            )
+    if as_json:
+        print_json(_import_json(report))
+    else:
+        _tell_import(report, data)
+
+
+def export_command(
+    directory: Annotated[Path, typer.Argument(help="Directory to create.", metavar="DIR")],
+    format_: FormatOption,
+    data: DataOption = Path("penstock-data"),
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Export only this topic; repeatable.")
+    ] = None,
+    segment_bytes: Annotated[
+        int, typer.Option("--segment-bytes", min=1, help="Begin a new file at this size.")
+    ] = 2**30,
+    as_json: JsonOption = False,
+) -> None:
+    """Export topics as files of MiniKafka or Kafka-JR."""
+    with _one_sentence():
+        if RealDisk().stat(layout_of(RealDisk(), str(data.absolute())).logs) is None:
+            raise LegacyError(f"{data} is not a data directory of Penstock: it has no logs")
+        with _opened(data) as (opened, _), progress_of("exporting") as progress:
+            report = export_directory(
+                opened,
+                str(directory.absolute()),
+                FORMATS[format_.value],
+                topics=topic or None,
+                segment_bytes=segment_bytes,
+                progress=progress,
+            )
+    if as_json:
+        print_json(_export_json(report))
+    else:
+        _tell_export(report, directory)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Make one line of what is wrong: exit code 1 for damaged files, 2 where nothing could be done at all."""
+    try:
+        yield
+    except (KafkaError, OSError) as error:
+        complain(str(error))
+        is_damage = isinstance(error, CorruptLog | CorruptSource)
+        raise typer.Exit(EXIT_WRONG if is_damage else EXIT_CANNOT) from error
+
+
+@contextmanager
+def _opened(data: Path) -> Iterator[tuple[LogDirectory, int]]:
+    """The data directory, locked; closed cleanly whatever happens inside."""
+    now_ms = time.time_ns() // 1_000_000
+    directory = open_directory(RealDisk(), str(data.absolute()), now_ms=now_ms, rng=random.Random())
+    try:
+        yield directory, now_ms
+    finally:
+        directory.close()
+
+
+def _tell_import(report: ImportReport, data: Path) -> None:
+    _list("cut off the torn end: {}", report.cut)
+    _list("skipped: {}", report.skipped)
+    offsets = [path for path in report.left if path.endswith("consumer_offsets.dat")]
+    _list("left {}: committed offsets of groups are not imported yet", offsets)
+    _list("left {}: not a topic's records", [path for path in report.left if path not in offsets])
+    _list("left {} as it is: it has records already", report.existing)
+    _list("made {} empty: the source has no such partition", report.made)
+    topics = {each.partition.topic for each in report.imported}
+    print(
+        f"imported {report.records} records in {len(report.imported)} partitions of {len(topics)} topics into {data}"
+    )
+
+
+def _tell_export(report: ExportReport, target: Path) -> None:
+    if report.control:
+        typer.echo(f"left out {report.control} control records", err=True)
+    if report.aborted:
+        typer.echo(f"left out {report.aborted} records of aborted transactions", err=True)
+    if report.undecided:
+        typer.echo(f"among them are {report.undecided} records of transactions still open", err=True)
+    if report.headers:
+        typer.echo(
+            f"left out {report.headers} headers of {report.headers_records} records: the format has none",
+            err=True,
+        )
+    topics = {each.partition.topic for each in report.exported}
+    print(
+        f"exported {report.records} records in {len(report.exported)} partitions of {len(topics)} topics to {target}"
+    )
+
+
+def _list(sentence: str, items: list[Any]) -> None:
+    for item in items[:LINES_MAX]:
+        print(sentence.format(item), file=sys.stderr)
+    if len(items) > LINES_MAX:
+        print(f"... and {len(items) - LINES_MAX} more", file=sys.stderr)
+
+
+def _import_json(report: ImportReport) -> dict[str, Any]:
+    return {
+        "records": report.records,
+        "partitions": [_partition_json(each) for each in report.imported],
+        "cut": [each._asdict() for each in report.cut],
+        "skipped": [each._asdict() for each in report.skipped],
+        "left": report.left,
+        "existing": [str(each) for each in report.existing],
+        "made": [str(each) for each in report.made],
+    }
+
+
+def _export_json(report: ExportReport) -> dict[str, Any]:
+    return {
+        "records": report.records,
+        "partitions": [_partition_json(each) for each in report.exported],
+        "control_left": report.control,
+        "aborted_left": report.aborted,
+        "undecided": report.undecided,
+        "headers_left": report.headers,
+        "headers_left_records": report.headers_records,
+    }
+
+
+def _partition_json(each: Any) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "records": each.records,
+        "log_start": each.log_start,
+        "log_end": each.log_end,
+    }

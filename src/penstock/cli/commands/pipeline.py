@@ -1,0 +1,352 @@
+"""`penstock pipeline`: checks a file, runs it and shows its progress, and reports on another process's run."""
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from penstock.base.errors import KafkaError
+from penstock.cli.command_group import command_group
+from penstock.cli.connecting import parse_pairs
+from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
+from penstock.cli.output import Refused, complain, print_json, print_table, show_time
+from penstock.cli.pipeline_show import columns, row_of, show_of
+from penstock.spark.pipeline.brokers import check_brokers
+from penstock.spark.pipeline.build import Builder
+from penstock.spark.pipeline.checkpoint import positions_in
+from penstock.spark.pipeline.errors import BadPipeline, CannotRun, FlowFailed, Problem
+from penstock.spark.pipeline.lag import commit_positions, lag_now
+from penstock.spark.pipeline.load import load
+from penstock.spark.pipeline.options import SERVERS_DEFAULT
+from penstock.spark.pipeline.packaging import session
+from penstock.spark.pipeline.progress import offsets
+from penstock.spark.pipeline.run import Runner, missing_packages, prepare
+from penstock.spark.pipeline.spec import PipelineSpec
+from penstock.spark.pipeline.state import RunLock, StatusFile, read_status
+
+app = command_group(
+    """Run, check and watch pipelines on Spark.
+
+    A pipeline is one YAML or Python file with sources, queries and sinks.
+
+    \b
+    penstock pipeline validate orders.yaml
+    penstock pipeline run orders.yaml
+    penstock pipeline run orders.yaml --once --json
+    penstock pipeline status orders.yaml
+    """
+)
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline: a .yaml, .yml or .py file.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        "-s",
+        metavar="HOST:PORT[,...]",
+        envvar="PENSTOCK_SERVER",
+        help="Brokers, instead of the file's `bootstrap`.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="A Spark master: local[4], spark://HOST:7077, yarn, ...  [local[*]]"
+    ),
+]
+Remote = Annotated[
+    str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:15002.")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", help="A Spark setting, which overrides the file's; repeatable."
+    ),
+]
+
+
+def _where(master: str | None, remote: str | None) -> tuple[str, str | None]:
+    if master is not None and remote is not None:
+        raise Refused("--master and --remote exclude each other: give one of them")
+    return master or "local[*]", remote
+
+
+@app.command("run")
+def pipeline_run(
+    file: File,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the records that exist now, then end.")
+    ] = False,
+    server: Server = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each batch.")] = False,
+) -> None:
+    """Run the flows of a pipeline, and show their progress.
+
+    Ctrl-C or SIGTERM ends each flow after its current batch; a second one ends it at once. Either way the next run
+    continues where this one stopped, without loss or repetition. If a flow fails, the others are stopped.
+
+    The exit code is 0 after a clean end, 1 if a flow failed, 2 if the pipeline could not be started.
+
+    \b
+    penstock pipeline run orders.yaml
+    penstock pipeline run orders.yaml --once --server 127.0.0.1:9092
+    penstock pipeline run orders.py --master spark://127.0.0.1:7077 --conf spark.executor.memory=2g
+    """
+    at, connect = _where(master, remote)
+    settings = parse_pairs(conf or [], "setting of Spark")
+    raise typer.Exit(
+        run(file, once=once, server=server, master=at, remote=connect, conf=settings, as_json=as_json)
+    )
+
+
+@app.command("validate")
+def pipeline_validate(
+    file: File,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Check only the file: start no Spark, analyse no query.")
+    ] = False,
+    server: Server = None,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Check a pipeline: its keys and values, then with Spark every query, column and mode. Runs nothing.
+
+    Each problem is a line with the file, the line in it, the key, what was found and what was expected. The exit
+    code is 1 if there is any.
+
+    \b
+    penstock pipeline validate orders.yaml
+    penstock pipeline validate orders.yaml --quick
+    """
+    at, connect = _where(master, remote)
+    settings = parse_pairs(conf or [], "setting of Spark")
+    raise typer.Exit(
+        validate(file, quick=quick, server=server, master=at, remote=connect, conf=settings, as_json=as_json)
+    )
+
+
+@app.command("status")
+def pipeline_status(
+    file: File,
+    server: Server = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+) -> None:
+    """Show the progress of a pipeline that runs in another process, or how its last run ended.
+
+    The lag is computed now if the brokers answer; else it is the lag after the last batch. Starts no Spark.
+
+    \b
+    penstock pipeline status orders.yaml
+    """
+    raise typer.Exit(status(file, server=server, as_json=as_json))
+
+
+SPARK_LOG = "spark.log"
+
+
+def validate(
+    file: Path,
+    *,
+    quick: bool,
+    server: str | None,
+    master: str,
+    remote: str | None,
+    conf: Mapping[str, str],
+    as_json: bool,
+) -> int:
+    try:
+        spec = load(file)
+        if not quick:
+            _analyse(spec, server, master, remote, conf)
+    except BadPipeline as bad:
+        return _print_problems(bad, as_json=as_json)
+    except CannotRun as error:
+        complain(str(error))
+        return EXIT_CANNOT
+    if as_json:
+        print_json({"pipeline": spec.name, "problems": []})
+    else:
+        flows = ", ".join(each.name for each in spec.flows)
+        print(f"{file}: pipeline {spec.name} is sound: {_count(len(spec.flows), 'flow')} ({flows})")
+    return 0
+
+
+def _analyse(
+    spec: PipelineSpec, server: str | None, master: str, remote: str | None, conf: Mapping[str, str]
+) -> None:
+    handle, log = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+    os.close(handle)
+    try:
+        with session(spec, master=master, remote=remote, conf=conf, log=Path(log)) as spark:
+            prepare(spec, Builder(spec, spark, servers=server))
+    finally:
+        Path(log).unlink(missing_ok=True)
+
+
+def run(
+    file: Path,
+    *,
+    once: bool,
+    server: str | None,
+    master: str,
+    remote: str | None,
+    conf: Mapping[str, str],
+    as_json: bool,
+) -> int:
+    stops = _Stops()
+    try:
+        spec = load(file)
+        with stops.listening():
+            return _run(spec, stops, once, server, master, remote, conf, as_json)
+    except BadPipeline as bad:
+        return _print_problems(bad, as_json=as_json)
+    except CannotRun as error:
+        complain(str(error))
+        return EXIT_CANNOT
+
+
+def _run(
+    spec: PipelineSpec,
+    stops: "_Stops",
+    once: bool,
+    server: str | None,
+    master: str,
+    remote: str | None,
+    conf: Mapping[str, str],
+    as_json: bool,
+) -> int:
+    missing = missing_packages(spec)
+    if missing:
+        raise BadPipeline(missing)
+    servers = server or spec.bootstrap or SERVERS_DEFAULT
+    log = spec.state / SPARK_LOG
+    with RunLock(spec):
+        if remote is None:  # else the Spark Connect server must reach them
+            check_brokers(spec, servers)
+        if not as_json:
+            print(
+                f"pipeline {spec.name}: starting Spark at {remote or master}; its log is {log}",
+                file=sys.stderr,
+            )
+        with session(spec, master=master, remote=remote, conf=conf, log=log) as spark:
+            stops.listen()  # after Spark has installed a handler for Ctrl-C, which ends jobs instead of flows
+            builder = Builder(spec, spark, servers=server)
+            status = StatusFile(spec, remote or master, servers)
+            with show_of(spec, as_json=as_json) as shown:
+                runner = Runner(
+                    spec, builder, status, once=once, is_remote=remote is not None, tell=shown.tell
+                )
+                shown.watch(runner.flows)
+                stops.hurry = runner.hurry
+                try:
+                    runner.run(stops.asked)
+                except FlowFailed as failed:
+                    shown.end("failed")
+                    complain(str(failed))
+                    return EXIT_WRONG
+                finally:
+                    refused = commit_positions(spec, runner.flows, servers)
+                shown.end("stopped" if stops.asked.is_set() else "finished")
+            for sentence in refused:
+                complain(sentence)
+    return 0
+
+
+class _Stops:
+    """Ctrl-C and SIGTERM: the first one requests a clean end, the second an immediate one."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.hurry: threading.Event | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGTERM, self._heard)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def listen(self) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._heard)
+
+    def _heard(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked.is_set() and self.hurry is not None:
+            self.hurry.set()
+        self.asked.set()
+
+
+def status(file: Path, *, server: str | None, as_json: bool) -> int:
+    try:
+        spec = load(file)
+        found = read_status(spec)
+    except BadPipeline as bad:
+        return _print_problems(bad, as_json=as_json)
+    except CannotRun as error:
+        complain(str(error))
+        return EXIT_CANNOT
+    if found is None:
+        complain(f"pipeline {spec.name} has not run yet: there is no status in {spec.state}")
+        return EXIT_CANNOT
+    _ask_lag(spec, found, server)
+    if as_json:
+        print_json(found)
+        return 0
+    moment = show_time(int(found.get("updated_ms", -1)))
+    age_s = max(0, time.time_ns() // 1_000_000 - int(found.get("updated_ms", 0))) // 1000
+    who = f"pid {found['pid']} on {found['host']}"
+    print(f"pipeline {found['pipeline']}: {found['state']}, {who}, as of {moment} ({age_s} s ago)")
+    print_table(columns(), [row_of(each) for each in found["flows"]])
+    for each in found["flows"]:
+        if each.get("error"):
+            print(f"flow {each['flow']} failed: {each['error']}")
+    return 0
+
+
+def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> None:
+    """Replace the lag after the last batch by the current lag."""
+    flows = {each.name: each for each in spec.flows}
+    for each in found["flows"]:
+        flow = flows.get(each.get("flow"))
+        if flow is None:
+            continue
+        positions = offsets(each.get("positions")) or positions_in(spec, flow)
+        if positions is None:
+            continue
+        servers = server or spec.bootstrap or found.get("bootstrap") or SERVERS_DEFAULT
+        try:
+            each["lag"] = lag_now(spec, flow, positions, servers)
+        except KafkaError as error:
+            complain(f"the lag of flow {flow.name} is as of its last batch: {error}")
+
+
+def _print_problems(bad: BadPipeline, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"problems": [_as_json(each) for each in bad.problems]})
+    for each in bad.problems:
+        complain(str(each))
+    return EXIT_WRONG
+
+
+def _as_json(problem: Problem) -> dict[str, str]:
+    return {"where": problem.where, "key": problem.key, "problem": problem.sentence}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

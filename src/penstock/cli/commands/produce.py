@@ -1,0 +1,380 @@
+"""`penstock produce`: sends records from lines, JSON lines or files, or generated ones, and reports the result."""
+
+import os.path
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.base.ids import TopicPartition
+from penstock.cli.connecting import SERVER_DEFAULT, Server, Topic, connected, input_is_terminal
+from penstock.cli.output import Refused, complain, print_json, progress
+from penstock.cli.positions import parse_time
+from penstock.cli.produce_input import (
+    LineForm,
+    NewRecord,
+    from_lines,
+    from_whole_files,
+    generated,
+    parse_headers,
+)
+from penstock.client.cluster import Cluster
+from penstock.client.errors import ClientError
+from penstock.client.produce_requests import ACKS_ALL
+from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
+from penstock.records import Codec
+
+
+class InputFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def produce(
+    topic: Topic,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Files of lines; without a file, standard input."),
+    ] = None,
+    whole_files: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-F", metavar="FILE", help="Send a whole file as one value; repeatable."),
+    ] = None,
+    input_format: Annotated[
+        InputFormat, typer.Option("--format", help="A line is text, or a JSON object.")
+    ] = InputFormat.TEXT,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", help="Lines begin with the key, then this separator."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."),
+    ] = None,
+    header_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--header-separator",
+            help="Lines begin with headers, NAME=VALUE,NAME=VALUE, then this separator.",
+        ),
+    ] = None,
+    null_value: Annotated[
+        str | None, typer.Option("--null-value", "-Z", help="Send this value as null, a tombstone.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition.  [by key, or random]")
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", metavar="MS|TIME", help="Timestamp of every record.  [when it is sent]"),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after N records.")] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", min=1, help="Generate records with values of N bytes.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Records per second.")] = None,
+    acks: Annotated[
+        str,
+        typer.Option("--acks", metavar="0|1|all", help="Replicas that acknowledge."),
+    ] = "all",
+    compression: Annotated[
+        str,
+        typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compression codec."),
+    ] = "none",
+    idempotent: Annotated[
+        bool | None,
+        typer.Option(
+            "--idempotent/--no-idempotent", help="Write no record twice; the default with --acks all."
+        ),
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Send records to a topic.
+
+    Records are lines, JSON objects (one per line), whole files, or generated (--size). A line is
+    [headers SEPARATOR][key SEPARATOR]value. A JSON line has key, value, headers, partition and timestamp, as
+    `consume --format json` prints them; keyBase64 and valueBase64 hold bytes that are no text, and a value that is an
+    object or a number is sent as JSON. At the end, prints the number of records, the rate, and the offsets. --json
+    changes only this result; --format json is for records.
+
+    \b
+    penstock produce orders < orders.txt
+    echo 'customer-7:paid' | penstock produce orders --key-separator : --header source=shop
+    penstock produce images --file logo.png --key logo
+    penstock produce load --count 100000 --size 512 --rate 5000 --compression lz4
+    penstock consume orders --format json | penstock produce copy --format json
+    """
+    wanted = Wanted(
+        topic=topic,
+        inputs=inputs or [],
+        whole_files=whole_files or [],
+        input_json=input_format is InputFormat.JSON,
+        key=key,
+        key_separator=key_separator,
+        headers=header or [],
+        header_separator=header_separator,
+        null_value=null_value,
+        partition=partition,
+        timestamp=timestamp,
+        count=count,
+        size=size,
+        rate=rate,
+        acks=acks,
+        compression=compression,
+        idempotent=idempotent,
+    )
+    raise typer.Exit(run(server, wanted, as_json=as_json))
+
+
+SIZE_DEFAULT = 100
+
+ANSWER_MS = 50
+"""How long to wait for a broker's response before the input is read again."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options as given."""
+
+    topic: str
+    inputs: list[str]
+    whole_files: list[str]
+    input_json: bool
+    key: str | None
+    key_separator: str | None
+    headers: list[str]
+    header_separator: str | None
+    null_value: str | None
+    partition: int | None
+    timestamp: str | None
+    count: int | None
+    size: int | None
+    rate: float | None
+    acks: str
+    compression: str
+    idempotent: bool | None
+
+
+class Range:
+    """Offsets of the delivered records of a partition, as far as the broker reports them."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def add(self, delivery: Delivery) -> None:
+        self.records += delivery.records
+        if delivery.base_offset >= 0:
+            last = delivery.base_offset + delivery.records - 1
+            self.first = delivery.base_offset if self.first is None else min(self.first, delivery.base_offset)
+            self.last = last if self.last is None else max(self.last, last)
+
+
+@dataclass
+class Tally:
+    records: int = 0
+    record_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.partitions: dict[TopicPartition, Range] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        self.records += delivery.records
+        self.record_bytes += delivery.record_bytes
+        self.partitions.setdefault(delivery.partition, Range()).add(delivery)
+
+
+def run(server: str, wanted: Wanted, *, as_json: bool) -> int:
+    settings = _settings(wanted)
+    form = _form(wanted)
+    tally = Tally()
+    with connected(server) as cluster:
+        started_ms = cluster.clock.now_ms()
+        timestamp = _timestamp(wanted, cluster.clock.wall_ms())
+        with progress("producing", lambda: _total_bytes(wanted)) as advance:
+
+            def delivered(delivery: Delivery) -> None:
+                tally.add(delivery)
+                advance(delivery.record_bytes)
+
+            producer = Producer(cluster, settings, delivered)
+            records = _source(wanted, form, lambda: producer.due_ms)
+            if as_json and not wanted.input_json:
+                records = _with_json_hint(records)
+            try:
+                _produce(cluster, producer, records, wanted, timestamp)
+            except (KeyboardInterrupt, ClientError, Refused, OSError):
+                with suppress(ClientError):
+                    producer.flush()  # records already read are sent; a second Ctrl-C ends that too
+                if tally.records:
+                    _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+                raise
+        _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+    return 0
+
+
+def _produce(
+    cluster: Cluster,
+    producer: Producer,
+    records: Iterator[NewRecord | None],
+    wanted: Wanted,
+    timestamp: int | None,
+) -> None:
+    clock = cluster.clock
+    cluster.topic(
+        wanted.topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS
+    )  # an error is reported before the first line is typed
+    started_ms = clock.now_ms()
+    sent = 0
+    for record in records:
+        if record is None:
+            producer.poll(ANSWER_MS)
+            continue
+        if wanted.rate is not None:
+            producer.work(started_ms + sent * 1000 / wanted.rate - clock.now_ms())
+        producer.send(
+            wanted.topic,
+            record.key,
+            record.value,
+            partition=wanted.partition if record.partition is None else record.partition,
+            timestamp=timestamp if record.timestamp is None else record.timestamp,
+            headers=record.headers,
+        )
+        sent += 1
+        if sent == wanted.count:
+            break
+    producer.flush()
+
+
+def _source(wanted: Wanted, form: LineForm, idle_ms: Callable[[], float]) -> Iterator[NewRecord | None]:
+    if wanted.whole_files:
+        return from_whole_files(wanted.whole_files, form)
+    if _is_generated(wanted):
+        return generated(wanted.size or SIZE_DEFAULT, form, random.Random())
+    return from_lines(wanted.inputs, form, as_json=wanted.input_json, idle_ms=idle_ms)
+
+
+def _with_json_hint(records: Iterator[NewRecord | None]) -> Iterator[NewRecord | None]:
+    """Complain if the first line is a record from `consume --json`: --json does not parse the input."""
+    first = next((each for each in records if each is not None), None)
+    if first is None:
+        return
+    if first.value is not None and first.value.startswith(b'{"topic":') and b'"offset":' in first.value:
+        complain(
+            "the input looks like records in JSON, and is sent as text: to send the records, add --format json"
+        )
+    yield first
+    yield from records
+
+
+def _is_generated(wanted: Wanted) -> bool:
+    if wanted.size is not None:
+        return True
+    return wanted.count is not None and not wanted.inputs and input_is_terminal()
+
+
+def _total_bytes(wanted: Wanted) -> int:
+    """The number of bytes to send, if it is known."""
+    paths = [*wanted.whole_files, *(each for each in wanted.inputs if each != "-")]
+    if paths:
+        return sum(os.path.getsize(each) for each in paths)
+    return (wanted.count or 0) * (wanted.size or SIZE_DEFAULT) if _is_generated(wanted) else 0
+
+
+def _settings(wanted: Wanted) -> ProducerSettings:
+    acks = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(wanted.acks)
+    if acks is None:
+        raise Refused(f"--acks is {wanted.acks!r}, expected 0, 1 or all")
+    try:
+        codec = Codec[wanted.compression.upper()]
+    except KeyError:
+        names = ", ".join(each.name.lower() for each in Codec)
+        raise Refused(f"--compression is {wanted.compression!r}, expected one of {names}") from None
+    is_idempotent = acks == ACKS_ALL if wanted.idempotent is None else wanted.idempotent
+    if is_idempotent and acks != ACKS_ALL:
+        raise Refused(f"--idempotent needs --acks all, and --acks is {wanted.acks}")
+    return ProducerSettings(acks=acks, is_idempotent=is_idempotent, codec=codec)
+
+
+def _form(wanted: Wanted) -> LineForm:
+    if wanted.size is not None and (wanted.inputs or wanted.whole_files):
+        raise Refused("--size generates records, and cannot be used with files")
+    if wanted.whole_files and wanted.inputs:
+        raise Refused("expected either files of lines or --file for whole files, not both")
+    if wanted.input_json and (wanted.key_separator is not None or wanted.header_separator is not None):
+        raise Refused(
+            "--format json cannot be used with separators: a JSON line has fields for key and headers"
+        )
+    headers = [parse_headers(_bytes(each), "--header") for each in wanted.headers]
+    return LineForm(
+        _separator(wanted.key_separator, "--key-separator"),
+        _separator(wanted.header_separator, "--header-separator"),
+        None if wanted.null_value is None else _bytes(wanted.null_value),
+        None if wanted.key is None else _bytes(wanted.key),
+        tuple(each for some in headers for each in some),
+    )
+
+
+def _separator(text: str | None, option: str) -> bytes | None:
+    if text is None:
+        return None
+    separator = _bytes(text.replace("\\t", "\t"))
+    if not separator:
+        raise Refused(f"{option} is empty, expected at least one character")
+    return separator
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _timestamp(wanted: Wanted, now_ms: int) -> int | None:
+    if wanted.timestamp is None:
+        return None
+    text = wanted.timestamp
+    time_ms = int(text) if text.isascii() and text.isdigit() else parse_time(text, now_ms)
+    if time_ms is None or time_ms >= 2**63:
+        raise Refused(f"--timestamp is {text!r}, expected milliseconds since 1970 or 2026-01-01T10:00:00Z")
+    return time_ms
+
+
+def _report(topic: str, tally: Tally, elapsed_ms: float, as_json: bool) -> None:
+    seconds = max(elapsed_ms, 0.001) / 1000
+    partitions = sorted(tally.partitions.items())
+    if as_json:
+        rows = [
+            {
+                "partition": where.partition,
+                "records": each.records,
+                "firstOffset": each.first,
+                "lastOffset": each.last,
+            }
+            for where, each in partitions
+        ]
+        print_json(
+            {
+                "topic": topic,
+                "records": tally.records,
+                "bytes": tally.record_bytes,
+                "seconds": round(seconds, 3),
+                "recordsPerSecond": round(tally.records / seconds, 1),
+                "bytesPerSecond": round(tally.record_bytes / seconds, 1),
+                "partitions": rows,
+            }
+        )
+        return
+    records = "1 record" if tally.records == 1 else f"{tally.records:,} records"
+    print(
+        f"produced {records}, {tally.record_bytes:,} bytes, to {topic} in {seconds:.2f} s: "
+        f"{tally.records / seconds:,.0f} records/s, {tally.record_bytes / seconds / 1e6:,.2f} MB/s"
+    )
+    for where, each in partitions:
+        if each.first is not None:
+            print(f"{where}: offsets {each.first} to {each.last}")

@@ -1,0 +1,444 @@
+"""`penstock reassign`: partitions moved to other brokers, planned, begun, watched and taken back, over the wire."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.cli.command_group import command_group
+from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected
+from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
+from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.reassign_file import document_of, read_file
+from penstock.cli.reassign_plan import Assignment, CannotPlan, PlannedBroker
+from penstock.cli.reassign_plan import plan as plan_moves
+from penstock.cli.throttles import clear_throttles, set_throttles
+from penstock.client.admin import describe_topics
+from penstock.client.cluster import Cluster
+from penstock.client.errors import refused
+from penstock.client.reassignments import Moving, alter_reassignments, list_reassignments
+from penstock.client.replicas import log_ends
+
+app = command_group(
+    """Move partitions to other brokers.
+
+    Works with Penstock and Apache Kafka. A plan is a file in the format of kafka-reassign-partitions; each tool reads
+    the other's plans.
+
+    \b
+    penstock reassign plan orders payments --brokers 1,2,3 --out plan.json
+    penstock reassign apply plan.json --throttle 50000000
+    penstock reassign status plan.json
+    """
+)
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan; - is standard input.")]
+KeepThrottle = Annotated[
+    bool, typer.Option("--keep-throttle", help="Keep the settings that throttle replication.")
+]
+
+
+@app.command("plan")
+def plan_command(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to move.")],
+    brokers: Annotated[
+        str | None,
+        typer.Option("--brokers", "-b", metavar="ID,ID,...", help="Brokers for the replicas.  [all brokers]"),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor", "-r", min=1, max=32767, help="Replicas of each partition.  [as now]"
+        ),
+    ] = None,
+    no_racks: Annotated[bool, typer.Option("--no-racks", help="Ignore racks.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the plan to this file.")
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Propose a plan: replicas spread evenly, over different racks, with as few moves as possible.
+
+    Changes nothing. Brokers that --brokers does not list give up their replicas of these topics.
+
+    \b
+    penstock reassign plan orders --brokers 2,3,4 --out plan.json
+    penstock reassign plan orders --replication-factor 3 --json
+    """
+    raise typer.Exit(
+        plan(
+            server,
+            list(dict.fromkeys(topics)),
+            None if brokers is None else _broker_ids(brokers),
+            replication_factor=replication_factor,
+            with_racks=not no_racks,
+            out=out,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command("apply")
+def apply_command(
+    file: File,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--throttle", metavar="BYTES", min=1, help="Bytes per second that each broker may copy."
+        ),
+    ] = None,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Start although other partitions are moving.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once all moves are done and the throttle is removed.")
+    ] = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Start to move partitions. The old replicas stay until the new ones are in sync.
+
+    Prints the current assignment, as a plan to go back. With --throttle, either pass --wait, or run
+    `penstock reassign status FILE` later: once all moves are done, it removes the throttle.
+
+    \b
+    penstock reassign apply plan.json --throttle 50000000 --wait
+    """
+    raise typer.Exit(
+        apply(server, file, throttle=throttle, additional=additional, wait=wait, as_json=as_json)
+    )
+
+
+@app.command("status")
+def status_command(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A plan; without it, all moving partitions.")
+    ] = None,
+    keep_throttle: KeepThrottle = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Show moving partitions, or the progress of a plan. Removes the throttle once all moves are done.
+
+    The exit code is 1 if a partition neither has the replicas of the plan nor is moving to them.
+
+    \b
+    penstock reassign status
+    penstock reassign status plan.json
+    """
+    raise typer.Exit(status(server, file, keep_throttle=keep_throttle, as_json=as_json))
+
+
+@app.command("cancel")
+def cancel_command(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A plan.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Cancel all moves.")] = False,
+    keep_throttle: KeepThrottle = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Cancel moves that are not done: replicas being added are removed, and the old replicas stay.
+
+    \b
+    penstock reassign cancel plan.json
+    penstock reassign cancel --all
+    """
+    if (file is None) is not everything:
+        raise Refused("expected either a file or --all")
+    raise typer.Exit(cancel(server, file, keep_throttle=keep_throttle, as_json=as_json))
+
+
+def _broker_ids(text: str) -> list[int]:
+    words = [each.strip() for each in text.split(",")]
+    for word in words:
+        if not word.isdecimal() or int(word) >= 2**31:
+            raise Refused(f"--brokers has {word!r}, expected ids of brokers, such as 1,2,3")
+        if words.count(word) > 1:
+            raise Refused(f"--brokers has broker {word} twice")
+    return [int(word) for word in words]
+
+
+LOOK_EVERY_S = 0.5
+"""How often `--wait` looks whether all is done."""
+
+OFFSETS_WAIT_MS = 5_000
+"""How long a replica may take to say how far it is."""
+
+SETTLE_MS = 2_000
+"""A broker that is asked where partitions are may be so much behind the controller, which says what moves."""
+
+
+# -- plan -------------------------------------------------------------------------------------------------
+
+
+def plan(
+    server: str,
+    topics: Sequence[str],
+    brokers: Sequence[int] | None,
+    *,
+    replication_factor: int | None,
+    with_racks: bool,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster)
+        current = {
+            # Where a partition goes is where a plan has to start from.
+            partition: moving[partition].target if partition in moving else replicas
+            for partition, replicas in _current(cluster, topics).items()
+        }
+        chosen = _planned_brokers(cluster, brokers, with_racks)
+        try:
+            proposed = plan_moves(current, chosen, replication_factor)
+        except CannotPlan as error:
+            raise Refused(str(error)) from error
+    changed = {each: replicas for each, replicas in proposed.items() if replicas != current[each]}
+    copies = sum(len(set(replicas) - set(current[each])) for each, replicas in changed.items())
+    if out is not None:
+        out.write_text(json.dumps(document_of(changed or proposed)) + "\n", "utf-8")
+    if as_json:
+        print_json({**document_of(proposed), "current": document_of(current), "copies": copies})
+        return 0
+    if not changed:
+        print("Nothing has to move.")
+        return 0
+    rows = [_plan_row(each, current[each], replicas) for each, replicas in changed.items()]
+    print_table(("partition", "now", "then", "come", "go"), rows)
+    print(f"{_count(copies, 'replica')} to copy, {_count(len(changed), 'partition')} to change.")
+    if out is not None:
+        print(f"To begin: penstock reassign apply {out}")
+    else:
+        print("With --out FILE it is kept, for: penstock reassign apply FILE")
+    return 0
+
+
+def _plan_row(partition: TopicPartition, now: Sequence[int], then: Sequence[int]) -> tuple[str, ...]:
+    come = [each for each in then if each not in now]
+    go = [each for each in now if each not in then]
+    return _name(partition), _ids(now), _ids(then), _ids(come), _ids(go)
+
+
+def _planned_brokers(cluster: Cluster, wanted: Sequence[int] | None, with_racks: bool) -> list[PlannedBroker]:
+    known = cluster.info.brokers
+    ids = sorted(known) if wanted is None else list(dict.fromkeys(wanted))
+    _check_brokers(cluster, ids)
+    return [PlannedBroker(each, known[each].rack if with_racks else None) for each in ids]
+
+
+def _current(cluster: Cluster, topics: Sequence[str]) -> Assignment:
+    """Replicas of every partition of these topics; all of them must be there."""
+    found: Assignment = {}
+    for topic in describe_topics(cluster, topics):
+        if topic.error_code:
+            raise refused(f"topic {topic.name}", topic.error_code)
+        for each in topic.partitions.values():
+            found[TopicPartition(topic.name, each.partition)] = each.replicas
+    return found
+
+
+def _check_brokers(cluster: Cluster, ids: Iterable[int]) -> None:
+    for each in ids:
+        if each not in cluster.info.brokers:
+            known = _ids(sorted(cluster.info.brokers))
+            raise Refused(f"there is no broker {each}; the cluster has {known}")
+
+
+# -- apply ------------------------------------------------------------------------------------------------
+
+
+def apply(
+    server: str,
+    file: Path,
+    *,
+    throttle: int | None,
+    additional: bool,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    wanted = read_file(file)
+    with connected(server) as cluster:
+        before = _check_wanted(cluster, wanted, additional)
+        if throttle is not None:
+            set_throttles(cluster, _to_be(cluster, wanted, before), throttle)
+        outcomes = alter_reassignments(cluster, wanted)
+        for error in outcomes.values():
+            if error is not None:
+                complain(str(error))
+        is_done = wait and _wait(cluster, wanted)
+        cleared = clear_throttles(cluster, {each.topic for each in wanted}) if is_done and throttle else []
+    begun = sorted(each for each, error in outcomes.items() if error is None)
+    if as_json:
+        print_json(
+            {
+                "begun": [_name(each) for each in begun],
+                "refused": {_name(each): str(error) for each, error in outcomes.items() if error is not None},
+                "before": document_of(before),
+                "throttle": throttle,
+                "done": is_done,
+            }
+        )
+    else:
+        print(f"This is how it was; to go back, apply it:\n{json.dumps(document_of(before))}\n")
+        print(f"{_count(len(begun), 'partition')} began to move." if begun else "Nothing moves.")
+        if is_done:
+            print("All of it is done." + (" Nothing is held back any more." if cleared else ""))
+        elif throttle is not None:
+            print(
+                f"Held back to {throttle:,} bytes a second, until this finds all done: penstock reassign status {file}"
+            )
+    return 0 if len(begun) == len(outcomes) else EXIT_CANNOT
+
+
+def _check_wanted(cluster: Cluster, wanted: Assignment, additional: bool) -> Assignment:
+    """How the partitions are now; refuses what cannot be meant, before anything has changed."""
+    before = _current(cluster, sorted({each.topic for each in wanted}))
+    for partition in wanted:
+        if partition not in before:
+            raise refused(f"partition {_name(partition)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    _check_brokers(cluster, (each for replicas in wanted.values() for each in replicas))
+    moving = list_reassignments(cluster)
+    if moving and not additional:
+        still = (
+            f"{_name(min(moving))} still moves"
+            if len(moving) == 1
+            else f"{len(moving)} partitions still move"
+        )
+        raise Refused(f"{still}; --additional moves more beside")
+    return {
+        each: moving[each].original if each in moving else replicas
+        for each, replicas in sorted(before.items())
+        if each in wanted
+    }
+
+
+def _to_be(cluster: Cluster, wanted: Assignment, before: Assignment) -> dict[TopicPartition, Moving]:
+    """What will move, and what does already."""
+    moves = list_reassignments(cluster)
+    for partition, replicas in wanted.items():
+        come = tuple(each for each in replicas if each not in before[partition])
+        go = tuple(each for each in before[partition] if each not in replicas)
+        moves[partition] = Moving((*replicas, *go), come, go)
+    return moves
+
+
+def _wait(cluster: Cluster, wanted: Assignment) -> bool:
+    while list_reassignments(cluster, list(wanted)):
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+# -- status and cancel ------------------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """How far a partition is."""
+
+    partition: TopicPartition
+    state: str
+    """`moving`, `done`, or `elsewhere`: neither where the plan wants it nor on its way there."""
+    replicas: tuple[int, ...]
+    """That it has, or will have."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    behind: int | None = None
+    """Records that the slowest of the added replicas still lacks; None where none is added, or it does not say."""
+
+
+def status(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
+    """Without a file: what moves. With one: whether all in it is where it should be."""
+    wanted = None if file is None else read_file(file)
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster)
+        targets = {each: moved.target for each, moved in moving.items()} if wanted is None else wanted
+        states = _states(cluster, targets, moving)
+        cleared: list[str] = []
+        if wanted is not None and not moving and not keep_throttle:
+            cleared = clear_throttles(cluster, {each.topic for each in wanted})
+    if as_json:
+        rows = [{**each._asdict(), **each.partition._asdict()} for each in states]
+        print_json({"partitions": rows, "throttlesCleared": cleared})
+    elif not states:
+        print("Nothing moves.")
+    else:
+        table = [(_name(each.partition), each.state, *map(_ids, each[2:5]), each.behind) for each in states]
+        print_table(("partition", "state", "replicas", "come", "go", "behind"), table)
+        if cleared:
+            print(f"Nothing is held back any more: {', '.join(cleared)}.")
+    return EXIT_WRONG if any(each.state == "elsewhere" for each in states) else 0
+
+
+def _states(cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition, Moving]) -> list[State]:
+    backoff = cluster.backoff(SETTLE_MS)
+    while True:
+        now = _current(cluster, sorted({each.topic for each in wanted}))
+        behind = _behind(cluster, {each: moving[each] for each in wanted if each in moving})
+        states = []
+        for partition, replicas in sorted(wanted.items()):
+            moved = moving.get(partition)
+            there = now.get(partition, ()) if moved is None else moved.target
+            state = "elsewhere" if there != replicas else "done" if moved is None else "moving"
+            come, go = ((), ()) if moved is None else (moved.adding, moved.removing)
+            states.append(State(partition, state, there, come, go, behind.get(partition)))
+        pause_ms = backoff.next_pause_ms()
+        if all(each.state != "elsewhere" for each in states) or pause_ms >= backoff.left_ms:
+            return states
+        cluster.clock.sleep_ms(pause_ms)
+
+
+def _behind(cluster: Cluster, moving: Mapping[TopicPartition, Moving]) -> dict[TopicPartition, int]:
+    """How far the slowest of the added replicas is from its leader, as far as both say where they are."""
+    ends = log_ends(cluster, {each: moved.replicas for each, moved in moving.items()}, OFFSETS_WAIT_MS)
+    found = {}
+    for partition, moved in moving.items():
+        leader = cluster.leader(partition)
+        leads = None if leader is None else ends.get((partition, leader.leader))
+        theirs = [ends.get((partition, each)) for each in moved.adding]
+        told = [each for each in theirs if each is not None]
+        if leads is not None and told and len(told) == len(theirs):
+            found[partition] = max(leads - min(told), 0)
+    return found
+
+
+def cancel(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
+    """Take back what moves: of a file, or all of it."""
+    wanted = None if file is None else list(read_file(file))
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster, wanted)
+        outcomes = alter_reassignments(cluster, dict.fromkeys(moving)) if moving else {}
+        for error in outcomes.values():
+            if error is not None:
+                complain(str(error))
+        topics = {each.topic for each in (wanted or moving)}
+        if not keep_throttle and not list_reassignments(cluster):
+            clear_throttles(cluster, topics)
+    back = sorted(each for each, error in outcomes.items() if error is None)
+    if as_json:
+        print_json({"cancelled": [_name(each) for each in back]})
+    elif not outcomes:
+        print("Nothing moves.")
+    else:
+        stay = (
+            "1 partition stays where it was"
+            if len(back) == 1
+            else f"{len(back)} partitions stay where they were"
+        )
+        print(f"{stay}: {', '.join(_name(each) for each in back)}." if back else "Nothing was taken back.")
+    return 0 if len(back) == len(outcomes) else EXIT_CANNOT
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _ids(ids: Iterable[int]) -> str:
+    return ",".join(str(each) for each in ids) or "-"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

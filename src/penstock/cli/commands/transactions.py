@@ -1,0 +1,358 @@
+"""`penstock transactions`: listed, described and aborted, over the wire."""
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.base.ids import TopicPartition
+from penstock.cli.command_group import command_group
+from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal
+from penstock.cli.main import EXIT_CANNOT
+from penstock.cli.output import Refused, complain, print_json, print_table, printable, show_time
+from penstock.cli.positions import parse_duration
+from penstock.cli.selection import parse_partition, show_partitions
+from penstock.client import transactions as client
+from penstock.client.cluster import Cluster
+from penstock.client.errors import BrokerRefused
+from penstock.client.transactions import ANY_AGE, Filters
+
+app = command_group(
+    """List, describe and abort transactions.
+
+    Works with Penstock and Apache Kafka.
+
+    \b
+    penstock transactions list
+    penstock transactions describe billing-1
+    penstock transactions abort billing-1
+    """
+)
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+INT64_MAX = 2**63 - 1
+
+
+@app.command("list")
+def transactions_list(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only transactions in this state: Ongoing, Empty, ...; repeatable."),
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--producer-id", min=0, max=INT64_MAX, help="Only transactions of this producer; repeatable."
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", help="Only ids that match this regular expression as a whole."),
+    ] = None,
+    older: Annotated[
+        str | None,
+        typer.Option(
+            "--older", metavar="DURATION", help="Only those open for at least this long: 90s, 15m, 1h."
+        ),
+    ] = None,
+    hanging: Annotated[
+        bool,
+        typer.Option(
+            "--hanging",
+            help="Search all partitions for open transactions that no coordinator knows, and that got no "
+            "record for --older (15m).",
+        ),
+    ] = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """List transactional ids and their states, or with --hanging the transactions that hang in a partition.
+
+    \b
+    penstock transactions list --state Ongoing --older 5m
+    penstock transactions list --hanging
+    """
+    age_ms = ANY_AGE if older is None else parse_duration(older, "--older")
+    if hanging:
+        if state or producer_id or pattern is not None:
+            raise Refused("--hanging searches partitions: of the filters it allows only --older")
+        raise typer.Exit(show_hanging(server, 15 * 60_000 if older is None else age_ms, as_json=as_json))
+    filters = Filters(tuple(state or ()), tuple(producer_id or ()), age_ms, pattern)
+    raise typer.Exit(show_list(server, filters, as_json=as_json))
+
+
+@app.command("describe")
+def transactions_describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Transactional ids.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="TOPIC:P", help="Show the producers of this partition."),
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Show the state of transactional ids, or the producers known to a partition.
+
+    \b
+    penstock transactions describe billing-1
+    penstock transactions describe --partition orders:0
+    """
+    if (partition is None) == (not names):
+        raise Refused("expected either transactional ids or --partition")
+    if partition is not None:
+        raise typer.Exit(describe_producers(server, parse_partition(partition), as_json=as_json))
+    raise typer.Exit(describe(server, list(dict.fromkeys(names or [])), as_json=as_json))
+
+
+@app.command("abort")
+def transactions_abort(
+    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="A transactional id.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="TOPIC:P", help="A partition with a hanging transaction."),
+    ] = None,
+    start_offset: Annotated[
+        int | None,
+        typer.Option(
+            "--start-offset", metavar="N", min=0, max=INT64_MAX, help="First offset of the transaction."
+        ),
+    ] = None,
+    yes: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Abort an open transaction, by its id or in a partition where it hangs. Asks first, on a terminal.
+
+    By id: the coordinator fences the producer and aborts. By partition: an abort marker is written without the
+    coordinator. Do that only for a transaction that `list --hanging` shows: a transaction that its coordinator still
+    commits would be committed in part. If the end of a transaction was lost with a damaged or missing segment (the
+    broker logs this at its start), aborting it in the partition accepts the loss: its records stay hidden, and readers
+    of committed records continue.
+
+    \b
+    penstock transactions abort billing-1 --yes
+    penstock transactions abort --partition orders:0 --start-offset 1042
+    """
+    if (name is None) == (partition is None):
+        raise Refused("expected either a transactional id or --partition with --start-offset")
+    if (partition is None) != (start_offset is None):
+        raise Refused("--partition and --start-offset go together")
+    if name is not None:
+        raise typer.Exit(abort(server, name, yes=yes, as_json=as_json))
+    assert partition is not None
+    assert start_offset is not None
+    raise typer.Exit(
+        abort_in_partition(server, parse_partition(partition), start_offset, yes=yes, as_json=as_json)
+    )
+
+
+def show_list(server: str, filters: client.Filters, *, as_json: bool) -> int:
+    with connected(server) as cluster:
+        found = client.list_transactions(cluster, filters)
+    if as_json:
+        rows = [
+            {
+                "transactionalId": each.transactional_id,
+                "state": each.state,
+                "producerId": each.producer_id,
+                "coordinator": each.coordinator,
+            }
+            for each in found
+        ]
+        print_json({"transactions": rows})
+    elif not found:
+        print("No transactions.")
+    else:
+        columns = ("transactional id", "state", "producer id", "coordinator")
+        print_table(columns, [(e.transactional_id, e.state, e.producer_id, e.coordinator) for e in found])
+    return 0
+
+
+def show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> int:
+    with connected(server) as cluster:
+        topics = cluster.refresh(None).topics
+        partitions = [
+            TopicPartition(name, number) for name in sorted(topics) for number in topics[name].partitions
+        ]
+        found = client.find_hanging(
+            cluster, partitions, age_ms_min, on_error=lambda error: complain(str(error))
+        )
+    if as_json:
+        rows = [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                **_producer(each.producer),
+                "transactionalId": each.transactional_id,
+            }
+            for each in found
+        ]
+        print_json({"hanging": rows})
+        return 0
+    if not found:
+        print("No hanging transactions.")
+        return 0
+    columns = ("partition", "start offset", "producer id", "epoch", "last written", "transactional id")
+    print_table(
+        columns,
+        [
+            (
+                _colon(each.partition),
+                each.producer.start_offset,
+                each.producer.producer_id,
+                each.producer.epoch,
+                show_time(each.producer.last_timestamp),
+                each.transactional_id,
+            )
+            for each in found
+        ],
+    )
+    print("\nEnd one with: penstock transactions abort --partition TOPIC:PARTITION --start-offset N")
+    return 0
+
+
+def _colon(partition: TopicPartition) -> str:
+    return f"{partition.topic}:{partition.partition}"
+
+
+def _producer(producer: client.PartitionProducer) -> dict[str, Any]:
+    return {
+        "producerId": producer.producer_id,
+        "producerEpoch": producer.epoch,
+        "lastSequence": producer.last_sequence,
+        "lastTimestamp": producer.last_timestamp,
+        "coordinatorEpoch": producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+        "startOffset": producer.start_offset if producer.start_offset >= 0 else None,
+    }
+
+
+# -- describe ---------------------------------------------------------------------------------------------
+
+
+def describe(server: str, names: list[str], *, as_json: bool) -> int:
+    worst = 0
+    found = []
+    with connected(server) as cluster:
+        now_ms = cluster.clock.wall_ms()
+        for name in names:
+            try:
+                found.append(client.describe_transaction(cluster, name))
+            except BrokerRefused as error:
+                complain(str(error))
+                worst = EXIT_CANNOT
+    if as_json:
+        print_json({"transactions": [_as_json(each) for each in found]})
+        return worst
+    for index, each in enumerate(found):
+        if index:
+            print()
+        _print(each, now_ms)
+    return worst
+
+
+def _as_json(transaction: client.Transaction) -> dict[str, Any]:
+    return {
+        "transactionalId": transaction.transactional_id,
+        "state": transaction.state,
+        "producerId": transaction.producer_id,
+        "producerEpoch": transaction.producer_epoch,
+        "timeoutMs": transaction.timeout_ms,
+        "startTimeMs": transaction.started_ms,
+        "coordinator": transaction.coordinator,
+        "partitions": [{"topic": each.topic, "partition": each.partition} for each in transaction.partitions],
+    }
+
+
+def _print(transaction: client.Transaction, now_ms: int) -> None:
+    print(printable(f"{transaction.transactional_id}: {transaction.state}"))
+    producer = f"producer {transaction.producer_id}, epoch {transaction.producer_epoch}"
+    print(f"{producer}, timeout {transaction.timeout_ms / 1000:g} s, coordinator {transaction.coordinator}")
+    if transaction.started_ms is not None:
+        age_s = max(0, now_ms - transaction.started_ms) / 1000
+        begun = "the last one began" if transaction.state in client.IDLE else "open since"
+        print(f"{begun} {show_time(transaction.started_ms)}, {age_s:.1f} s ago")
+    if transaction.partitions:
+        print(f"partitions without a marker: {show_partitions(transaction.partitions)}")
+
+
+def describe_producers(server: str, partition: TopicPartition, *, as_json: bool) -> int:
+    with connected(server) as cluster:
+        found = client.describe_producers(cluster, partition)
+    if as_json:
+        rows = [_producer(each) for each in found]
+        print_json({"topic": partition.topic, "partition": partition.partition, "producers": rows})
+    elif not found:
+        print(f"{_colon(partition)} remembers no producers.")
+    else:
+        columns = (
+            "producer id",
+            "epoch",
+            "last sequence",
+            "last written",
+            "transaction from",
+            "coordinator epoch",
+        )
+        rows_shown = [
+            (
+                each.producer_id,
+                each.epoch,
+                each.last_sequence,
+                show_time(each.last_timestamp),
+                each.start_offset if each.start_offset >= 0 else None,
+                each.coordinator_epoch if each.coordinator_epoch >= 0 else None,
+            )
+            for each in found
+        ]
+        print_table(columns, rows_shown, title=_colon(partition))
+    return 0
+
+
+# -- abort ------------------------------------------------------------------------------------------------
+
+
+def abort(server: str, name: str, *, yes: bool, as_json: bool) -> int:
+    """Abort the open transaction of a transactional id; its producer is fenced."""
+    with connected(server) as cluster:
+        transaction = client.describe_transaction(cluster, name)
+        if transaction.state not in client.OPEN:
+            raise Refused(f"{name} has no transaction to abort, it is in state {transaction.state}")
+        _confirm(f"Abort the transaction of {name} and fence its producer?", yes)
+        client.terminate(cluster, transaction)
+    if as_json:
+        print_json({"transactionalId": name, "aborted": True, "was": _as_json(transaction)})
+    else:
+        what = show_partitions(transaction.partitions) or "no partitions"
+        print(f"aborted the transaction of {name} on {what}")
+    return 0
+
+
+def abort_in_partition(
+    server: str, partition: TopicPartition, start_offset: int, *, yes: bool, as_json: bool
+) -> int:
+    """Write an abort marker for the transaction that began at an offset, whoever coordinates it."""
+    with connected(server) as cluster:
+        producer = _open_at(cluster, partition, start_offset)
+        _confirm(
+            f"Write an abort marker to {_colon(partition)} for the transaction from offset {start_offset} on?",
+            yes,
+        )
+        client.write_abort(cluster, partition, producer)
+    if as_json:
+        document = {"topic": partition.topic, "partition": partition.partition, **_producer(producer)}
+        print_json({"aborted": True, "was": document})
+    else:
+        print(f"aborted the transaction of producer {producer.producer_id} on {_colon(partition)}")
+    return 0
+
+
+def _open_at(cluster: Cluster, partition: TopicPartition, start_offset: int) -> client.PartitionProducer:
+    found = [each for each in client.describe_producers(cluster, partition) if each.start_offset >= 0]
+    for each in found:
+        if each.start_offset == start_offset:
+            return each
+    offsets = ", ".join(str(each.start_offset) for each in found)
+    others = f"they begin at {offsets}" if found else "none is open there"
+    raise Refused(f"no open transaction begins at offset {start_offset} of {_colon(partition)}: {others}")
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if not yes and input_is_terminal() and not typer.confirm(question, err=True):
+        raise Refused("nothing was aborted")

@@ -1,0 +1,95 @@
+"""What commands that talk to a broker share: options, a connection, and errors as one sentence."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.base.errors import KafkaError
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.output import Refused, complain
+from penstock.client.cluster import Cluster
+from penstock.client.errors import Unreachable
+from penstock.client.settings import ClientSettings, parse_servers
+from penstock.records.errors import CorruptBatch
+
+RETRY_SILENT_S = 2.0
+"""How long retries go unreported: a leader election takes less."""
+RETRY_GAP_S = 10.0
+"""Retries further apart than this belong to different problems; a report is repeated no sooner."""
+
+SERVER_DEFAULT = "127.0.0.1:9092"
+
+Server = Annotated[
+    str,
+    typer.Option(
+        "--server",
+        "-s",
+        metavar="HOST:PORT[,...]",
+        envvar="PENSTOCK_SERVER",
+        help="Brokers to begin with; any one of the cluster is enough.",
+    ),
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
+
+
+class Isolation(StrEnum):
+    COMMITTED = "committed"
+    UNCOMMITTED = "uncommitted"
+
+
+@contextmanager
+def connected(server: str, settings: ClientSettings | None = None) -> Iterator[Cluster]:
+    """A cluster for one command. What it refuses is one sentence and exit code 2; damaged records are 1."""
+    try:
+        servers = parse_servers(server)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    try:
+        with Cluster(servers, settings, on_retry=RetryReports()) as cluster:
+            yield cluster
+    except CorruptBatch as damage:
+        complain(str(damage))
+        raise typer.Exit(EXIT_WRONG) from damage
+    except Unreachable as error:
+        raise Refused(f"{error}; start a broker with `penstock up`, or name one with --server") from error
+    except KafkaError as error:
+        raise Refused(str(error)) from error
+
+
+class RetryReports:
+    """Reports on standard error why a command waits, once its retries have gone on for a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first_s = self._last_s = self._reported_s = float("-inf")
+
+    def __call__(self, error: Exception) -> None:
+        now_s = self._clock()
+        if now_s - self._last_s > RETRY_GAP_S:
+            self._first_s = now_s
+        self._last_s = now_s
+        if now_s - self._first_s >= RETRY_SILENT_S and now_s - self._reported_s >= RETRY_GAP_S:
+            self._reported_s = now_s
+            complain(f"{error}; retrying, Ctrl-C stops")
+
+
+def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
+    """`name=value` texts; the value may be empty, and may hold more equals signs."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise Refused(f"{text!r} is no {what}, expected NAME=VALUE")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def input_is_terminal() -> bool:
+    """Whether someone sits there who can be asked; standard input may also be closed."""
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -1,0 +1,254 @@
+"""`penstock groups reset-offsets`: where a group is to go on reading.
+
+A plan is made first and shown: for each partition the offset that is committed, and the new one. Only with
+`--execute` is it committed, and only while the group has no members, since a live member would go on from where
+it is and commit that over it. An offset beyond the ends of its partition is moved to the end that it is beyond, as
+Kafka's own tool does, and the plan says so.
+"""
+
+import csv
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.base.ids import Offset, TopicPartition
+from penstock.cli.connecting import connected
+from penstock.cli.output import Refused, complain, print_json, print_table, printable
+from penstock.cli.positions import INT64_MAX, Place, parse_place
+from penstock.cli.selection import INT32_MAX, Selection, partitions_of
+from penstock.client.cluster import Cluster
+from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets
+from penstock.client.groups import Group, find_group
+from penstock.client.offsets import EARLIEST, LATEST, list_offsets
+
+FILE_BYTES_MAX = 64 * 2**20
+"""Of a file of offsets; a line is some 30 bytes, so this is millions of partitions."""
+
+CURRENT = "current"
+
+
+class Target(NamedTuple):
+    """Where to; one of these is set."""
+
+    to: str | None = None
+    shift: int | None = None
+    file: str | None = None
+
+
+class Change(NamedTuple):
+    partition: TopicPartition
+    before: Offset | None
+    asked: Offset
+    """Where the group was to be sent."""
+    after: Offset
+    """The same, between the ends of the partition."""
+
+
+def reset(
+    server: str,
+    group_id: str,
+    selections: list[Selection],
+    target: Target,
+    *,
+    execute: bool,
+    as_csv: bool,
+    as_json: bool,
+) -> int:
+    if sum(each is not None for each in target) != 1:
+        raise Refused("expected one of --to, --shift-by and --from-file")
+    if target.file is not None and selections:
+        raise Refused("--from-file names its partitions itself, so --topic does not go with it")
+    from_file = None if target.file is None else read_file(target.file, group_id)
+    with connected(server) as cluster:
+        group = find_group(cluster, group_id)
+        if execute:
+            _refuse_live(group)
+        committed = fetch_offsets(cluster, group_id)
+        if from_file is not None:
+            asked: Mapping[TopicPartition, Offset] = from_file
+        else:
+            partitions = partitions_of(cluster, selections) if selections else _own(cluster, committed)
+            if not partitions:
+                raise Refused(f"group {group_id} has committed nothing yet: name topics with --topic")
+            asked = _asked(cluster, target, partitions, committed)
+        changes = _plan(cluster, asked, committed)
+        if execute:
+            commit_offsets(cluster, group_id, {each.partition: each.after for each in changes})
+    if as_json:
+        _print_json(group_id, changes, execute)
+    elif as_csv:
+        print(write_csv(changes), end="")
+    else:
+        _print(group_id, changes, execute)
+    if not execute and group is not None and group.is_live:
+        complain(f"{_live(group)}, --execute is refused until it has none")
+    return 0
+
+
+def _own(cluster: Cluster, committed: Mapping[TopicPartition, Committed]) -> list[TopicPartition]:
+    """What the group has committed for, without topics and partitions that are gone."""
+    topics = cluster.refresh({each.topic for each in committed}).topics if committed else {}
+    return [
+        each for each in committed if each.topic in topics and each.partition in topics[each.topic].partitions
+    ]
+
+
+def _live(group: Group) -> str:
+    count = len(group.members)
+    members = "a live member" if count == 1 else f"{count} live members"
+    return f"group {group.group_id} has {members} (state {group.state})"
+
+
+def _refuse_live(group: Group | None) -> None:
+    if group is not None and group.is_live:
+        raise Refused(f"{_live(group)}, offsets are reset when it has none")
+
+
+def _asked(
+    cluster: Cluster,
+    target: Target,
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+) -> dict[TopicPartition, Offset]:
+    if target.shift is not None:
+        for each in partitions:
+            if each not in committed:
+                raise Refused(f"{each} cannot be shifted: the group has committed nothing there")
+        return {each: committed[each].offset + target.shift for each in partitions}
+    assert target.to is not None  # one of them is set, and a file was read before
+    if target.to == CURRENT:
+        ends = _at(cluster, [each for each in partitions if each not in committed], LATEST)
+        return {each: committed[each].offset if each in committed else ends[each] for each in partitions}
+    place = parse_place(target.to, cluster.clock.wall_ms(), f"earliest, latest, {CURRENT}")
+    return _placed(cluster, place, partitions)
+
+
+def _placed(cluster: Cluster, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
+    if place.edge is not None:
+        return _at(cluster, partitions, EARLIEST if place.edge == "earliest" else LATEST)
+    if place.offset is not None and place.offset >= 0:
+        return dict.fromkeys(partitions, place.offset)
+    ends = _at(cluster, partitions, LATEST)
+    if place.offset is not None:
+        return {each: end + place.offset for each, end in ends.items()}
+    assert place.time_ms is not None  # one of them is set
+    found = _at(cluster, partitions, place.time_ms)
+    # Where no record is as late as that, the next one to come is.
+    return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
+
+
+def _at(cluster: Cluster, partitions: list[TopicPartition], time: int) -> dict[TopicPartition, Offset]:
+    if not partitions:
+        return {}
+    return {
+        name: each.offset for name, each in list_offsets(cluster, dict.fromkeys(partitions, time)).items()
+    }
+
+
+def _plan(
+    cluster: Cluster,
+    asked: Mapping[TopicPartition, Offset],
+    committed: Mapping[TopicPartition, Committed],
+) -> list[Change]:
+    partitions = sorted(asked)
+    starts, ends = _at(cluster, partitions, EARLIEST), _at(cluster, partitions, LATEST)
+    changes = []
+    for each in partitions:
+        before = committed.get(each)
+        after = min(max(asked[each], starts[each]), ends[each])
+        changes.append(Change(each, None if before is None else before.offset, asked[each], after))
+    return changes
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def read_file(path: str, group_id: str) -> dict[TopicPartition, Offset]:
+    """Offsets from a file as kafka-consumer-groups exports it: topic,partition,offset, or with the group before.
+
+    Lines of other groups are passed over.
+    """
+    data = Path(path).read_bytes() if Path(path).stat().st_size <= FILE_BYTES_MAX else None
+    if data is None:
+        raise Refused(f"{path} has more than {FILE_BYTES_MAX} bytes, which is no file of offsets")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path} is not UTF-8 at byte {error.start}") from error
+    found: dict[TopicPartition, Offset] = {}
+    reader = csv.reader(StringIO(text, newline=""))
+    try:
+        for row in reader:
+            cells = [each.strip() for each in row]
+            if not any(cells):
+                continue
+            where = f"{path}, line {reader.line_num}"
+            if len(cells) == 4:
+                if cells[0] != group_id:
+                    continue
+                cells = cells[1:]
+            partition, offset = _parse_row(cells, where)
+            if partition in found:
+                raise Refused(f"{where}: {partition} is there twice")
+            found[partition] = offset
+    except csv.Error as error:
+        raise Refused(f"{path}, line {reader.line_num}: {error}") from error
+    if not found:
+        raise Refused(f"{path} has no offsets of group {group_id}")
+    return found
+
+
+def _parse_row(cells: list[str], where: str) -> tuple[TopicPartition, Offset]:
+    if len(cells) != 3 or not cells[0]:
+        raise Refused(f"{where}: expected topic,partition,offset")
+    topic, partition, offset = cells
+    for text, most in ((partition, INT32_MAX), (offset, INT64_MAX)):
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
+            raise Refused(f"{where}: {text!r} is no number from 0 to {most}")
+    return TopicPartition(topic, int(partition)), int(offset)
+
+
+def write_csv(changes: list[Change]) -> str:
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows((each.partition.topic, each.partition.partition, each.after) for each in changes)
+    return out.getvalue()
+
+
+# -- what was, and what will be ---------------------------------------------------------------------------
+
+
+def _note(change: Change) -> str:
+    if change.asked == change.after:
+        return ""
+    return f"{change.asked} is {'before the start' if change.asked < change.after else 'beyond the end'}"
+
+
+def _print(group_id: str, changes: list[Change], execute: bool) -> None:
+    columns = ["topic", "partition", "committed", "new"]
+    has_notes = any(_note(each) for each in changes)
+    if has_notes:
+        columns.append("note")
+    rows: list[list[str | int | None]] = []
+    for each in changes:
+        row: list[str | int | None] = [*each.partition, each.before, each.after]
+        rows.append([*row, _note(each)] if has_notes else row)
+    done = "reset" if execute else "dry run, nothing is changed"
+    print_table(columns, rows, title=f"{printable(group_id)}: {done}")
+    if not execute:
+        print("\nAdd --execute to commit this.")
+
+
+def _print_json(group_id: str, changes: list[Change], execute: bool) -> None:
+    rows = [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "committedOffset": each.before,
+            "newOffset": each.after,
+            "askedOffset": each.asked,
+        }
+        for each in changes
+    ]
+    print_json({"groupId": group_id, "executed": execute, "partitions": rows})
