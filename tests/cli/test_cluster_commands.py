@@ -16,7 +16,7 @@ from tests.cli.conftest import Command
 from tests.processes import WAIT_S_MAX, is_readable
 
 from penstock.cli import cluster_nodes as nodes
-from penstock.cli.cluster_nodes import Wanted
+from penstock.cli.cluster_nodes import ClusterOptions
 
 PENSTOCK = (sys.executable, "-m", "penstock")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
@@ -201,7 +201,7 @@ def test_three_brokers_lose_one_and_get_it_back(penstock: Command, tmp_path: Pat
 )
 def test_who_is_a_controller(brokers: int, controllers: int, roles: dict[int, str], tmp_path: Path) -> None:
     """A quorum of two is worse than one of one: either's end is the end of both."""
-    layout = nodes.make_layout(tmp_path, Wanted(brokers, controllers, 19092))
+    layout = nodes.make_layout(tmp_path, ClusterOptions(brokers, controllers, 19092))
     assert {each.id: each.roles for each in layout.nodes} == roles
     voters = next(
         each for each in layout.arguments(layout.nodes[0]) if each.startswith("controller.quorum.voters")
@@ -213,7 +213,7 @@ def test_who_is_a_controller(brokers: int, controllers: int, roles: dict[int, st
 
 def test_a_process_is_not_believed_to_be_a_node_because_of_its_number(tmp_path: Path) -> None:
     """The number in the file may have been given to another process since."""
-    layout = nodes.make_layout(tmp_path, Wanted(1))
+    layout = nodes.make_layout(tmp_path, ClusterOptions(1))
     [node] = layout.nodes
     layout.file(node, ".pid").write_text(f"{os.getpid()}\n")
     assert nodes.process_of(layout, node) is None
@@ -231,9 +231,9 @@ def test_where_there_is_no_cluster_it_says_so(
 
 
 def test_a_node_that_there_is_not_is_refused(penstock: Command, tmp_path: Path) -> None:
-    nodes.make_layout(tmp_path, Wanted(2))
+    nodes.make_layout(tmp_path, ClusterOptions(2))
     outcome = penstock("cluster", "kill", 7, "--data", tmp_path)
-    assert outcome.err == f"penstock: there is no node 7 in {tmp_path}; it has 1, 2\n"
+    assert outcome.err == f"penstock: the cluster in {tmp_path} has no node 7; its nodes are 1, 2\n"
 
 
 def test_the_data_directory_of_a_node_is_not_taken_for_a_clusters(penstock: Command, tmp_path: Path) -> None:

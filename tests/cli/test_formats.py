@@ -111,7 +111,7 @@ def test_json_is_read_so(document: object, expected: NewRecord) -> None:
         (b'{"valeu": 1}', "here: unknown field 'valeu'"),
         (b'{"valueBase64": "!"}', "here: valueBase64 is not base64"),
         (b'{"valueBase64": 5}', "here: valueBase64 is not base64"),
-        (b'{"partition": -1}', "here: partition is -1, expected a number from 0 on"),
+        (b'{"partition": -1}', "here: partition is -1, expected a number of at least 0"),
         (b'{"timestamp": true}', "here: timestamp is True"),
         (b'{"headers": ["a"]}', "here: headers are"),
         (b"\xff", "here: not JSON"),
@@ -204,5 +204,5 @@ def test_a_place_is_named_so(text: str, expected: Place) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "--5", "1h", "@", "@x", "-1y", "2023-13-01", "9" * 30])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="is no place in a log"):
+    with pytest.raises(Refused, match="is no position in a log"):
         parse_place(text, NOW)

@@ -120,7 +120,7 @@ def test_produce_to_a_full_disk_says_why_it_waits(penstock_broker: Broker) -> No
         complaint = next(line for line in child.stderr if "No space left on device" in line)
         assert "retrying" in complaint
         penstock_broker.disk.clear()
-        assert child.stdout.readline().startswith("produced 1 record")
+        assert child.stdout.read().startswith("produced 1 record")
     assert child.returncode == 0
 
 

@@ -61,26 +61,26 @@ def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
     ("arguments", "sentence"),
     [
         (("topics", "list", "--server", "a:b"), "'a:b' is no server, expected HOST:PORT"),
-        (("topics", "create", "x", "--config", "nonsense"), "'nonsense' is no setting, expected NAME=VALUE"),
+        (("topics", "create", "x", "--config", "nonsense"), "'nonsense' is no setting: expected NAME=VALUE"),
         (("configs", "set", "topic"), "topic needs a name: topic NAME"),
         (("configs", "set", "broker", "x", "a=b"), "broker needs an id: broker ID"),
         (("configs", "set", "topic", "x"), "nothing to set, expected NAME=VALUE"),
         (("configs", "unset", "brokers"), "nothing to unset, expected names of settings"),
-        (("consume", "x", "--from", "yesterday"), "'yesterday' is no place in a log"),
+        (("consume", "x", "--from", "yesterday"), "'yesterday' is no position in a log"),
         (("consume", "x", "--format", "yaml"), "--format is 'yaml', expected one of text, full, json"),
         (("consume", "x", "--format", "%y"), "--format has %y, expected one of %t"),
         (("consume", "x", "--format", "a%"), "--format ends with %"),
         (("produce", "x", "--acks", "2"), "--acks is '2', expected 0, 1 or all"),
         (("produce", "x", "--compression", "zip"), "--compression is 'zip', expected one of none, gzip"),
-        (("produce", "x", "--acks", "1", "--idempotent"), "--idempotent needs --acks all, 1 was given"),
+        (("produce", "x", "--acks", "1", "--idempotent"), "--idempotent needs --acks all, and --acks is 1"),
         (("produce", "x", "--key-separator", ""), "--key-separator is empty"),
-        (("produce", "x", "y.txt", "--size", "9"), "--size makes records up, but there are files to read"),
+        (("produce", "x", "y.txt", "--size", "9"), "--size generates records, and cannot be used with files"),
         (
             ("produce", "x", "y.txt", "--file", "z"),
             "either files of lines or --file for whole files, not both",
         ),
-        (("produce", "x", "--format", "json", "-K", ":"), "so there is nothing to separate"),
-        (("produce", "x", "--header", "=v"), "--header: '=v' is no header, expected NAME=VALUE"),
+        (("produce", "x", "--format", "json", "-K", ":"), "--format json cannot be used with separators"),
+        (("produce", "x", "--header", "=v"), "--header: '=v' is no header: expected NAME=VALUE"),
     ],
 )
 def test_a_mistake_is_one_sentence(shell: Shell, arguments: tuple[str, ...], sentence: str) -> None:
@@ -106,7 +106,10 @@ def test_a_bad_timestamp_or_partition_is_one_sentence(shell: Shell) -> None:
 def test_a_bad_line_is_told_and_what_came_before_is_sent(shell: Shell) -> None:
     shell("topics", "create", "lines", "--partitions", 1)
     outcome = shell.try_("produce", "lines", "-K", ":", stdin=b"a:1\nb:2\nc\n")
-    assert (outcome.code, outcome.err) == (2, "penstock: standard input, line 3: no ':' after the key\n")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "penstock: standard input, line 3: expected ':' after the key\n",
+    )
     assert "produced 2 records" in outcome.out
     assert shell.lines("consume", "lines") == ["1", "2"]
 

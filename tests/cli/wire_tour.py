@@ -41,7 +41,7 @@ def topics(shell: Shell) -> None:
     again = shell.try_("topics", "create", "tour-a")
     assert again.code == 2
     assert "TOPIC_ALREADY_EXISTS" in again.err
-    assert "there already" in shell("topics", "create", "tour-a", "--if-not-exists")
+    assert "exists already" in shell("topics", "create", "tour-a", "--if-not-exists")
     names = {each["name"]: each for each in shell.json("topics", "list")["topics"]}
     assert names["tour-a"]["partitions"] == 3
     assert names["tour-a"]["replicationFactor"] == 1
@@ -173,7 +173,7 @@ def places(shell: Shell) -> None:
     assert values("--format", "%p:%o %v%%") == [f"0:{index} v{index}%" for index in range(10)]
     beyond = shell.try_("consume", "tour-p", "--from", 11)
     assert (beyond.code, beyond.out) == (2, "")
-    assert beyond.err == "penstock: tour-p-0 ends at 10, before offset 11\n"
+    assert beyond.err == "penstock: tour-p-0 has no offset 11: its log end is 10\n"
 
 
 def codecs(shell: Shell) -> None:

@@ -1,15 +1,15 @@
-"""A cluster of processes on one machine: where its nodes are, how each is started, and how it is found again.
+"""A cluster of processes on one machine: its nodes, how they start and stop, and its files.
 
-    DIR/cluster.json     the nodes, their ports and settings; written once, when the cluster is made
+    DIR/cluster.json     the nodes, their ports and settings; written when the cluster is created
     DIR/node-1/          data of node 1
-    DIR/node-1.pid       its process, while there is one
+    DIR/node-1.pid       its process id, while it runs
     DIR/node-1.out       its ready line
-    DIR/node-1.log       what it logs
-    DIR/stopping         while the cluster is to be down as a whole
+    DIR/node-1.log       its log lines
+    DIR/stopping         exists while the whole cluster is stopped
 
-A node is a `penstock up` with flags, in a session of its own: a Ctrl-C at the terminal reaches only who watches over
-them. Any command can stop, kill and start a node, since all they share are these files. A process id is believed only
-if that process was started on the node's directory: numbers are given out again.
+A node is a `penstock up` process in a separate session: Ctrl-C in the terminal reaches only the command that watches
+the nodes. Commands share only these files, so any command can stop, kill and start a node. A process id counts only
+if that process was started on the node's directory: the system reuses process ids.
 """
 
 import json
@@ -35,13 +35,13 @@ STOPPING = "stopping"
 VERSION = 1
 
 CONTROLLERS_MAX = 3
-"""Of brokers that are controllers too: two of three are a majority, and more only make it slower."""
+"""Brokers that are controllers too. Two of three are a majority; more voters are slower."""
 
 FIRST_CONTROLLER_ID = 101
-"""Of controllers that are nothing else; brokers begin at 1."""
+"""First id of dedicated controllers; broker ids begin at 1."""
 
 CONTROLLER_PORTS, HTTP_PORTS, LINE_PORTS = 100, 200, 300
-"""How far above a broker's Kafka port its others are."""
+"""Added to a broker's Kafka port for its other ports."""
 
 READY_S_MAX = 90.0
 STOP_S_MAX = 90.0
@@ -53,7 +53,7 @@ class Node:
     id: int
     roles: str
     kafka: int | None = None
-    """Ports; None for what it does not serve."""
+    """Ports; None if not served."""
     controller: int | None = None
     http: int | None = None
     line: int | None = None
@@ -65,17 +65,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster as it was made."""
+    """A cluster as created."""
 
     directory: str
     cluster_id: str
     nodes: tuple[Node, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of every node, beside what makes it part of the cluster."""
+    """Settings of every node, without those that make it a member of the cluster."""
     config: str | None = None
-    """A file with more, which these are stronger than."""
+    """A settings file; `settings` override it."""
     host: str = HOST
-    """Where clients are served; empty for all interfaces. Controllers hear this machine alone."""
+    """Listen address for clients; empty for all interfaces. Controllers listen on loopback."""
 
     @property
     def bootstrap(self) -> str:
@@ -86,7 +86,7 @@ class Layout:
             if each.id == node_id:
                 return each
         ids = ", ".join(str(each.id) for each in self.nodes)
-        raise Refused(f"there is no node {node_id} in {self.directory}; it has {ids}")
+        raise Refused(f"the cluster in {self.directory} has no node {node_id}; its nodes are {ids}")
 
     def file(self, node: Node, ending: str = "") -> Path:
         return Path(self.directory) / f"node-{node.id}{ending}"
@@ -96,7 +96,7 @@ class Layout:
         return Path(self.directory) / STOPPING
 
     def arguments(self, node: Node) -> list[str]:
-        """How the node is started: `penstock` and this."""
+        """Arguments of `penstock` that start the node."""
         voters = [f"{each.id}@{HOST}:{each.controller}" for each in self.nodes if each.controller is not None]
         settings = {
             **self.settings,
@@ -119,17 +119,17 @@ class Layout:
         return words
 
 
-# -- made and found again -----------------------------------------------------------------------------------
+# -- layout -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a new cluster is to be."""
+class ClusterOptions:
+    """Size and settings of a new cluster."""
 
     brokers: int = 3
     controllers: int = 0
     base_port: int = 0
-    """Of the first broker; 0 for whatever ports are free."""
+    """Kafka port of the first broker; 0 for any free ports."""
     host: str = HOST
     with_http: bool = True
     with_line: bool = True
@@ -137,7 +137,7 @@ class Wanted:
     config: str | None = None
 
 
-def make_layout(directory: Path, wanted: Wanted) -> Layout:
+def make_layout(directory: Path, wanted: ClusterOptions) -> Layout:
     brokers, controllers, base_port = wanted.brokers, wanted.controllers, wanted.base_port
     alone = 0 if controllers else (CONTROLLERS_MAX if brokers >= CONTROLLERS_MAX else 1)
     ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
@@ -187,7 +187,7 @@ def make_layout(directory: Path, wanted: Wanted) -> Layout:
 
 
 def find_layout(directory: Path) -> Layout | None:
-    """The cluster of a directory, if one was made there."""
+    """The cluster of a directory; None if it has none."""
     file = directory / STATE
     try:
         document = json.loads(file.read_text("utf-8"))
@@ -202,7 +202,7 @@ def find_layout(directory: Path) -> Layout | None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until all are known, so that they differ."""
+    """Free ports. All sockets stay bound until the last one is, so that the ports differ."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:
@@ -217,7 +217,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def process_of(layout: Layout, node: Node) -> int | None:
-    """The node's process, if it runs."""
+    """The node's process id, if it runs."""
     try:
         pid = int(layout.file(node, ".pid").read_text())
     except (FileNotFoundError, ValueError):
@@ -229,19 +229,19 @@ def process_of(layout: Layout, node: Node) -> int | None:
 
 
 def _command_line(pid: int) -> list[str]:
-    """What a process was started with; nothing if it is gone, or a zombie."""
+    """The command line of a process; empty if it has ended or is a zombie."""
     with suppress(OSError):
         return [os.fsdecode(each) for each in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
     if os.path.isdir("/proc/self"):
         return []
-    told = subprocess.run(
+    listed = subprocess.run(
         ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return told.stdout.split()
+    return listed.stdout.split()
 
 
 def spawn(layout: Layout, node: Node) -> int:
-    """Start a node, which outlives whoever starts it, and return its process. It is not ready yet."""
+    """Start a node, which outlives this process, and return its process id. It is not ready yet."""
     out, log = (str(layout.file(node, ending)) for ending in (".out", ".log"))
     modes = os.O_WRONLY | os.O_CREAT
     pid = os.posix_spawn(
@@ -256,14 +256,14 @@ def spawn(layout: Layout, node: Node) -> int:
         setsid=True,
     )
     layout.file(node, ".pid").write_text(f"{pid}\n")
-    # A process that has just begun shows no command line for a moment, as one that has ended.
+    # A new process has no command line for a moment, like one that has ended.
     while not any(_command_line(pid)) and not _reap(pid):
         time.sleep(0.001)
     return pid
 
 
 def wait_ready(layout: Layout, nodes: Iterable[Node]) -> None:
-    """Return when all of them serve."""
+    """Return once all nodes serve."""
     deadline = time.monotonic() + READY_S_MAX
     left = list(nodes)
     while left:
@@ -271,21 +271,21 @@ def wait_ready(layout: Layout, nodes: Iterable[Node]) -> None:
             if layout.file(node, ".out").read_bytes().startswith(b"penstock ready"):
                 left.remove(node)
             elif process_of(layout, node) is None:
-                raise Refused(f"node {node.id} did not start: {_last_words(layout.file(node, '.log'))}")
+                raise Refused(f"node {node.id} did not start: {_last_error(layout.file(node, '.log'))}")
         if left and time.monotonic() > deadline:
             log = layout.file(left[0], ".log")
             raise Refused(f"node {left[0].id} was not ready within {READY_S_MAX:.0f} s; see {log}")
         time.sleep(LOOK_EVERY_S if left else 0)
 
 
-def _last_words(log: Path) -> str:
+def _last_error(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines()
-    told = [line.removeprefix("penstock: ") for line in lines if line.startswith("penstock: ")]
-    return (told or lines or ["it said nothing"])[-1]
+    errors = [line.removeprefix("penstock: ") for line in lines if line.startswith("penstock: ")]
+    return (errors or lines or ["it logged nothing"])[-1]
 
 
 def stop_nodes(layout: Layout, nodes: Iterable[Node]) -> list[int]:
-    """Stop nodes cleanly, and return the ids of those that ran. Brokers go first: they still need controllers."""
+    """Stop nodes cleanly; return the ids of those that ran. Brokers stop first: they need controllers to stop."""
     stopped = []
     wanted = list(nodes)
     for group in (
@@ -315,14 +315,14 @@ def _wait_gone(layout: Layout, running: Mapping[Node, int]) -> None:
 
 
 def _reap(pid: int) -> bool:
-    """A child of ours that has ended stays a zombie until somebody asks; whether it was one, and is gone now."""
+    """Collect a child that has ended, which stays a zombie until then. Return whether it was one."""
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return False
 
 
 def kill_node(layout: Layout, node: Node) -> bool:
-    """End it as a crash would; whether it ran."""
+    """Kill a node with SIGKILL. Return whether it ran."""
     pid = process_of(layout, node)
     if pid is None:
         return False
@@ -334,12 +334,12 @@ def kill_node(layout: Layout, node: Node) -> bool:
 
 
 def running_nodes(layout: Layout) -> dict[int, int]:
-    """Processes of the nodes that run, by id."""
+    """Process ids of running nodes, by node id."""
     return {each.id: pid for each in layout.nodes if (pid := process_of(layout, each)) is not None}
 
 
 def start_nodes(layout: Layout, nodes: Sequence[Node]) -> None:
-    """Start nodes, all at once, and return when they serve; where one does not, none is left behind."""
+    """Start nodes together; return once they serve. If one fails, stop them all."""
     for each in nodes:
         spawn(layout, each)
     try:

@@ -1,4 +1,4 @@
-"""How a local cluster is: which nodes run, who leads what, and what has too few replicas in sync."""
+"""State of a local cluster: running nodes, leaders and under-replicated partitions."""
 
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +12,11 @@ from penstock.wire import Api
 from penstock.wire.request import through_kio
 
 SETTINGS: Final = ClientSettings(request_timeout_ms=2_000, api_timeout_ms=4_000)
-"""The nodes are on this machine: who does not answer soon has stopped, or is about to."""
+"""Short timeouts: the nodes are on this machine."""
 
 
-class Told(NamedTuple):
-    """What brokers say of the cluster."""
+class ClusterState(NamedTuple):
+    """The cluster as its brokers report it."""
 
     alive: frozenset[int]
     controller: int | None
@@ -30,30 +30,30 @@ class Told(NamedTuple):
 
 
 def look(layout: Layout) -> dict[str, Any]:
-    """Everything that is to be told, as JSON has it."""
+    """The state of the cluster, as the JSON output has it."""
     running = running_nodes(layout)
-    told = _ask(layout, [each for each in layout.nodes if each.is_broker and each.id in running])
-    partitions = [] if told is None else told.partitions
+    state = _ask(layout, [each for each in layout.nodes if each.is_broker and each.id in running])
+    partitions = [] if state is None else state.partitions
     return {
         "directory": layout.directory,
         "clusterId": layout.cluster_id,
         "bootstrap": layout.bootstrap,
-        "controller": None if told is None else told.controller,
-        "partitions": None if told is None else len(partitions),
-        "underReplicated": None if told is None else sum(len(p.isr) < len(p.replicas) for p in partitions),
-        "withoutLeader": None if told is None else sum(p.leader < 0 for p in partitions),
-        "nodes": [_node(layout, each, running.get(each.id), told) for each in layout.nodes],
+        "controller": None if state is None else state.controller,
+        "partitions": None if state is None else len(partitions),
+        "underReplicated": None if state is None else sum(len(p.isr) < len(p.replicas) for p in partitions),
+        "withoutLeader": None if state is None else sum(p.leader < 0 for p in partitions),
+        "nodes": [_node(layout, each, running.get(each.id), state) for each in layout.nodes],
     }
 
 
-def _node(layout: Layout, node: Node, pid: int | None, told: Told | None) -> dict[str, Any]:
+def _node(layout: Layout, node: Node, pid: int | None, state: ClusterState | None) -> dict[str, Any]:
     def address(port: int | None) -> str | None:
         return None if port is None else f"{layout.host or HOST}:{port}"
 
-    state = "down"
+    node_state = "down"
     if pid is not None:
-        is_known = told is not None and node.is_broker
-        state = "runs" if not is_known or told is None else "up" if node.id in told.alive else "fenced"
+        is_known = state is not None and node.is_broker
+        node_state = "runs" if not is_known or state is None else "up" if node.id in state.alive else "fenced"
     return {
         "id": node.id,
         "roles": node.roles,
@@ -62,14 +62,14 @@ def _node(layout: Layout, node: Node, pid: int | None, told: Told | None) -> dic
         "http": address(node.http),
         "line": address(node.line),
         "controller": None if node.controller is None else f"{HOST}:{node.controller}",
-        "state": state,
-        "leads": told.leads(node.id) if told is not None and node.is_broker else None,
-        "replicas": told.has(node.id) if told is not None and node.is_broker else None,
+        "state": node_state,
+        "leads": state.leads(node.id) if state is not None and node.is_broker else None,
+        "replicas": state.has(node.id) if state is not None and node.is_broker else None,
     }
 
 
-def _ask(layout: Layout, brokers: list[Node]) -> Told | None:
-    """None where no broker answers."""
+def _ask(layout: Layout, brokers: list[Node]) -> ClusterState | None:
+    """The state reported by a broker; None if no broker answers."""
     servers = [Address(layout.host or HOST, each.kafka) for each in brokers if each.kafka is not None]
     if not servers:
         return None
@@ -80,11 +80,11 @@ def _ask(layout: Layout, brokers: list[Node]) -> Told | None:
     except KafkaError:
         return None
     partitions = [each for topic in info.topics.values() for each in topic.partitions.values()]
-    return Told(frozenset(info.brokers), controller, partitions)
+    return ClusterState(frozenset(info.brokers), controller, partitions)
 
 
 def _quorum_leader(cluster: Cluster) -> int | None:
-    """The node that is the active controller; None where nobody is, or it cannot be told."""
+    """The active controller; None if there is none, or it is unknown."""
 
     def build(make: Any) -> Any:
         partition = make.PartitionData(partition_index=0)
@@ -118,7 +118,7 @@ def show(document: dict[str, Any]) -> None:
 
 
 def summary(document: dict[str, Any]) -> str:
-    """One line: the controller, and what is not as it should be."""
+    """One line: the controller, and how many partitions have problems."""
     if document["partitions"] is None:
         return "No broker answers."
     controller = document["controller"]

@@ -31,7 +31,7 @@ Server = Annotated[
         "-s",
         metavar="HOST:PORT[,...]",
         envvar="PENSTOCK_SERVER",
-        help="Brokers to begin with; any one of the cluster is enough.",
+        help="Bootstrap servers: one or more brokers of the cluster.",
     ),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
@@ -45,7 +45,7 @@ class Isolation(StrEnum):
 
 @contextmanager
 def connected(server: str, settings: ClientSettings | None = None) -> Iterator[Cluster]:
-    """A cluster for one command. What it refuses is one sentence and exit code 2; damaged records are 1."""
+    """Connect to a cluster for one command. Errors are one sentence and exit code 2; damaged records, exit code 1."""
     try:
         servers = parse_servers(server)
     except ValueError as error:
@@ -80,16 +80,16 @@ class RetryReports:
 
 
 def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
-    """`name=value` texts; the value may be empty, and may hold more equals signs."""
+    """Parse `name=value` texts. A value may be empty, and may contain equals signs."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise Refused(f"{text!r} is no {what}, expected NAME=VALUE")
+            raise Refused(f"{text!r} is no {what}: expected NAME=VALUE")
         pairs[name.strip()] = value
     return pairs
 
 
 def input_is_terminal() -> bool:
-    """Whether someone sits there who can be asked; standard input may also be closed."""
+    """Whether the user can be asked for confirmation. Standard input may be closed."""
     return sys.stdin is not None and sys.stdin.isatty()

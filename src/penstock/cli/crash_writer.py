@@ -1,7 +1,7 @@
-"""The process that `penstock lab crash` kills: it appends, flushes now and then, and never stops by itself.
+"""The process that `penstock lab crash` kills: it appends and flushes until then.
 
-What is flushed is acknowledged: a line with the offset, on standard output. A record's content follows from its
-offset, so that whoever reads it later knows whether it is the right one.
+It acknowledges each flush with a line on standard output, the offset. The content of a record follows from its offset,
+so that a reader can verify it.
 """
 
 import os
@@ -20,7 +20,7 @@ RECORDS_PER_BATCH = 5
 BATCHES_PER_FLUSH = 3
 FLUSHES_PER_CHECKPOINT = 25
 BATCHES_MAX = 200_000
-"""Should nobody come to kill us."""
+"""The writer ends here if it is not killed."""
 
 
 def content(offset: int) -> tuple[bytes, bytes]:

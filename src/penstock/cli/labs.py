@@ -97,7 +97,7 @@ def _node(data: str) -> Iterator[str]:
         if not ready:
             complaints.seek(0)
             last = complaints.read().strip().rpartition("\n")[2]
-            raise Refused(f"the lab's node did not start: {last or 'it said nothing'}")
+            raise Refused(f"the lab's node did not start: {last or 'it printed nothing'}")
         yield ready.split("kafka=")[1].split()[0]
 
 

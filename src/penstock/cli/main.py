@@ -1,7 +1,7 @@
-"""The `penstock` command: what it answers at once, and how it fails.
+"""Entry point of the `penstock` command, its fast paths and exit codes.
 
-A failure is one sentence on standard error and an exit code: 1 when something is wrong with the data, 2 when
-the command could not be carried out, 130 after Ctrl-C, 141 when the reader of a pipe went away. Never a traceback.
+A failure is one sentence on standard error and an exit code, never a traceback: 1 if the data has errors, 2 if
+the command could not run, 130 after Ctrl-C, 141 if the reader of a pipe ended.
 """
 
 import os
@@ -20,16 +20,16 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; return the exit code."""
+    """Run a command line; return the exit code."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+            stream.reconfigure(errors="backslashreplace")  # file names need not be text
     try:
         code = _dispatch(list(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered has nobody to go to; Python would complain about it at exit.
+        # Discard buffered output: Python would fail to flush it at exit.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
@@ -62,7 +62,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"penstock {__version__}")
         return 0
     if arguments[:1] == ["up"]:
-        from penstock.cli.up import plain_flags, up  # noqa: PLC0415  # ready before others are parsed
+        from penstock.cli.up import plain_flags, up  # noqa: PLC0415  # `up` must start quickly
 
         flags = plain_flags(arguments[1:])
         if flags is not None:

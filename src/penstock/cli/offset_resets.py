@@ -1,9 +1,8 @@
-"""`penstock groups reset-offsets`: where a group is to go on reading.
+"""`penstock groups reset-offsets`: plans new committed offsets of a group, and commits them.
 
-A plan is made first and shown: for each partition the offset that is committed, and the new one. Only with
-`--execute` is it committed, and only while the group has no members, since a live member would go on from where
-it is and commit that over it. An offset beyond the ends of its partition is moved to the end that it is beyond, as
-Kafka's own tool does, and the plan says so.
+The plan shows the committed and the new offset of each partition. It is committed only with `--execute`, and only
+while the group has no members: a live member would continue at its position and overwrite the commit. An offset
+outside of its partition becomes the log start or the log end, as in Kafka's tool, and the plan notes it.
 """
 
 import csv
@@ -23,13 +22,13 @@ from penstock.client.groups import Group, find_group
 from penstock.client.offsets import EARLIEST, LATEST, list_offsets
 
 FILE_BYTES_MAX = 64 * 2**20
-"""Of a file of offsets; a line is some 30 bytes, so this is millions of partitions."""
+"""Limit of an offsets file; a line is some 30 bytes, so this is millions of partitions."""
 
 CURRENT = "current"
 
 
 class Target(NamedTuple):
-    """Where to; one of these is set."""
+    """The new position. One field is set."""
 
     to: str | None = None
     shift: int | None = None
@@ -40,9 +39,9 @@ class Change(NamedTuple):
     partition: TopicPartition
     before: Offset | None
     asked: Offset
-    """Where the group was to be sent."""
+    """The offset requested."""
     after: Offset
-    """The same, between the ends of the partition."""
+    """The requested offset, limited to the range of the partition."""
 
 
 def reset(
@@ -58,7 +57,7 @@ def reset(
     if sum(each is not None for each in target) != 1:
         raise Refused("expected one of --to, --shift-by and --from-file")
     if target.file is not None and selections:
-        raise Refused("--from-file names its partitions itself, so --topic does not go with it")
+        raise Refused("--from-file and --topic exclude each other: the file names the partitions")
     from_file = None if target.file is None else read_file(target.file, group_id)
     with connected(server) as cluster:
         group = find_group(cluster, group_id)
@@ -70,7 +69,7 @@ def reset(
         else:
             partitions = partitions_of(cluster, selections) if selections else _own(cluster, committed)
             if not partitions:
-                raise Refused(f"group {group_id} has committed nothing yet: name topics with --topic")
+                raise Refused(f"group {group_id} has no committed offsets: name topics with --topic")
             asked = _asked(cluster, target, partitions, committed)
         changes = _plan(cluster, asked, committed)
         if execute:
@@ -82,12 +81,12 @@ def reset(
     else:
         _print(group_id, changes, execute)
     if not execute and group is not None and group.is_live:
-        complain(f"{_live(group)}, --execute is refused until it has none")
+        complain(f"{_live(group)}: --execute will fail until they leave")
     return 0
 
 
 def _own(cluster: Cluster, committed: Mapping[TopicPartition, Committed]) -> list[TopicPartition]:
-    """What the group has committed for, without topics and partitions that are gone."""
+    """Partitions with committed offsets that still exist."""
     topics = cluster.refresh({each.topic for each in committed}).topics if committed else {}
     return [
         each for each in committed if each.topic in topics and each.partition in topics[each.topic].partitions
@@ -102,7 +101,7 @@ def _live(group: Group) -> str:
 
 def _refuse_live(group: Group | None) -> None:
     if group is not None and group.is_live:
-        raise Refused(f"{_live(group)}, offsets are reset when it has none")
+        raise Refused(f"{_live(group)}: offsets can be reset once they have left")
 
 
 def _asked(
@@ -114,7 +113,7 @@ def _asked(
     if target.shift is not None:
         for each in partitions:
             if each not in committed:
-                raise Refused(f"{each} cannot be shifted: the group has committed nothing there")
+                raise Refused(f"cannot shift {each}: the group has no committed offset there")
         return {each: committed[each].offset + target.shift for each in partitions}
     assert target.to is not None  # one of them is set, and a file was read before
     if target.to == CURRENT:
@@ -134,7 +133,7 @@ def _placed(cluster: Cluster, place: Place, partitions: list[TopicPartition]) ->
         return {each: end + place.offset for each, end in ends.items()}
     assert place.time_ms is not None  # one of them is set
     found = _at(cluster, partitions, place.time_ms)
-    # Where no record is as late as that, the next one to come is.
+    # Without a record that late, the position is the log end.
     return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
@@ -167,11 +166,11 @@ def _plan(
 def read_file(path: str, group_id: str) -> dict[TopicPartition, Offset]:
     """Offsets from a file as kafka-consumer-groups exports it: topic,partition,offset, or with the group before.
 
-    Lines of other groups are passed over.
+    Lines of other groups are skipped.
     """
     data = Path(path).read_bytes() if Path(path).stat().st_size <= FILE_BYTES_MAX else None
     if data is None:
-        raise Refused(f"{path} has more than {FILE_BYTES_MAX} bytes, which is no file of offsets")
+        raise Refused(f"{path} has more than {FILE_BYTES_MAX} bytes: too large for a file of offsets")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -190,7 +189,7 @@ def read_file(path: str, group_id: str) -> dict[TopicPartition, Offset]:
                 cells = cells[1:]
             partition, offset = _parse_row(cells, where)
             if partition in found:
-                raise Refused(f"{where}: {partition} is there twice")
+                raise Refused(f"{where}: {partition} is listed twice")
             found[partition] = offset
     except csv.Error as error:
         raise Refused(f"{path}, line {reader.line_num}: {error}") from error
@@ -205,7 +204,7 @@ def _parse_row(cells: list[str], where: str) -> tuple[TopicPartition, Offset]:
     topic, partition, offset = cells
     for text, most in ((partition, INT32_MAX), (offset, INT64_MAX)):
         if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-            raise Refused(f"{where}: {text!r} is no number from 0 to {most}")
+            raise Refused(f"{where}: found {text!r}, expected a number from 0 to {most}")
     return TopicPartition(topic, int(partition)), int(offset)
 
 
@@ -216,7 +215,7 @@ def write_csv(changes: list[Change]) -> str:
     return out.getvalue()
 
 
-# -- what was, and what will be ---------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------
 
 
 def _note(change: Change) -> str:

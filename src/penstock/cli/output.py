@@ -1,4 +1,4 @@
-"""How commands talk: tables or JSON on standard output, complaints and progress on standard error."""
+"""Output of commands: tables or JSON on standard output, errors and progress on standard error."""
 
 import json
 import sys
@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 PIPE_COLUMNS = 100_000
-"""A pipe has no width: nothing is wrapped or cut for it."""
+"""Table width in a pipe: nothing is wrapped or cut."""
 
 Cell = str | int | None
 
 
-class Refused(Exception):  # it says what happened to the command
-    """The command cannot be carried out; the message is one sentence for a person."""
+class Refused(Exception):
+    """The command cannot run; the message is one sentence for the user. Exit code 2."""
 
 
 def complain(sentence: str) -> None:
@@ -30,8 +30,8 @@ def print_json_line(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
-    """A table with numbers to the right. What is unknown is a dash."""
-    from rich.console import Console  # noqa: PLC0415  # only who prints a table pays for rich
+    """Print a table: numbers right-aligned, None as a dash."""
+    from rich.console import Console  # noqa: PLC0415  # loaded only to print a table
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def _show(cell: Cell) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal."""
+    """Escape characters that a terminal would interpret."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
@@ -66,7 +66,7 @@ def _escape(character: str) -> str:
 
 
 def show_time(timestamp_ms: int) -> str | None:
-    """A timestamp for people; None where there is none."""
+    """A timestamp as text; None if there is none (-1)."""
     if timestamp_ms < 0:
         return None
     try:
@@ -78,7 +78,7 @@ def show_time(timestamp_ms: int) -> str | None:
 
 @contextmanager
 def progress(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """A progress bar over bytes, on a terminal; it is told of each step. `total` is asked for only there."""
+    """Show a progress bar on a terminal; yield a function that adds bytes. `total` is called only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -95,7 +95,7 @@ def progress(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], No
 
 @contextmanager
 def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """The same, told how many bytes of how many are done."""
+    """Show a progress bar on a terminal; yield a function that takes bytes done and bytes in total."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

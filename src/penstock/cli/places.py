@@ -1,4 +1,4 @@
-"""What kind of directory a path is, and what lies in it.
+"""Finds out what kind of log directory a path is, and what it contains.
 
 data directory    DIR/logs, DIR/meta                      ours
 log directory     DIR/meta.properties, DIR/orders-0       Kafka's log.dirs
@@ -19,7 +19,7 @@ from penstock.vfs import Vfs
 
 class Place(NamedTuple):
     logs: str | None
-    """The log directory, its checkpoint files in it; None for a partition that lies anywhere."""
+    """The log directory, its checkpoint files in it; None for a partition outside of a log directory."""
     meta: str
     partitions: tuple[str, ...]
     """Paths, in the order of topic and number."""

@@ -1,10 +1,10 @@
-"""Places in a log as a person names them: an end of it, an offset, a time, or so long ago.
+"""Positions in a log as users write them.
 
 earliest, latest         the ends of each partition; beginning and end mean the same
-120, -5                  an offset; so many records before the end
+120, -5                  an offset; N records before the log end
 @1767225600000           milliseconds since 1970
 2026-01-01T10:00:00Z     a time; without a zone it is UTC, a date alone is its midnight
--1h, -90s, -2d           so long ago
+-1h, -90s, -2d           a time ago
 """
 
 import re
@@ -19,7 +19,7 @@ INT64_MAX = 2**63 - 1
 
 
 class Place(NamedTuple):
-    """One of these is set; an offset below zero counts from the end."""
+    """One field is set. A negative offset counts back from the log end."""
 
     edge: str | None = None
     offset: int | None = None
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def parse_place(text: str, now_ms: int, words: str = "earliest, latest") -> Place:
-    """The place; `words` are the names that the command's help has for places, should this be none."""
+    """Parse a position; `words` are the names that the error message suggests."""
     if text in ("earliest", "beginning"):
         return Place(edge="earliest")
     if text in ("latest", "end"):
@@ -37,22 +37,22 @@ def parse_place(text: str, now_ms: int, words: str = "earliest, latest") -> Plac
     time_ms = parse_time(text, now_ms)
     if time_ms is None:
         raise Refused(
-            f"{text!r} is no place in a log, expected {words}, an offset, a time (2026-01-01T10:00:00Z, "
-            "@MILLISECONDS) or so long ago (-1h)"
+            f"{text!r} is no position in a log: expected {words}, an offset, a time (2026-01-01T10:00:00Z, "
+            "@MILLISECONDS) or a time ago (-1h)"
         )
     return Place(time_ms=time_ms)
 
 
 def parse_duration(text: str, what: str) -> int:
-    """`15m` or `1h` as milliseconds."""
+    """Parse `15m` or `1h` to milliseconds."""
     found = _AGO.fullmatch(f"-{text}")
     if found is None or len(text) > 20:
-        raise Refused(f"{what} is {text!r}, expected how long: 90s, 15m, 1h")
+        raise Refused(f"{what} is {text!r}, expected a duration such as 90s, 15m or 1h")
     return int(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def parse_time(text: str, now_ms: int) -> int | None:
-    """Milliseconds since 1970; None where it is no time."""
+    """Milliseconds since 1970; None if the text is no time."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return max(0, now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]]))

@@ -1,8 +1,7 @@
-"""Where `penstock produce` gets its records: lines, JSON lines, whole files, or made up.
+"""Sources of records for `penstock produce`: lines, JSON lines, whole files, or generated.
 
-A source yields records, and None whenever it has nothing yet, so that the producer can go on with what it has:
-someone who types a line sees it sent, not held back until the next. Lines are bounded: a file without a line end
-is not read into memory for ever.
+A source yields records, and None while it waits for input, so that the producer can send: a typed line is sent at
+once, not with the next line. The length of a line is bounded.
 """
 
 import base64
@@ -21,7 +20,7 @@ from penstock.cli.output import Refused
 Headers = tuple[tuple[str, bytes | None], ...]
 
 LINE_BYTES_MAX = 64 * 2**20
-"""No broker takes a record of more."""
+"""More than any broker accepts in one record."""
 _READ_BYTES = 64 * 1024
 
 
@@ -34,23 +33,23 @@ class NewRecord(NamedTuple):
 
 
 class LineForm(NamedTuple):
-    """How a line is taken apart: [headers SEPARATOR][key SEPARATOR]value."""
+    """How a line is parsed: [headers SEPARATOR][key SEPARATOR]value."""
 
     key_separator: bytes | None = None
     header_separator: bytes | None = None
     null_value: bytes | None = None
-    """A value that is just this is null, a tombstone."""
+    """This value is sent as null, a tombstone."""
     key: bytes | None = None
     headers: Headers = ()
-    """Of every record: the key where a line has none of its own, the headers before its own."""
+    """Headers of every record, before those of its line. `key` is the key of lines without one."""
 
 
 def read_lines(stream: BinaryIO, name: str, idle_ms: Callable[[], float]) -> Iterator[bytes | None]:
-    """Lines without their ends; None after having waited for as long as idle_ms allows."""
+    """Yield lines without line ends, and None after waiting for idle_ms."""
     try:
         descriptor = stream.fileno()
     except OSError:
-        yield from _lines_of(stream, name)  # not a file of the system's: a test's, or in memory
+        yield from _lines_of(stream, name)  # an in-memory stream
         return
     kept = b""
     while True:
@@ -92,12 +91,12 @@ def parse_line(line: bytes, form: LineForm, where: str) -> NewRecord:
     if form.header_separator is not None:
         head, found, line = line.partition(form.header_separator)
         if not found:
-            raise Refused(f"{where}: no {_shown(form.header_separator)} after the headers")
+            raise Refused(f"{where}: expected {_shown(form.header_separator)} after the headers")
         headers += parse_headers(head, where)
     if form.key_separator is not None:
         own_key, found, line = line.partition(form.key_separator)
         if not found:
-            raise Refused(f"{where}: no {_shown(form.key_separator)} after the key")
+            raise Refused(f"{where}: expected {_shown(form.key_separator)} after the key")
         key = own_key
     value = None if form.null_value is not None and line == form.null_value else line
     return NewRecord(key, value, headers)
@@ -114,7 +113,7 @@ def parse_headers(text: bytes, where: str) -> Headers:
     for part in text.split(b",") if text else []:
         name, equals, value = part.partition(b"=")
         if not name:
-            raise Refused(f"{where}: {part.decode(errors='replace')!r} is no header, expected NAME=VALUE")
+            raise Refused(f"{where}: {part.decode(errors='replace')!r} is no header: expected NAME=VALUE")
         headers.append((name.decode("utf-8", "surrogateescape"), value if equals else None))
     return tuple(headers)
 
@@ -135,7 +134,7 @@ _FIELDS = frozenset(
         "time",
     )
 )
-"""topic, offset and time are what `consume` writes; they are not looked at, so that its output can be read."""
+"""topic, offset and time are ignored: `consume` prints them, and its output is valid input."""
 
 
 def parse_json(line: bytes, form: LineForm, where: str) -> NewRecord:
@@ -169,7 +168,7 @@ def _bytes_of(document: dict[str, Any], name: str, where: str) -> bytes | None:
 
 
 def _as_bytes(value: Any) -> bytes | None:
-    """Text as it is, null as null, and anything else as JSON."""
+    """Text unchanged, null as None, other values as JSON."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -192,7 +191,7 @@ def _integer(document: dict[str, Any], name: str, where: str) -> int | None:
     value = document.get(name)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
-    raise Refused(f"{where}: {name} is {value!r}, expected a number from 0 on")
+    raise Refused(f"{where}: {name} is {value!r}, expected a number of at least 0")
 
 
 # -- the sources ------------------------------------------------------------------------------------------
@@ -201,12 +200,12 @@ def _integer(document: dict[str, Any], name: str, where: str) -> int | None:
 def from_lines(
     paths: list[str], form: LineForm, *, as_json: bool, idle_ms: Callable[[], float]
 ) -> Iterator[NewRecord | None]:
-    """The lines of files one after the other, or of standard input where there are none; `-` is that too."""
+    """Yield records from the lines of files in order. `-`, or no file, is standard input."""
     parse = parse_json if as_json else parse_line
     for path in paths or ["-"]:
         name = "standard input" if path == "-" else path
         if path == "-" and sys.stdin is None:
-            raise Refused("standard input is closed, and no file was named")
+            raise Refused("standard input is closed: name a file to read")
         stream = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115  # closed below
         try:
             number = 0
@@ -228,16 +227,16 @@ def from_whole_files(paths: list[str], form: LineForm) -> Iterator[NewRecord]:
         with open(path, "rb") as file:
             value = file.read(LINE_BYTES_MAX + 1)
         if len(value) > LINE_BYTES_MAX:
-            raise Refused(f"{path} has more than {LINE_BYTES_MAX} bytes, too many for one record")
+            raise Refused(f"{path} has more than {LINE_BYTES_MAX} bytes: too large for one record")
         yield NewRecord(form.key, value, form.headers)
 
 
 def generated(size: int, form: LineForm, rng: random.Random) -> Iterator[NewRecord]:
-    """Numbered values of so many letters, different from one another; endless."""
+    """Yield records with distinct, numbered values of `size` bytes, without end."""
     letters = "".join(rng.choices(string.ascii_lowercase, k=size + 8192)).encode()
     number = 0
     while True:
-        at = number * 7919 % 8192  # a prime, so that neighbours share little for a codec to find
+        at = number * 7919 % 8192  # a prime, so that neighbouring values compress little
         value = (b"%d " % number + letters[at : at + size])[:size]
         yield NewRecord(form.key, value, form.headers)
         number += 1

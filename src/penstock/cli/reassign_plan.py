@@ -68,7 +68,7 @@ class _Planner:
         """What each broker has: of a topic, and of every topic."""
 
     def keep(self, partition: TopicPartition, replicas: Replicas, factor: int) -> None:
-        """Begin with those that may stay: on brokers of the plan, in racks of their own while there are any."""
+        """Start with the replicas that may stay: on brokers of the plan, in different racks as far as possible."""
         self._factors[partition], self._before[partition] = factor, replicas
         kept: list[int] = []
         self.placed[partition] = kept
@@ -96,7 +96,7 @@ class _Planner:
         return min(free, key=cost)
 
     def level(self, topic: str) -> None:
-        """Move replicas of a topic, or of every one, one at a time, from who has most to who has least."""
+        """Move replicas of one topic, or of all, one at a time, from the broker with most to the one with fewest."""
         while (found := self._best_move(topic)) is not None:
             partition, source, target = found
             placed = self.placed[partition]
@@ -128,7 +128,7 @@ class _Planner:
         return self._in_rack(target, others) <= self._in_rack(source, others)
 
     def spread_leaders(self) -> None:
-        """Change who is first, while that takes from one that is first too often to one that is so too seldom."""
+        """Change preferred leaders, from brokers that lead too often to brokers that lead too seldom."""
         first = Counter(dict.fromkeys(self.racks, 0))
         first.update(placed[0] for placed in self.placed.values())
         is_changing = True
@@ -144,12 +144,12 @@ class _Planner:
                     is_changing = True
 
     def _may_join(self, broker: int, others: Sequence[int], factor: int) -> bool:
-        """Whether its rack has no more of the partition than its share."""
+        """Whether the broker's rack has at most its share of the partition."""
         racks = len(set(self.racks.values()))
         return self._in_rack(broker, others) < -(-factor // racks)
 
     def _in_rack(self, broker: int, others: Iterable[int]) -> int:
-        """How many of the others are in the broker's rack; brokers without racks have each its own."""
+        """How many of the other replicas are in the broker's rack. A broker without a rack is a rack by itself."""
         rack = self.racks[broker]
         return 0 if rack is None else sum(self.racks[each] == rack for each in others)
 

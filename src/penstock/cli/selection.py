@@ -1,4 +1,4 @@
-"""Partitions as a command line names them, in Kafka's own way: orders is all of it, orders:0,2 are two partitions."""
+"""Partitions on the command line, in Kafka's notation: `orders` is the whole topic, `orders:0,2` two partitions."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,22 +17,22 @@ class Selection(NamedTuple):
     """None for all of them."""
 
     def takes(self, partition: TopicPartition) -> bool:
-        is_ours = partition.topic == self.topic
-        return is_ours and (self.partitions is None or partition.partition in self.partitions)
+        is_topic = partition.topic == self.topic
+        return is_topic and (self.partitions is None or partition.partition in self.partitions)
 
 
 def parse_selection(text: str) -> Selection:
     topic, colon, numbers = text.partition(":")
     parts = [each.strip() for each in numbers.split(",")] if colon else []
     if not topic or not all(_is_partition(each) for each in parts):
-        raise Refused(f"{text!r} names no partitions, expected TOPIC or TOPIC:0,1")
+        raise Refused(f"{text!r} names no partitions: expected TOPIC or TOPIC:0,1")
     return Selection(topic, tuple(sorted({int(each) for each in parts})) if colon else None)
 
 
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition(":")
     if not topic or not _is_partition(number):
-        raise Refused(f"{text!r} is no partition, expected TOPIC:PARTITION")
+        raise Refused(f"{text!r} is no partition: expected TOPIC:PARTITION")
     return TopicPartition(topic, int(number))
 
 
@@ -40,8 +40,8 @@ def _is_partition(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INT32_MAX
 
 
-def partitions_of(cluster: "Cluster", selections: Iterable[Selection]) -> list[TopicPartition]:
-    """The partitions that are named; each must be there."""
+def partitions_of(cluster: Cluster, selections: Iterable[Selection]) -> list[TopicPartition]:
+    """The selected partitions. Fails if one does not exist."""
     found: dict[TopicPartition, None] = {}
     for topic, numbers in selections:
         known = cluster.topic(topic).partitions
@@ -53,7 +53,7 @@ def partitions_of(cluster: "Cluster", selections: Iterable[Selection]) -> list[T
 
 
 def show_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Many in a few words: orders:0,1 payments:3."""
+    """Partitions in short: orders:0,1 payments:3."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in partitions:
         by_topic.setdefault(topic, []).append(number)

@@ -1,9 +1,9 @@
-"""Replication held back while partitions move, with the settings that Kafka has for it.
+"""Throttles replication while partitions move, with Kafka's settings.
 
-Brokers have a rate (`leader.replication.throttled.rate`, `follower.replication.throttled.rate`, bytes a second), and
-topics say which replicas it is for: on the leader's side all that a partition had, on the follower's those that come.
-So what was in sync before is not held back. The settings stay until they are taken away, which is done when nothing
-moves any more.
+Brokers have a rate in bytes per second (`leader.replication.throttled.rate`, `follower.replication.throttled.rate`).
+Topics list the throttled replicas: on the leader's side the original replicas, on the follower's side those being
+added. So replicas that were in sync before are not throttled. The settings stay until the moves are done and
+`clear_throttles` removes them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replicat
 
 
 def set_throttles(cluster: Cluster, moving: Mapping[TopicPartition, Moving], bytes_per_s: int) -> None:
-    """Before they move: `moving` is how they will be."""
+    """Set the throttle before partitions move; `moving` is the planned state."""
     for topic in sorted({each.topic for each in moving}):
         mine = sorted((number, each) for (name, number), each in moving.items() if name == topic)
         leaders = [f"{number}:{broker}" for number, each in mine for broker in each.original]
@@ -39,7 +39,7 @@ def set_throttles(cluster: Cluster, moving: Mapping[TopicPartition, Moving], byt
 
 
 def clear_throttles(cluster: Cluster, topics: Iterable[str]) -> list[str]:
-    """Take away what holds back these topics, and every broker's rate; returns what was found."""
+    """Remove the throttles of these topics and the rates of all brokers. Return the resources that had one."""
     resources = [Resource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
     resources += [Resource(ResourceType.BROKER, str(broker)) for broker in sorted(cluster.info.brokers)]
     cleared = []

@@ -23,17 +23,17 @@ app = command_group(
     Starts brokers as processes, puts load on them, injects faults, and checks the history of every client.
 
     \b
-    penstock chaos run                               15 minutes of every fault that this machine allows
-    penstock chaos run --minutes 2 --seed 7          two minutes, the faults of seed 7
-    penstock chaos run --fault kill --fault pause    these faults alone
-    penstock chaos faults                            list the faults, and which of them this machine allows
+    penstock chaos run                               inject every fault that this machine allows, for 15 minutes
+    penstock chaos run --minutes 2 --seed 7          inject the faults of seed 7, for two minutes
+    penstock chaos run --fault kill --fault pause    inject only these faults
+    penstock chaos faults                            list the faults
     """
 )
 
 
 @app.command("faults")
 def faults_command() -> None:
-    """List the faults, and say which of them this machine does not allow."""
+    """List the faults, and which of them this machine allows."""
     why = Network.refusal()
     rows = [
         (name, kind.what, f"no: {why}" if why is not None and kind.needs_network else "yes")
@@ -44,46 +44,46 @@ def faults_command() -> None:
 
 @app.command("run")
 def run_command(
-    minutes: Annotated[
-        float, typer.Option("--minutes", metavar="M", min=0.01, help="How long faults follow each other.")
-    ] = 15.0,
+    minutes: Annotated[float, typer.Option("--minutes", metavar="M", min=0.01, help="Duration.")] = 15.0,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", help="Decides the load and the faults; unless told, drawn."),
+        typer.Option("--seed", metavar="N", help="Decides the load and the faults.  [random]"),
     ] = None,
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=3, max=9, help="How many.")] = 3,
+    brokers: Annotated[
+        int, typer.Option("--brokers", metavar="N", min=3, max=9, help="Number of brokers.")
+    ] = 3,
     faults: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="NAME", help="Do this fault, not all of them; repeatable."),
+        typer.Option("--fault", metavar="NAME", help="Inject only this fault; repeatable.  [all faults]"),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="New directory for data and logs; unless told, a temporary one."
-        ),
+        typer.Option("--data", metavar="DIR", help="New directory for data and logs.  [a temporary one]"),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of all brokers; repeatable."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of every broker; repeatable."),
     ] = None,
     plain: Annotated[
         bool,
-        typer.Option("--plain", help="Use neither network namespaces nor mounts, also where root may."),
+        typer.Option("--plain", help="Use no network namespaces or mounts, even as root."),
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep data and logs also if all went well.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep data and logs even if no rule was broken.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Break three brokers on purpose for a while, and check that they keep their promises.
+    """Inject faults into brokers under load, and check what their clients saw.
 
-    Clients of every kind work meanwhile: producers (idempotent, plain, transactional), workers that read, process and
-    write, groups of both protocols, consumers of committed and of all records, HTTP and line clients. The rules are
-    those of `penstock sim`: nothing acknowledged is lost, nothing is there twice or out of order, no aborted record is
-    read, what workers do counts once, groups keep their offsets, replicas are the same in the end; and after every
-    fault every client gets on within a minute.
+    The load is producers (idempotent, plain, transactional), workers that read, process and write in transactions,
+    groups of both protocols, consumers of committed and of all records, HTTP and line clients. The rules are those of
+    `penstock sim`: no acknowledged record is lost, repeated or out of order; no aborted record is read; transactional
+    work counts once; groups keep their offsets; replicas are equal in the end. And after every fault, every client
+    makes progress within a minute.
 
-    The exit code is 1 if a rule was broken. What it says then names the rule, and where data and logs are. The same
-    seed brings the same faults in the same order, but real processes are not deterministic: a violation may need
-    several runs to come again.
+    The exit code is 1 if a rule was broken. The output names the rule, and the directory of data and logs. The same
+    seed gives the same faults in the same order, but real processes are not deterministic: a violation may need
+    several runs to appear again.
 
     \b
     penstock chaos run --minutes 60
@@ -94,7 +94,7 @@ def run_command(
         if name not in KINDS:
             raise Refused(f"--fault is {name!r}, expected one of {', '.join(KINDS)}")
     if data is not None and data.exists() and any(data.iterdir()):
-        raise Refused(f"{data} has something in it; expected a new or empty directory")
+        raise Refused(f"{data} is not empty: expected a new or empty directory")
     wanted = parse_pairs(settings or [], "setting")  # before a directory is made
     plan = Plan(
         seed=SystemRandom().randrange(1, 1_000_000) if seed is None else seed,
@@ -149,20 +149,18 @@ def _show(outcome: Outcome, command: str, *, is_kept: bool) -> None:
     for name, why in outcome.left_out.items():
         print(f"left out: {name}: {why}")
     if outcome.gave_up:
-        print(
-            f"{outcome.gave_up} times a broker ended by itself because its disk failed, and was started again"
-        )
+        print(f"{outcome.gave_up} times a broker stopped because its disk failed, and was restarted")
     print(
         f"{len(outcome.faults)} faults in {outcome.seconds:.0f} s; {outcome.acked:,} records acknowledged,"
-        f" {outcome.read:,} there in the end; seed {outcome.seed}"
+        f" {outcome.read:,} read in the end; seed {outcome.seed}"
     )
     if is_kept:
         print(f"data and logs are in {outcome.directory}; trace.log has what every client saw")
     if outcome.is_interrupted:
-        print("interrupted: nothing was checked but what clients saw until then")
+        print("interrupted: only what clients saw until then was checked")
     elif not outcome.violations:
         print("no rule was broken")
     for each in outcome.violations:
         complain(each)
     if outcome.violations:
-        complain(f"to have the same faults again (processes are not deterministic): {command}")
+        complain(f"to inject the same faults again (processes are not deterministic): {command}")

@@ -1,8 +1,7 @@
-"""`penstock cluster start`: a local cluster in one terminal, and what becomes of it; the commands beside it.
+"""`penstock cluster`: runs a local cluster in one terminal, and stops, kills and restarts its nodes from another.
 
-Whoever starts a cluster watches over it: says which nodes stop and come back, and when partitions have too few
-replicas in sync, and at Ctrl-C stops them all. Nodes that other commands stop, kill and restart are looked at through
-their files, like all the others. `penstock cluster stop` ends the watch too.
+`start` watches the nodes through their files: it prints which of them stop and return, and when partitions are
+under-replicated. Ctrl-C stops all nodes. `penstock cluster stop` ends the watch too.
 """
 
 import os
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import cluster_nodes as nodes
-from penstock.cli.cluster_nodes import Layout, Wanted
+from penstock.cli.cluster_nodes import ClusterOptions, Layout
 from penstock.cli.cluster_status import look, show, summary
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import Json, parse_pairs
@@ -43,6 +42,9 @@ Data = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="Directory of the cluster; created if missing.")
 ]
 NodeId = Annotated[int, typer.Argument(metavar="N", min=0, help="The node's id.")]
+
+
+LOOK_EVERY_S = 1.0
 
 
 @app.command("start")
@@ -86,7 +88,7 @@ def start_command(
     penstock cluster start --brokers 5 --controllers 3 --data ./five --base-port 19092
     penstock cluster start --set log.retention.hours=1
     """
-    wanted = Wanted(
+    wanted = ClusterOptions(
         brokers or BROKERS_DEFAULT,
         controllers,
         base_port,
@@ -128,11 +130,8 @@ def restart_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = Fal
     raise typer.Exit(restart(data, node, as_json=as_json))
 
 
-LOOK_EVERY_S = 1.0
-
-
-def start(directory: Path, wanted: Wanted, *, is_new: bool = False, as_json: bool = False) -> int:
-    """Run until Ctrl-C, or until all of it is stopped. `is_new` where numbers of nodes were asked for."""
+def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_json: bool = False) -> int:
+    """Run until Ctrl-C, or until another command stops the cluster. With `is_new` its size must match `wanted`."""
     layout = _layout(directory, wanted, is_new)
     if running := nodes.running_nodes(layout):
         raise Refused(
@@ -148,19 +147,19 @@ def start(directory: Path, wanted: Wanted, *, is_new: bool = False, as_json: boo
             _watch(layout, stop, as_json)
         finally:
             stopped = nodes.stop_nodes(layout, layout.nodes)
-    _say(
-        as_json, "stopped", f"stopped {_listed(stopped)}" if stopped else "no node runs any more", ids=stopped
-    )
+    _say(as_json, "stopped", f"stopped {_listed(stopped)}" if stopped else "no node runs", ids=stopped)
     return 0
 
 
-def _layout(directory: Path, wanted: Wanted, is_new: bool) -> Layout:
-    """The cluster of the directory, which is made if there is none."""
+def _layout(directory: Path, wanted: ClusterOptions, is_new: bool) -> Layout:
+    """The cluster of the directory, created if there is none."""
     wanted = replace(wanted, config=None if wanted.config is None else os.path.abspath(wanted.config))
     found = nodes.find_layout(directory)
     if found is None:
         if (directory / "meta").exists() or (directory / "logs").exists():
-            raise Refused(f"{directory} is the data directory of a node; a cluster needs one of its own")
+            raise Refused(
+                f"{directory} is the data directory of a node: expected a new directory, or a cluster's"
+            )
         return nodes.make_layout(directory, wanted)
     held = sum(each.is_broker for each in found.nodes), sum(not each.is_broker for each in found.nodes)
     if is_new and held != (wanted.brokers, wanted.controllers):
@@ -175,7 +174,7 @@ def _layout(directory: Path, wanted: Wanted, is_new: bool) -> Layout:
 
 
 def _watch(layout: Layout, stop: threading.Event, as_json: bool) -> None:
-    """Tell what changes, until it is to stop, here or from elsewhere."""
+    """Print changes until the cluster is stopped, by a signal or by another command."""
     document = look(layout)
     if as_json:
         print_json_line({"event": "ready", **document})
@@ -192,8 +191,8 @@ def _watch(layout: Layout, stop: threading.Event, as_json: bool) -> None:
                 )
                 _say(as_json, "node", words, id=new["id"], state=new["state"], pid=new["pid"])
         if summary(now) != summary(before):
-            told = {name: value for name, value in now.items() if name != "nodes"}
-            _say(as_json, "cluster", summary(now), **told)
+            changed = {name: value for name, value in now.items() if name != "nodes"}
+            _say(as_json, "cluster", summary(now), **changed)
         if layout.stopping.exists() and all(each["state"] == "down" for each in now["nodes"]):
             return
         before = now
@@ -272,7 +271,7 @@ def _existing(directory: Path) -> Layout:
     layout = nodes.find_layout(directory)
     if layout is None:
         raise Refused(
-            f"there is no cluster in {directory}: penstock cluster start --data {directory}  makes one"
+            f"there is no cluster in {directory}: create one with `penstock cluster start --data {directory}`"
         )
     return layout
 

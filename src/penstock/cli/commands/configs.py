@@ -35,6 +35,19 @@ Words = Annotated[
 ]
 
 
+SOURCES = {
+    ConfigSource.UNKNOWN: "unknown",
+    ConfigSource.TOPIC: "topic",
+    ConfigSource.BROKER: "broker",
+    ConfigSource.BROKERS: "brokers",
+    ConfigSource.STATIC: "file",
+    ConfigSource.DEFAULT: "default",
+    ConfigSource.LOGGER: "logger",
+    ConfigSource.CLIENT_METRICS: "client metrics",
+    ConfigSource.GROUP: "group",
+}
+
+
 @app.command("describe")
 def configs_describe(
     words: Words = None,
@@ -75,19 +88,6 @@ def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json:
     penstock configs unset topic orders retention.ms cleanup.policy
     """
     raise typer.Exit(unset(server, words or [], as_json=as_json))
-
-
-SOURCES = {
-    ConfigSource.UNKNOWN: "unknown",
-    ConfigSource.TOPIC: "topic",
-    ConfigSource.BROKER: "broker",
-    ConfigSource.BROKERS: "brokers",
-    ConfigSource.STATIC: "file",
-    ConfigSource.DEFAULT: "default",
-    ConfigSource.LOGGER: "logger",
-    ConfigSource.CLIENT_METRICS: "client metrics",
-    ConfigSource.GROUP: "group",
-}
 
 
 class Target(NamedTuple):

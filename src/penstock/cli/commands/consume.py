@@ -18,6 +18,9 @@ from penstock.client.errors import no_partition
 from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from penstock.records import Record
 
+POLL_MS = 60_000
+"""How long one poll waits for records."""
+
 
 def consume(
     topic: Topic,
@@ -73,7 +76,7 @@ def consume(
     penstock consume orders --from -1h --until -30m --format json
     penstock consume orders -p 0 -o 100 -n 10 --format '%o %k=%v'
     """
-    wanted = Wanted(
+    options = ConsumeOptions(
         topic=topic,
         partitions=partition or [],
         start=start,
@@ -85,18 +88,14 @@ def consume(
     raise typer.Exit(
         run(
             server,
-            wanted,
+            options,
             Form("json" if as_json else form, key_separator, header_separator, null_value, base64),
         )
     )
 
 
-POLL_MS = 60_000
-"""How long one poll waits for records."""
-
-
 @dataclass(frozen=True)
-class Wanted:
+class ConsumeOptions:
     topic: str
     partitions: list[int]
     start: str
@@ -114,27 +113,29 @@ class Bounds(NamedTuple):
     """A record with this timestamp or a later one ends its partition too."""
 
 
-def run(server: str, wanted: Wanted, form: Form) -> int:
+def run(server: str, options: ConsumeOptions, form: Form) -> int:
     form = form._replace(is_terminal=sys.stdout.isatty())
     write = writer_of(form)
     out = sys.stdout.buffer
     with connected(server) as cluster:
-        bounds = _bounds(cluster, wanted)
-        for partition, records in _read(cluster, wanted, bounds):
+        bounds = _bounds(cluster, options)
+        for partition, records in _read(cluster, options, bounds):
             for record in records:
                 out.write(write(partition.topic, partition.partition, record))
             out.flush()
     return 0
 
 
-def _read(cluster: Cluster, wanted: Wanted, bounds: Bounds) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    left = wanted.count if wanted.count is not None else float("inf")
+def _read(
+    cluster: Cluster, options: ConsumeOptions, bounds: Bounds
+) -> Iterator[tuple[TopicPartition, list[Record]]]:
+    left = options.count if options.count is not None else float("inf")
     open_ = {
         partition: start
         for partition, start in bounds.starts.items()
         if start < bounds.ends.get(partition, start + 1)
     }
-    settings = ConsumerSettings(isolation_level=_isolation(wanted), reset=Reset.EARLIEST)
+    settings = ConsumerSettings(isolation_level=_isolation(options), reset=Reset.EARLIEST)
     consumer = Consumer(cluster, open_, settings, _report_reset)
     while open_ and left > 0:
         for fetched in consumer.poll(POLL_MS):
@@ -161,18 +162,18 @@ def _report_reset(partition: TopicPartition, gone: Offset, offset: Offset) -> No
     complain(f"offset {gone} of {partition} no longer exists; continuing at {offset}")
 
 
-def _isolation(wanted: Wanted) -> int:
-    return READ_COMMITTED if wanted.committed else READ_UNCOMMITTED
+def _isolation(options: ConsumeOptions) -> int:
+    return READ_COMMITTED if options.committed else READ_UNCOMMITTED
 
 
-def _bounds(cluster: Cluster, wanted: Wanted) -> Bounds:
+def _bounds(cluster: Cluster, options: ConsumeOptions) -> Bounds:
     now_ms = cluster.clock.wall_ms()
-    start = parse_place(wanted.start, now_ms)
-    until = None if wanted.until is None else parse_place(wanted.until, now_ms)
-    partitions = _partitions(cluster, wanted)
-    firsts = _offsets(cluster, wanted, partitions, EARLIEST)
-    lasts = _offsets(cluster, wanted, partitions, LATEST)
-    starts = _resolve(cluster, wanted, start, firsts, lasts)
+    start = parse_place(options.start, now_ms)
+    until = None if options.until is None else parse_place(options.until, now_ms)
+    partitions = _partitions(cluster, options)
+    firsts = _offsets(cluster, options, partitions, EARLIEST)
+    lasts = _offsets(cluster, options, partitions, LATEST)
+    starts = _resolve(cluster, options, start, firsts, lasts)
     for partition, offset in starts.items():
         if offset < firsts[partition]:
             complain(f"{partition} has no offset {offset}; starting at its log start, {firsts[partition]}")
@@ -180,34 +181,34 @@ def _bounds(cluster: Cluster, wanted: Wanted) -> Bounds:
         elif offset > lasts[partition]:
             raise Refused(f"{partition} has no offset {offset}: its log end is {lasts[partition]}")
     if until is None:
-        return Bounds(starts, {} if wanted.follow else lasts, None)
-    ends = _resolve(cluster, wanted, until, firsts, lasts)
-    if not wanted.follow:
+        return Bounds(starts, {} if options.follow else lasts, None)
+    ends = _resolve(cluster, options, until, firsts, lasts)
+    if not options.follow:
         return Bounds(starts, {each: min(end, lasts[each]) for each, end in ends.items()}, None)
     if until.time_ms is not None:
         ends = {each: end for each, end in ends.items() if end < lasts[each]}
     return Bounds(starts, ends, until.time_ms)
 
 
-def _partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
-    topic = cluster.topic(wanted.topic)
-    for index in wanted.partitions:
+def _partitions(cluster: Cluster, options: ConsumeOptions) -> list[TopicPartition]:
+    topic = cluster.topic(options.topic)
+    for index in options.partitions:
         if index not in topic.partitions:
-            raise no_partition(wanted.topic, index, len(topic.partitions))
-    chosen = sorted(set(wanted.partitions)) or list(topic.partitions)
-    return [TopicPartition(wanted.topic, index) for index in chosen]
+            raise no_partition(options.topic, index, len(topic.partitions))
+    chosen = sorted(set(options.partitions)) or list(topic.partitions)
+    return [TopicPartition(options.topic, index) for index in chosen]
 
 
 def _offsets(
-    cluster: Cluster, wanted: Wanted, partitions: list[TopicPartition], time: int
+    cluster: Cluster, options: ConsumeOptions, partitions: list[TopicPartition], time: int
 ) -> dict[TopicPartition, Offset]:
-    found = list_offsets(cluster, dict.fromkeys(partitions, time), isolation_level=_isolation(wanted))
+    found = list_offsets(cluster, dict.fromkeys(partitions, time), isolation_level=_isolation(options))
     return {partition: found[partition].offset for partition in partitions}
 
 
 def _resolve(
     cluster: Cluster,
-    wanted: Wanted,
+    options: ConsumeOptions,
     place: Place,
     firsts: dict[TopicPartition, Offset],
     lasts: dict[TopicPartition, Offset],
@@ -216,7 +217,7 @@ def _resolve(
     if place.edge is not None:
         return dict(firsts if place.edge == "earliest" else lasts)
     if place.time_ms is not None:
-        found = _offsets(cluster, wanted, list(firsts), place.time_ms)
+        found = _offsets(cluster, options, list(firsts), place.time_ms)
         return {partition: lasts[partition] if each < 0 else each for partition, each in found.items()}
     offset = place.offset
     assert offset is not None  # one of the three is set

@@ -40,37 +40,6 @@ from penstock.client.settings import parse_address
 from penstock.spark.errors import SparkMissing
 from penstock.spark.java import prepare_java
 
-
-def demo_command(
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="Directory for all files.  [a new temporary directory]"),
-    ] = None,
-    rate: Annotated[
-        int, typer.Option("--rate", metavar="N", min=1, max=100_000, help="Orders per second.")
-    ] = 500,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds",
-            metavar="S",
-            min=0,
-            help="Stop this long after the first result.  [in a terminal: at Ctrl-C; else 20]",
-        ),
-    ] = None,
-) -> None:
-    """Run a node, a stream of orders and a pipeline on Spark.
-
-    The pipeline sums up the orders, and its results are printed as they grow. The commands that the demo runs are
-    printed too; all their files are in one directory. Needs the extra `spark` and Java 17 or newer.
-
-    \b
-    penstock demo
-    penstock demo --rate 5000 --seconds 60 --data ./demo
-    """
-    raise typer.Exit(demo(data or Path(mkdtemp(prefix="penstock-demo-")), rate=rate, seconds=seconds))
-
-
 ORDERS, TOTALS = "demo.orders", "demo.totals"
 PRODUCTS: Final = {"espresso": 2.2, "cappuccino": 3.1, "flat white": 3.4, "filter coffee": 2.8, "tea": 2.5}
 SECONDS_WITHOUT_TERMINAL: Final = 20
@@ -80,7 +49,6 @@ START_S_MAX: Final = 300.0
 CREATE_MS_MAX: Final = 10_000
 CATCH_UP_S_MAX: Final = 60.0
 LINE_S: Final = 1.0
-
 PIPELINE = """\
 # What `penstock demo` runs. It is an ordinary pipeline: docs/pipelines.md.
 pipeline: demo
@@ -110,6 +78,36 @@ flows:
     reads: orders
     to: {{parquet: table}}
 """
+
+
+def demo_command(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Directory for all files.  [a new temporary directory]"),
+    ] = None,
+    rate: Annotated[
+        int, typer.Option("--rate", metavar="N", min=1, max=100_000, help="Orders per second.")
+    ] = 500,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            min=0,
+            help="Stop this long after the first result.  [in a terminal: at Ctrl-C; else 20]",
+        ),
+    ] = None,
+) -> None:
+    """Run a node, a stream of orders and a pipeline on Spark.
+
+    The pipeline sums up the orders, and its results are printed as they grow. The commands that the demo runs are
+    printed too; all their files are in one directory. Needs the extra `spark` and Java 17 or newer.
+
+    \b
+    penstock demo
+    penstock demo --rate 5000 --seconds 60 --data ./demo
+    """
+    raise typer.Exit(demo(data or Path(mkdtemp(prefix="penstock-demo-")), rate=rate, seconds=seconds))
 
 
 def demo(data: Path, *, rate: int, seconds: float | None, out: TextIO = sys.stdout) -> int:

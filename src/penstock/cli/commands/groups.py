@@ -42,6 +42,23 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 INT64_MAX = 2**63 - 1
 
 
+COORDINATOR_MS_MAX = 10_000
+"""How long to look at a group is tried. Few coordinators take as long to move or to load; one that cannot
+read its partition is not there however long one waits."""
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""Kafka's words, of Kafka's groups too that are not served here. A broker would find no group for any other."""
+
+
 @app.command("list")
 def groups_list(
     state: Annotated[
@@ -160,25 +177,6 @@ def groups_delete(
     )
 
 
-COORDINATOR_MS_MAX = 10_000
-"""How long to look at a group is tried. Few coordinators take as long to move or to load; one that cannot
-read its partition is not there however long one waits."""
-
-
-STATES = (
-    "Empty",
-    "PreparingRebalance",
-    "CompletingRebalance",
-    "Assigning",
-    "Reconciling",
-    "Stable",
-    "NotReady",
-    "Dead",
-)
-TYPES = ("classic", "consumer", "share", "streams")
-"""Kafka's words, of Kafka's groups too that are not served here. A broker would find no group for any other."""
-
-
 def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
     _check_words(states, STATES, "state")
     _check_words(types, TYPES, "type")
@@ -208,9 +206,9 @@ def show_list(server: str, *, states: list[str], types: list[str], as_json: bool
     return worst
 
 
-def _check_words(said: list[str], known: tuple[str, ...], what: str) -> None:
+def _check_words(words: list[str], known: tuple[str, ...], what: str) -> None:
     """Brokers do not mind the case, either."""
-    for word in said:
+    for word in words:
         if word.lower() not in {each.lower() for each in known}:
             raise Refused(f"{word!r} is no {what} of a group, expected one of {', '.join(known)}")
 
@@ -240,7 +238,7 @@ class Position(NamedTuple):
     start: Offset | None
     end: Offset | None
     member: client.GroupMember | None
-    """Who reads it now."""
+    """The member that reads the partition."""
 
     @property
     def lag(self) -> int | None:
@@ -436,7 +434,7 @@ def forget(server: str, name: str, selections: list[Selection], *, as_json: bool
     with connected(server) as cluster:
         committed = fetch_offsets(cluster, name)
         chosen = {each for each in committed if any(one.takes(each) for one in selections)}
-        # What is named and was not committed is asked for too, so that a wrong name is told.
+        # Partitions without a commit are requested too, so that a wrong name is reported.
         untouched = [one for one in selections if not any(one.takes(each) for each in chosen)]
         wanted = sorted({*chosen, *partitions_of(cluster, untouched)})
         for partition, error in delete_offsets(cluster, name, wanted).items():

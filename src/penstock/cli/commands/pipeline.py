@@ -73,6 +73,9 @@ Conf = Annotated[
 ]
 
 
+SPARK_LOG = "spark.log"
+
+
 def _where(master: str | None, remote: str | None) -> tuple[str, str | None]:
     if master is not None and remote is not None:
         raise Refused("--master and --remote exclude each other: give one of them")
@@ -152,9 +155,6 @@ def pipeline_status(
     penstock pipeline status orders.yaml
     """
     raise typer.Exit(status(file, server=server, as_json=as_json))
-
-
-SPARK_LOG = "spark.log"
 
 
 def validate(
@@ -310,8 +310,8 @@ def status(file: Path, *, server: str | None, as_json: bool) -> int:
         return 0
     moment = show_time(int(found.get("updated_ms", -1)))
     age_s = max(0, time.time_ns() // 1_000_000 - int(found.get("updated_ms", 0))) // 1000
-    who = f"pid {found['pid']} on {found['host']}"
-    print(f"pipeline {found['pipeline']}: {found['state']}, {who}, as of {moment} ({age_s} s ago)")
+    process = f"pid {found['pid']} on {found['host']}"
+    print(f"pipeline {found['pipeline']}: {found['state']}, {process}, as of {moment} ({age_s} s ago)")
     print_table(columns(), [row_of(each) for each in found["flows"]])
     for each in found["flows"]:
         if each.get("error"):

@@ -34,6 +34,11 @@ class InputFormat(StrEnum):
     JSON = "json"
 
 
+SIZE_DEFAULT = 100
+ANSWER_MS = 50
+"""How long to wait for a broker's response before the input is read again."""
+
+
 def produce(
     topic: Topic,
     inputs: Annotated[
@@ -110,7 +115,7 @@ def produce(
     penstock produce load --count 100000 --size 512 --rate 5000 --compression lz4
     penstock consume orders --format json | penstock produce copy --format json
     """
-    wanted = Wanted(
+    options = ProduceOptions(
         topic=topic,
         inputs=inputs or [],
         whole_files=whole_files or [],
@@ -129,17 +134,11 @@ def produce(
         compression=compression,
         idempotent=idempotent,
     )
-    raise typer.Exit(run(server, wanted, as_json=as_json))
-
-
-SIZE_DEFAULT = 100
-
-ANSWER_MS = 50
-"""How long to wait for a broker's response before the input is read again."""
+    raise typer.Exit(run(server, options, as_json=as_json))
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProduceOptions:
     """The options as given."""
 
     topic: str
@@ -191,32 +190,32 @@ class Tally:
         self.partitions.setdefault(delivery.partition, Range()).add(delivery)
 
 
-def run(server: str, wanted: Wanted, *, as_json: bool) -> int:
-    settings = _settings(wanted)
-    form = _form(wanted)
+def run(server: str, options: ProduceOptions, *, as_json: bool) -> int:
+    settings = _settings(options)
+    form = _form(options)
     tally = Tally()
     with connected(server) as cluster:
         started_ms = cluster.clock.now_ms()
-        timestamp = _timestamp(wanted, cluster.clock.wall_ms())
-        with progress("producing", lambda: _total_bytes(wanted)) as advance:
+        timestamp = _timestamp(options, cluster.clock.wall_ms())
+        with progress("producing", lambda: _total_bytes(options)) as advance:
 
             def delivered(delivery: Delivery) -> None:
                 tally.add(delivery)
                 advance(delivery.record_bytes)
 
             producer = Producer(cluster, settings, delivered)
-            records = _source(wanted, form, lambda: producer.due_ms)
-            if as_json and not wanted.input_json:
+            records = _source(options, form, lambda: producer.due_ms)
+            if as_json and not options.input_json:
                 records = _with_json_hint(records)
             try:
-                _produce(cluster, producer, records, wanted, timestamp)
+                _produce(cluster, producer, records, options, timestamp)
             except (KeyboardInterrupt, ClientError, Refused, OSError):
                 with suppress(ClientError):
                     producer.flush()  # records already read are sent; a second Ctrl-C ends that too
                 if tally.records:
-                    _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+                    _report(options.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
                 raise
-        _report(wanted.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+        _report(options.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
     return 0
 
 
@@ -224,12 +223,12 @@ def _produce(
     cluster: Cluster,
     producer: Producer,
     records: Iterator[NewRecord | None],
-    wanted: Wanted,
+    options: ProduceOptions,
     timestamp: int | None,
 ) -> None:
     clock = cluster.clock
     cluster.topic(
-        wanted.topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS
+        options.topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS
     )  # an error is reported before the first line is typed
     started_ms = clock.now_ms()
     sent = 0
@@ -237,28 +236,30 @@ def _produce(
         if record is None:
             producer.poll(ANSWER_MS)
             continue
-        if wanted.rate is not None:
-            producer.work(started_ms + sent * 1000 / wanted.rate - clock.now_ms())
+        if options.rate is not None:
+            producer.work(started_ms + sent * 1000 / options.rate - clock.now_ms())
         producer.send(
-            wanted.topic,
+            options.topic,
             record.key,
             record.value,
-            partition=wanted.partition if record.partition is None else record.partition,
+            partition=options.partition if record.partition is None else record.partition,
             timestamp=timestamp if record.timestamp is None else record.timestamp,
             headers=record.headers,
         )
         sent += 1
-        if sent == wanted.count:
+        if sent == options.count:
             break
     producer.flush()
 
 
-def _source(wanted: Wanted, form: LineForm, idle_ms: Callable[[], float]) -> Iterator[NewRecord | None]:
-    if wanted.whole_files:
-        return from_whole_files(wanted.whole_files, form)
-    if _is_generated(wanted):
-        return generated(wanted.size or SIZE_DEFAULT, form, random.Random())
-    return from_lines(wanted.inputs, form, as_json=wanted.input_json, idle_ms=idle_ms)
+def _source(
+    options: ProduceOptions, form: LineForm, idle_ms: Callable[[], float]
+) -> Iterator[NewRecord | None]:
+    if options.whole_files:
+        return from_whole_files(options.whole_files, form)
+    if _is_generated(options):
+        return generated(options.size or SIZE_DEFAULT, form, random.Random())
+    return from_lines(options.inputs, form, as_json=options.input_json, idle_ms=idle_ms)
 
 
 def _with_json_hint(records: Iterator[NewRecord | None]) -> Iterator[NewRecord | None]:
@@ -274,50 +275,50 @@ def _with_json_hint(records: Iterator[NewRecord | None]) -> Iterator[NewRecord |
     yield from records
 
 
-def _is_generated(wanted: Wanted) -> bool:
-    if wanted.size is not None:
+def _is_generated(options: ProduceOptions) -> bool:
+    if options.size is not None:
         return True
-    return wanted.count is not None and not wanted.inputs and input_is_terminal()
+    return options.count is not None and not options.inputs and input_is_terminal()
 
 
-def _total_bytes(wanted: Wanted) -> int:
+def _total_bytes(options: ProduceOptions) -> int:
     """The number of bytes to send, if it is known."""
-    paths = [*wanted.whole_files, *(each for each in wanted.inputs if each != "-")]
+    paths = [*options.whole_files, *(each for each in options.inputs if each != "-")]
     if paths:
         return sum(os.path.getsize(each) for each in paths)
-    return (wanted.count or 0) * (wanted.size or SIZE_DEFAULT) if _is_generated(wanted) else 0
+    return (options.count or 0) * (options.size or SIZE_DEFAULT) if _is_generated(options) else 0
 
 
-def _settings(wanted: Wanted) -> ProducerSettings:
-    acks = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(wanted.acks)
+def _settings(options: ProduceOptions) -> ProducerSettings:
+    acks = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(options.acks)
     if acks is None:
-        raise Refused(f"--acks is {wanted.acks!r}, expected 0, 1 or all")
+        raise Refused(f"--acks is {options.acks!r}, expected 0, 1 or all")
     try:
-        codec = Codec[wanted.compression.upper()]
+        codec = Codec[options.compression.upper()]
     except KeyError:
         names = ", ".join(each.name.lower() for each in Codec)
-        raise Refused(f"--compression is {wanted.compression!r}, expected one of {names}") from None
-    is_idempotent = acks == ACKS_ALL if wanted.idempotent is None else wanted.idempotent
+        raise Refused(f"--compression is {options.compression!r}, expected one of {names}") from None
+    is_idempotent = acks == ACKS_ALL if options.idempotent is None else options.idempotent
     if is_idempotent and acks != ACKS_ALL:
-        raise Refused(f"--idempotent needs --acks all, and --acks is {wanted.acks}")
+        raise Refused(f"--idempotent needs --acks all, and --acks is {options.acks}")
     return ProducerSettings(acks=acks, is_idempotent=is_idempotent, codec=codec)
 
 
-def _form(wanted: Wanted) -> LineForm:
-    if wanted.size is not None and (wanted.inputs or wanted.whole_files):
+def _form(options: ProduceOptions) -> LineForm:
+    if options.size is not None and (options.inputs or options.whole_files):
         raise Refused("--size generates records, and cannot be used with files")
-    if wanted.whole_files and wanted.inputs:
+    if options.whole_files and options.inputs:
         raise Refused("expected either files of lines or --file for whole files, not both")
-    if wanted.input_json and (wanted.key_separator is not None or wanted.header_separator is not None):
+    if options.input_json and (options.key_separator is not None or options.header_separator is not None):
         raise Refused(
             "--format json cannot be used with separators: a JSON line has fields for key and headers"
         )
-    headers = [parse_headers(_bytes(each), "--header") for each in wanted.headers]
+    headers = [parse_headers(_bytes(each), "--header") for each in options.headers]
     return LineForm(
-        _separator(wanted.key_separator, "--key-separator"),
-        _separator(wanted.header_separator, "--header-separator"),
-        None if wanted.null_value is None else _bytes(wanted.null_value),
-        None if wanted.key is None else _bytes(wanted.key),
+        _separator(options.key_separator, "--key-separator"),
+        _separator(options.header_separator, "--header-separator"),
+        None if options.null_value is None else _bytes(options.null_value),
+        None if options.key is None else _bytes(options.key),
         tuple(each for some in headers for each in some),
     )
 
@@ -335,10 +336,10 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _timestamp(wanted: Wanted, now_ms: int) -> int | None:
-    if wanted.timestamp is None:
+def _timestamp(options: ProduceOptions, now_ms: int) -> int | None:
+    if options.timestamp is None:
         return None
-    text = wanted.timestamp
+    text = options.timestamp
     time_ms = int(text) if text.isascii() and text.isdigit() else parse_time(text, now_ms)
     if time_ms is None or time_ms >= 2**63:
         raise Refused(f"--timestamp is {text!r}, expected milliseconds since 1970 or 2026-01-01T10:00:00Z")

@@ -35,6 +35,9 @@ Directory = Annotated[
 ]
 
 
+LISTENER_DEFAULT = "CONTROLLER"
+
+
 @app.command("describe")
 def quorum_describe(server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
     """Show the leader, its epoch and high watermark, and the log end of every voter and observer.
@@ -83,9 +86,6 @@ def quorum_remove_voter(
     penstock quorum remove-voter 2
     """
     raise typer.Exit(remove_voter(server, node_id, directory=directory, as_json=as_json))
-
-
-LISTENER_DEFAULT = "CONTROLLER"
 
 
 def describe(server: str, *, as_json: bool) -> int:
@@ -191,7 +191,7 @@ def _only_directory(replicas: tuple[Replica, ...], node_id: int, what: str) -> U
         raise Refused(f"the quorum has no {what} {node_id}, it has {ids}")
     known = [each.directory_id for each in found if each.directory_id is not None]
     if len(known) != 1:
-        why = "its directory is not told" if not known else f"{len(known)} directories have that id"
+        why = "its directory is unknown" if not known else f"{len(known)} directories have that id"
         raise Refused(f"{what} {node_id}: {why}, expected --directory ID")
     return known[0]
 

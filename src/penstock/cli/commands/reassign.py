@@ -42,6 +42,14 @@ KeepThrottle = Annotated[
 ]
 
 
+LOOK_EVERY_S = 0.5
+"""How often `--wait` looks whether all is done."""
+OFFSETS_WAIT_MS = 5_000
+"""How long a replica may take to say how far it is."""
+SETTLE_MS = 2_000
+"""How far the metadata of a broker may lag behind the controller, which reports the moves."""
+
+
 @app.command("plan")
 def plan_command(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to move.")],
@@ -161,16 +169,6 @@ def _broker_ids(text: str) -> list[int]:
         if words.count(word) > 1:
             raise Refused(f"--brokers has broker {word} twice")
     return [int(word) for word in words]
-
-
-LOOK_EVERY_S = 0.5
-"""How often `--wait` looks whether all is done."""
-
-OFFSETS_WAIT_MS = 5_000
-"""How long a replica may take to say how far it is."""
-
-SETTLE_MS = 2_000
-"""A broker that is asked where partitions are may be so much behind the controller, which says what moves."""
 
 
 # -- plan -------------------------------------------------------------------------------------------------
@@ -399,9 +397,9 @@ def _behind(cluster: Cluster, moving: Mapping[TopicPartition, Moving]) -> dict[T
         leader = cluster.leader(partition)
         leads = None if leader is None else ends.get((partition, leader.leader))
         theirs = [ends.get((partition, each)) for each in moved.adding]
-        told = [each for each in theirs if each is not None]
-        if leads is not None and told and len(told) == len(theirs):
-            found[partition] = max(leads - min(told), 0)
+        known = [each for each in theirs if each is not None]
+        if leads is not None and known and len(known) == len(theirs):
+            found[partition] = max(leads - min(known), 0)
     return found
 
 

@@ -16,19 +16,19 @@ app = command_group(
     Time, network and disks are simulated; the code of the nodes is the one that `penstock up` runs.
 
     \b
-    penstock sim run --seeds 1..100                  play a hundred seeds: three nodes, a minute each
-    penstock sim run --seed 7 --minutes 10           ten minutes of one of them
-    penstock sim run --seed 7 --trace                see it, line by line
+    penstock sim run --seeds 1..100                  run a hundred seeds: three nodes, a minute each
+    penstock sim run --seed 7 --minutes 10           run ten minutes of one seed
+    penstock sim run --seed 7 --trace                print every event
     """
 )
 
 
 @app.command("run")
 def run_command(
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Play this seed.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Run this seed.")] = None,
     seeds: Annotated[
         str | None,
-        typer.Option("--seeds", metavar="A..B", help="Play these, both included; unless told, 1..20."),
+        typer.Option("--seeds", metavar="A..B", help="Run these seeds, both included.  [1..20]"),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -36,27 +36,25 @@ def run_command(
             "--minutes",
             metavar="M",
             min=0.01,
-            help="Virtual time before everyone is told to finish; unless told, 1.",
+            help="Virtual minutes before clients finish.  [1]",
         ),
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", metavar="N", min=1, max=9, help="Nodes of the cluster; unless told, 3."),
+        typer.Option("--nodes", metavar="N", min=1, max=9, help="Nodes of the cluster.  [3]"),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(
-            "--steps", metavar="N", min=1, help="For one node: events before everyone is told to finish."
-        ),
+        typer.Option("--steps", metavar="N", min=1, help="For one node: events before clients finish."),
     ] = None,
     extras: Annotated[
         list[str] | None,
         typer.Option(
             "--with",
             metavar="EXTRA",
-            help="What clusters are to bear beside what the seed stands for: renewals (topics are deleted and created"
-            " again while they are written), bad-sectors (bits of disks change under nodes that run), apart"
-            " (controllers are nodes of their own), full-disks (disks fill and get room again), failing-disks (disks"
+            help="Add a fault or a kind of client to what the seed decides: renewals (topics are deleted and created"
+            " again while clients write), bad-sectors (bits on disks of running nodes change), apart"
+            " (controllers are dedicated nodes), full-disks (disks fill and get room again), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
             " costly-batches (thousands of records in a batch that have to be decoded),"
             " lost-metadata (voters come back without the end of their metadata log), holes (disks lose"
@@ -65,18 +63,17 @@ def run_command(
             " or go back to an older state, in the end all metadata), doors (clients of HTTP, with"
             " idempotency keys and as members, and of the line protocol), pipelined (idempotent producers have several"
             " batches in flight, by the rules of librdkafka and of the Java client), slow-readers"
-            " (consumers do not read for seconds what they asked for), unnamed (the settings do not name the cluster,"
-            " whose first leader draws its id); repeatable.",
+            " (consumers do not read their responses for seconds), unnamed (the settings have no cluster id: the"
+            " first leader draws it); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each seed.")] = False,
 ) -> None:
-    """Play seeds: clients produce and consume while nodes crash and come back, and the network is cut.
+    """Run seeds: clients produce and consume while nodes crash and restart, and the network is cut.
 
-    Everything about a run follows from its seed and the number of nodes: settings, topics, clients, crashes, delays.
-    The code of the nodes is the one that `penstock up` runs. The exit code is 1 if a run breaks a rule; what it says
-    names the rule, and the command that shows it again.
+    The seed and the number of nodes determine everything: settings, topics, clients, crashes, delays. The exit code is
+    1 if a run breaks a rule; the output names the rule, and the command that repeats the run.
 
     \b
     penstock sim run --seeds 1..500
@@ -99,26 +96,26 @@ def run_command(
         elif result.failure is None:
             print(result.summary)
         else:
-            complain(f"seed {each}: {result.failure}\nto see it again: {result.command}")
+            complain(f"seed {each}: {result.failure}\nto repeat the run: {result.command}")
         failed += result.failure is not None
     if len(chosen) > 1 and not as_json:
-        print(f"{len(chosen) - failed} of {len(chosen)} seeds went well")
+        print(f"{len(chosen) - failed} of {len(chosen)} seeds passed")
     raise typer.Exit(EXIT_WRONG if failed else 0)
 
 
 def _is_alone(steps: int | None, minutes: float | None, nodes: int | None) -> bool:
-    """Whether one node is meant, and not a cluster."""
+    """Whether the run is of one node, not of a cluster."""
     if steps is not None and (minutes is not None or nodes not in (None, 1)):
-        raise Refused("--steps is for one node, expected neither --minutes nor --nodes beside it")
+        raise Refused("--steps is for one node: it cannot be used with --minutes or --nodes")
     if nodes == 1 and minutes is not None:
-        raise Refused("--minutes is for clusters, expected --steps beside --nodes 1")
+        raise Refused("--minutes is for clusters: use --steps with --nodes 1")
     return steps is not None or nodes == 1
 
 
 def _extras(names: list[str], is_alone: bool) -> list[Extra]:
     others = [name for name in names if name not in [each.value for each in ALONE]]
     if others and is_alone:
-        raise Refused(f"--with {others[0]} is for clusters, expected neither --steps nor --nodes 1 beside it")
+        raise Refused(f"--with {others[0]} is for clusters: it cannot be used with --steps or --nodes 1")
     known = [each.value for each in Extra]
     for name in names:
         if name not in known:
@@ -128,7 +125,7 @@ def _extras(names: list[str], is_alone: bool) -> list[Extra]:
 
 def _seeds(seed: int | None, text: str | None) -> range:
     if seed is not None and text is not None:
-        raise Refused("--seed and --seeds say the same in two ways: expected one of them")
+        raise Refused("--seed and --seeds exclude each other: give one of them")
     if seed is not None:
         return range(seed, seed + 1)
     low, dots, high = (text or "1..20").partition("..")

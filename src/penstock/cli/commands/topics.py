@@ -32,6 +32,11 @@ app = command_group(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic.")]
 
 
+OFFSETS_WAIT_MS = 5_000
+"""How long `describe` waits for a broker to tell its offsets, before it shows a dash."""
+NO_REPLICAS = Eligible((), ())
+
+
 @app.command("create")
 def topics_create(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to create.")],
@@ -146,12 +151,6 @@ def topics_delete(
     )
 
 
-OFFSETS_WAIT_MS = 5_000
-"""How long `describe` waits for a broker to tell its offsets, before it shows a dash."""
-
-NOBODY = Eligible((), ())
-
-
 def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as_json: bool) -> int:
     with connected(server) as cluster:
         outcomes = admin.create_topics(cluster, topics)
@@ -163,7 +162,7 @@ def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as
             complain(str(each.error))
             worst = EXIT_CANNOT
         elif not as_json:
-            print(f"{each.name} is there already" if is_there else _created(each))
+            print(f"{each.name} exists already" if is_there else _created(each))
         rows.append(
             {
                 "name": each.name,
@@ -253,7 +252,7 @@ def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
     )
     rows = []
     for number, each in topic.partitions.items():
-        told = {
+        reported = {
             node_id: log_end_of[names[number], node_id]
             for node_id in each.replicas
             if (names[number], node_id) in log_end_of
@@ -265,12 +264,12 @@ def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
                 "leaderEpoch": each.leader_epoch if each.leader_epoch >= 0 else None,
                 "replicas": list(each.replicas),
                 "isr": list(each.isr),
-                "eligible": list(eligible.get(names[number], NOBODY).replicas),
-                "lastKnownEligible": list(eligible.get(names[number], NOBODY).last_known),
+                "eligible": list(eligible.get(names[number], NO_REPLICAS).replicas),
+                "lastKnownEligible": list(eligible.get(names[number], NO_REPLICAS).last_known),
                 "offline": list(each.offline),
                 "startOffset": starts.get(number),
                 "endOffset": ends.get(number),
-                "replicaList": _replicas(each, told),
+                "replicaList": _replicas(each, reported),
             }
         )
     return {**_summary(topic), "configs": configs, "partitionList": rows}

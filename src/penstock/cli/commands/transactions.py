@@ -327,7 +327,7 @@ def abort(server: str, name: str, *, yes: bool, as_json: bool) -> int:
 def abort_in_partition(
     server: str, partition: TopicPartition, start_offset: int, *, yes: bool, as_json: bool
 ) -> int:
-    """Write an abort marker for the transaction that began at an offset, whoever coordinates it."""
+    """Write an abort marker for the transaction that began at an offset, without its coordinator."""
     with connected(server) as cluster:
         producer = _open_at(cluster, partition, start_offset)
         _confirm(

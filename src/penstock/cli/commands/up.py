@@ -10,12 +10,15 @@ from typing import Annotated
 import typer
 
 from penstock.base.settings import BadSetting
-from penstock.cli.cluster_nodes import HOST, Wanted
+from penstock.cli.cluster_nodes import HOST, ClusterOptions
 from penstock.cli.commands.cluster import BROKERS_MAX, start
 from penstock.cli.connecting import parse_pairs
 from penstock.cli.output import Refused
 from penstock.cli.up import Flags, up
 from penstock.server.listeners import parse_address
+
+DATA_DEFAULT = "./penstock-data"
+KAFKA_PORT = 9092
 
 
 def up_command(
@@ -104,10 +107,6 @@ def up_command(
     raise typer.Exit(up(Flags(data, kafka, controller, http, line, config, settings or [], verbose)))
 
 
-DATA_DEFAULT = "./penstock-data"
-KAFKA_PORT = 9092
-
-
 def up_brokers(
     brokers: int,
     data: str | None,
@@ -127,7 +126,7 @@ def up_brokers(
         kafka = parse_address(places["--kafka"] or f"{HOST}:{KAFKA_PORT}", "--kafka", KAFKA_PORT)
     except BadSetting as error:
         raise Refused(str(error)) from error
-    wanted = Wanted(
+    wanted = ClusterOptions(
         brokers,
         base_port=kafka.port,
         host=kafka.host,

@@ -43,7 +43,7 @@ def test_a_directory_with_other_data_is_refused(penstock: Command, tmp_path: Pat
     open_data(tmp_path / "data").close()
     outcome = penstock("lab", "crash", "--data", tmp_path / "data")
     assert outcome.code == 2
-    assert "has other things in it" in outcome.err
+    assert "has other files" in outcome.err
 
 
 def test_a_writer_that_cannot_write_is_one_sentence(penstock: Command, tmp_path: Path) -> None:
@@ -54,5 +54,5 @@ def test_a_writer_that_cannot_write_is_one_sentence(penstock: Command, tmp_path:
     finally:
         directory.abandon()
     assert outcome.code == 2
-    assert "the writer ended by itself" in outcome.err
+    assert "the writer ended early" in outcome.err
     assert "in use by another process" in outcome.err

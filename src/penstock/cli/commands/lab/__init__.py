@@ -17,7 +17,7 @@ class Lab(LazyGroup):
 app = command_group(
     """Run experiments that show how a log works.
 
-    Each one starts what it needs, on data of its own, and explains what it shows.
+    Each experiment runs on new data and explains what it shows.
 
     \b
     penstock lab segments

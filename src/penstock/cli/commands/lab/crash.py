@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli import crash_writer as writer
 from penstock.cli.commands.log.check import summary
-from penstock.cli.commands.log.dump import Wanted, dump, show_entry
+from penstock.cli.commands.log.dump import DumpOptions, dump, show_entry
 from penstock.cli.commands.log.ls import describe, print_segments
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused
@@ -27,6 +27,9 @@ from penstock.storage.errors import StorageError
 from penstock.storage.findings import Tally
 from penstock.storage.log import Log
 from penstock.vfs import RealDisk
+
+ACKNOWLEDGEMENTS = 60
+"""After so many the writer is killed: by then several segments have rolled, and a checkpoint is behind it."""
 
 
 def crash_command(
@@ -46,10 +49,6 @@ def crash_command(
     acknowledged records are present.
     """
     raise typer.Exit(run_lab(None if data is None else str(data)))
-
-
-ACKNOWLEDGEMENTS = 60
-"""After so many the writer is killed: by then several segments have rolled, and a checkpoint is behind it."""
 
 
 def run_lab(data: str | None) -> int:
@@ -74,7 +73,7 @@ def _check_is_ours(path: str) -> None:
     if stat is None or (stat.is_dir and not vfs.list_dir(path)):
         return
     if not stat.is_dir or vfs.stat(f"{path}/logs/{writer.PARTITION}") is None:
-        raise Refused(f"{path} has other things in it; the lab wants a new or empty directory, or its own")
+        raise Refused(f"{path} has other files: expected a new or empty directory, or one that this lab made")
 
 
 def _show(path: str) -> int:
@@ -134,7 +133,7 @@ def _write_and_kill(path: str) -> int:
         lines += [line for line in child.stdout if line.endswith(b"\n")]
         if len(lines) < ACKNOWLEDGEMENTS:
             last = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-            raise Refused(f"the writer ended by itself: {last or 'it said nothing'}")
+            raise Refused(f"the writer ended early: {last or 'it printed nothing'}")
     return int(lines[-1])
 
 
@@ -180,6 +179,6 @@ def _show_last_batch(log: Log) -> None:
     if not segment.size:
         segment = log.segments[-2]
     last_offset = max(batch.base_offset for batch in log.batches(log.log_end - 1))
-    for entry in dump(RealDisk(), segment.ref.path, Wanted(records=True, from_offset=last_offset)):
+    for entry in dump(RealDisk(), segment.ref.path, DumpOptions(records=True, from_offset=last_offset)):
         text = show_entry(entry)
         print(f"   {text if len(text) <= 110 else text[:107] + '...'}")

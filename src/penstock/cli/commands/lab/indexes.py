@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli import labs
 from penstock.cli.commands.log.check import summary
-from penstock.cli.commands.log.rebuild import Change, Wanted, rebuild
+from penstock.cli.commands.log.rebuild import Change, RebuildOptions, rebuild
 from penstock.cli.labs import Claim, LabRecord, LabTopic, tell
 from penstock.cli.output import print_json, print_table
 from penstock.cli.places import locate
@@ -35,6 +35,14 @@ Keep = Annotated[
 ]
 
 
+TOPIC = "lab.indexed"
+SEGMENT_BYTES: Final = 100_000
+RECORDS: Final = 1_000
+BATCH_RECORDS: Final = 5
+VALUE_BYTES: Final = 200
+SOUGHT: Final = 777
+
+
 def indexes_command(
     offset: Annotated[
         int, typer.Option("--offset", metavar="N", min=0, max=OFFSET_MAX, help="The offset to look up.")
@@ -52,14 +60,6 @@ def indexes_command(
     penstock lab indexes --offset 12 --keep ./lab
     """
     raise typer.Exit(run_lab(keep, offset, as_json=as_json))
-
-
-TOPIC = "lab.indexed"
-SEGMENT_BYTES: Final = 100_000
-RECORDS: Final = 1_000
-BATCH_RECORDS: Final = 5
-VALUE_BYTES: Final = 200
-SOUGHT: Final = 777
 
 
 class Probe(NamedTuple):
@@ -243,7 +243,7 @@ def spoil_and_mend(data: str, directory: str, lookup: Lookup, interval: int) -> 
     after_damage = _check(data)
     spot_of_broker = _ask_broker(directory, lookup, interval)
     changes, _ = rebuild(
-        RealDisk(), locate(RealDisk(), data), Wanted(interval_bytes=interval), lambda _: None
+        RealDisk(), locate(RealDisk(), data), RebuildOptions(interval_bytes=interval), lambda _: None
     )
     return Sanity(
         damaged=index,

@@ -15,7 +15,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.cli import cluster_nodes as nodes
 from penstock.cli import labs
-from penstock.cli.cluster_nodes import Layout, Wanted
+from penstock.cli.cluster_nodes import ClusterOptions, Layout
 from penstock.cli.labs import Claim, tell
 from penstock.cli.output import Refused, print_json, print_table
 from penstock.client.admin import NewTopic, create_topics
@@ -34,6 +34,16 @@ Keep = Annotated[
 ]
 
 
+TOPIC: Final = "lab.isr"
+BROKERS: Final = 3
+PARTITIONS: Final = 3
+MIN_IN_SYNC: Final = 2
+MESSAGES: Final = 300
+"""Sent at each step; keys spread them over the partitions."""
+WAIT_S_MAX: Final = 60.0
+LOOK_EVERY_S: Final = 0.1
+
+
 def isr_command(keep: Keep = None, as_json: Json = False) -> None:
     """See replicas fall out of sync and catch up.
 
@@ -45,16 +55,6 @@ def isr_command(keep: Keep = None, as_json: Json = False) -> None:
     penstock lab isr --keep ./lab
     """
     raise typer.Exit(run_lab(keep, as_json=as_json))
-
-
-TOPIC: Final = "lab.isr"
-BROKERS: Final = 3
-PARTITIONS: Final = 3
-MIN_IN_SYNC: Final = 2
-MESSAGES: Final = 300
-"""Sent at each step; keys spread them over the partitions."""
-WAIT_S_MAX: Final = 60.0
-LOOK_EVERY_S: Final = 0.1
 
 
 class PartitionSeen(NamedTuple):
@@ -91,7 +91,7 @@ class Story(NamedTuple):
 
 def run_lab(keep: Path | None, *, as_json: bool) -> int:
     with labs.workplace(keep) as data:
-        wanted = Wanted(
+        wanted = ClusterOptions(
             BROKERS,
             with_http=False,
             with_line=False,
@@ -230,7 +230,7 @@ def judge(story: Story) -> list[Claim]:
         ),
         Claim(
             f"What it led has another leader ({_count(len(led), 'partition')} here), one that was in sync, and a "
-            "higher leader epoch: what the old leader might still say counts no more.",
+            "higher leader epoch: messages of the old leader are rejected from then on.",
             all(
                 after.leader in was.isr
                 and after.leader != story.stopped
@@ -249,7 +249,7 @@ def judge(story: Story) -> list[Claim]:
             all(len(each.isr) == BROKERS for each in back.partitions),
         ),
         Claim(
-            f"Nothing is lost and nothing is there twice: {back.visible} messages, in {BROKERS} logs of the same "
+            f"Nothing is lost or repeated: {back.visible} messages, in {BROKERS} logs of the same "
             "length for each partition.",
             back.visible == 2 * MESSAGES
             and all(set(each.log_ends.values()) == {each.high_watermark} for each in back.partitions),

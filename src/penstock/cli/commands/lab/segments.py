@@ -25,6 +25,14 @@ Keep = Annotated[
 ]
 
 
+SMALL, DEFAULT = "lab.small", "lab.default"
+SEGMENT_BYTES: Final = 10_000
+MESSAGES: Final = 100
+VALUE_BYTES: Final = 1_000
+SOUGHT: Final = 57
+"""Any offset: the one that is looked for among the names of files."""
+
+
 def segments_command(keep: Keep = None, as_json: Json = False) -> None:
     """See how segment.bytes cuts a log into files.
 
@@ -36,14 +44,6 @@ def segments_command(keep: Keep = None, as_json: Json = False) -> None:
     penstock lab segments --keep ./lab
     """
     raise typer.Exit(run_lab(keep, as_json=as_json))
-
-
-SMALL, DEFAULT = "lab.small", "lab.default"
-SEGMENT_BYTES: Final = 10_000
-MESSAGES: Final = 100
-VALUE_BYTES: Final = 1_000
-SOUGHT: Final = 57
-"""Any offset: the one that is looked for among the names of files."""
 
 
 class SegmentFiles(NamedTuple):

@@ -44,6 +44,13 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
 
 
+_STARTING = "Log starting offset"
+_LEAVING = re.compile(r"(\.\d+)?\.(deleted|cleaned|swap|cut|tmp)$")
+_BASE = re.compile(r"\d{20}")
+OPTIONAL = frozenset({"deleteHorizonMs", "currentTxnFirstOffset"})
+"""Kafka prints these as Java's OptionalLong."""
+
+
 def dump_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of a log directory.")],
     records: Annotated[bool, typer.Option("--records", help="Show the records of each batch too.")] = False,
@@ -69,16 +76,11 @@ def dump_command(
     penstock log dump orders-0/00000000000000000000.log --records --from-offset 100 --max-batches 3
     penstock log dump --json orders-0/*.index orders-0/leader-epoch-checkpoint
     """
-    wanted = Wanted(records, from_offset, max_batches)
-    raise typer.Exit(show([str(each) for each in files], wanted, as_json=as_json))
+    options = DumpOptions(records, from_offset, max_batches)
+    raise typer.Exit(show([str(each) for each in files], options, as_json=as_json))
 
 
-_STARTING = "Log starting offset"
-_LEAVING = re.compile(r"(\.\d+)?\.(deleted|cleaned|swap|cut|tmp)$")
-_BASE = re.compile(r"\d{20}")
-
-
-class Wanted(NamedTuple):
+class DumpOptions(NamedTuple):
     records: bool = False
     from_offset: Offset = 0
     batches_max: int | None = None
@@ -94,7 +96,7 @@ class Source(NamedTuple):
     vfs: Vfs
     path: str
     base_offset: Offset
-    wanted: Wanted
+    options: DumpOptions
 
     def read(self) -> bytes:
         return read_file(self.vfs, self.path)
@@ -103,7 +105,7 @@ class Source(NamedTuple):
 Reader = Callable[[Source], Iterator[Entry | Finding]]
 
 
-def show(paths: list[str], wanted: Wanted, *, as_json: bool) -> int:
+def show(paths: list[str], options: DumpOptions, *, as_json: bool) -> int:
     vfs, worst = RealDisk(), 0
     for path in paths:
         stat = vfs.stat(path)
@@ -116,7 +118,7 @@ def show(paths: list[str], wanted: Wanted, *, as_json: bool) -> int:
             complain(f"{path}: not a file of a log; expected .log, .index, a checkpoint or the like")
             worst = max(worst, EXIT_CANNOT)
         else:
-            wrong = _print(path, dump(vfs, path, wanted), as_json=as_json)
+            wrong = _print(path, dump(vfs, path, options), as_json=as_json)
             if wrong:
                 sys.stdout.flush()
                 places = "1 place is" if wrong == 1 else f"{wrong} places are"
@@ -125,13 +127,13 @@ def show(paths: list[str], wanted: Wanted, *, as_json: bool) -> int:
     return worst
 
 
-def dump(vfs: Vfs, path: str, wanted: Wanted = Wanted()) -> Iterator[Entry | Finding]:
+def dump(vfs: Vfs, path: str, options: DumpOptions = DumpOptions()) -> Iterator[Entry | Finding]:
     """Everything that is in a file, and a finding wherever it is damaged."""
     reader = reader_of(path)
     assert reader is not None, path
     base = _BASE.match(os.path.basename(path))
     try:
-        yield from reader(Source(vfs, path, int(base[0]) if base else 0, wanted))
+        yield from reader(Source(vfs, path, int(base[0]) if base else 0, options))
     except (BadCheckpoint, ValueError) as error:
         problem = "the file cannot be understood"
         yield Finding("error", path, 0, problem, str(error).removeprefix(f"{path}: "))
@@ -164,9 +166,6 @@ def _print(path: str, entries: Iterator[Entry | Finding], *, as_json: bool) -> i
 
 
 # -- text and JSON ----------------------------------------------------------------------------------------
-
-OPTIONAL = frozenset({"deleteHorizonMs", "currentTxnFirstOffset"})
-"""Kafka prints these as Java's OptionalLong."""
 
 
 def show_entry(entry: Entry | Finding) -> str:
@@ -237,14 +236,14 @@ def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def _read_batches(source: Source) -> Iterator[Entry | Finding]:
-    wanted, shown = source.wanted, 0
+    options, shown = source.options, 0
     yield Entry("log", {_STARTING: source.base_offset})
     file = source.vfs.open(source.path)
     try:
         for piece in read_through(file, 0, file.size()):
             batch = piece.batch
-            is_wanted = batch is None or not piece.is_sound or batch.last_offset >= wanted.from_offset
-            if is_wanted and shown == wanted.batches_max:
+            is_wanted = batch is None or not piece.is_sound or batch.last_offset >= options.from_offset
+            if is_wanted and shown == options.batches_max:
                 return
             if batch is not None and is_wanted:
                 shown += 1
@@ -252,7 +251,7 @@ def _read_batches(source: Source) -> Iterator[Entry | Finding]:
             if not piece.is_sound:
                 skipped = f"{piece.problem}; {piece.size} bytes are passed over"
                 yield Finding("error", source.path, piece.position, skipped, piece.found, piece.expected)
-            elif batch is not None and is_wanted and wanted.records:
+            elif batch is not None and is_wanted and options.records:
                 yield from _read_records(source, piece.position, batch)
     finally:
         file.close()
@@ -289,7 +288,7 @@ def _time_name(batch: RecordBatch) -> str:
 def _read_records(source: Source, position: int, batch: RecordBatch) -> Iterator[Entry | Finding]:
     try:
         for record in batch.records():
-            if record.offset >= source.wanted.from_offset:
+            if record.offset >= source.options.from_offset:
                 yield Entry("record", _record_fields(batch, record))
     except KafkaError as error:
         problem = "the records cannot be decoded"

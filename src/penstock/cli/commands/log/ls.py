@@ -30,6 +30,12 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
 
 
+_INTERVAL_BYTES = 4096
+_OFFSET_MAX = 2**63 - 1
+_ATTEMPTS_MAX = 10
+"""A broker deletes and swaps segments now and then, not all the time."""
+
+
 def ls_command(
     directory: Directory,
     segments: Annotated[bool, typer.Option("--segments", help="Show every segment too.")] = False,
@@ -46,12 +52,6 @@ def ls_command(
     penstock log ls /var/lib/kafka --segments --json
     """
     raise typer.Exit(show(str(directory), with_segments=segments, as_json=as_json))
-
-
-_INTERVAL_BYTES = 4096
-_OFFSET_MAX = 2**63 - 1
-_ATTEMPTS_MAX = 10
-"""A broker deletes and swaps segments now and then, not all the time."""
 
 
 @dataclass

@@ -34,6 +34,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
 
 
+_INDEXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
 def rebuild_command(
     directory: Directory,
     everything: Annotated[bool, typer.Option("--all", help="Rebuild valid indexes too.")] = False,
@@ -55,14 +58,11 @@ def rebuild_command(
     penstock log rebuild penstock-data --dry-run
     penstock log rebuild penstock-data/logs/orders-0
     """
-    wanted = Wanted(everything, interval, dry_run)
-    raise typer.Exit(show(str(directory), wanted, as_json=as_json))
+    options = RebuildOptions(everything, interval, dry_run)
+    raise typer.Exit(show(str(directory), options, as_json=as_json))
 
 
-_INDEXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
-
-
-class Wanted(NamedTuple):
+class RebuildOptions(NamedTuple):
     everything: bool = False
     interval_bytes: int = 4096
     dry_run: bool = False
@@ -76,41 +76,43 @@ class Change(NamedTuple):
     bytes_after: int
 
 
-def show(path: str, wanted: Wanted, *, as_json: bool) -> int:
+def show(path: str, options: RebuildOptions, *, as_json: bool) -> int:
     vfs = RealDisk()
     place = locate(vfs, path)
     with progress("rebuilding", lambda: 2 * place.log_bytes(vfs)) as report:
-        changes, damage = rebuild(vfs, place, wanted, report)
+        changes, damage = rebuild(vfs, place, options, report)
     if as_json:
         rows = [change._asdict() for change in changes]
-        print_json({"directory": path, "dryRun": wanted.dry_run, "changes": rows, "damage": damage})
+        print_json({"directory": path, "dryRun": options.dry_run, "changes": rows, "damage": damage})
     elif not changes:
-        print("Nothing to rebuild: every index is there and fits its log.")
+        print("Nothing to rebuild: every index exists and matches its log.")
     else:
         print_table(("file", "reason", "bytes before", "bytes after"), changes)
-        print(f"{len(changes)} {'would be' if wanted.dry_run else ''} rebuilt.".replace("  ", " "))
+        print(f"{len(changes)} {'would be' if options.dry_run else ''} rebuilt.".replace("  ", " "))
     for each in damage:
         complain(f"{each}; that is the log itself, which no index can mend")
     return EXIT_WRONG if damage else 0
 
 
-def rebuild(vfs: Vfs, place: Place, wanted: Wanted, report: Progress) -> tuple[list[Change], list[str]]:
+def rebuild(
+    vfs: Vfs, place: Place, options: RebuildOptions, report: Progress
+) -> tuple[list[Change], list[str]]:
     """Make indexes anew; what has changed, and what is wrong with the logs themselves."""
     changes: list[Change] = []
     damage: list[str] = []
-    with _locked(vfs, place, wanted):
+    with _locked(vfs, place, options):
         marks = place.marks(vfs)
         for each in place.partitions:
             known = marks.known(place.partition_of(each))
-            changes += _Rebuild(vfs, each, known, wanted, report, damage).run()
+            changes += _Rebuild(vfs, each, known, options, report, damage).run()
     return changes, damage
 
 
 @contextmanager
-def _locked(vfs: Vfs, place: Place, wanted: Wanted) -> Iterator[None]:
+def _locked(vfs: Vfs, place: Place, options: RebuildOptions) -> Iterator[None]:
     """Hold the locks that a broker holds, Penstock's and Kafka's; a dry run touches nothing, these included."""
     paths = []
-    if place.logs is not None and not wanted.dry_run:
+    if place.logs is not None and not options.dry_run:
         if vfs.stat(place.meta) is not None:
             paths.append(f"{place.meta}/lock")
         if any(vfs.stat(f"{place.logs}/{name}") for name in (".lock", ck.META_PROPERTIES)):
@@ -136,14 +138,14 @@ class _Rebuild:
         vfs: Vfs,
         directory: str,
         known: SavedPartition,
-        wanted: Wanted,
+        options: RebuildOptions,
         report: Progress,
         damage: list[str],
     ) -> None:
         self.vfs = vfs
         self.directory = directory
         self.known = known
-        self.wanted = wanted
+        self.options = options
         self.report = report
         self.damage = damage
         self.faults: dict[str, str] = {}
@@ -163,7 +165,7 @@ class _Rebuild:
             return []
         self._find_faults()
         epochs_lost = self._epochs_lost()
-        if not self.faults and not epochs_lost and not self.wanted.everything:
+        if not self.faults and not epochs_lost and not self.options.everything:
             self.report(sum(sizes.values()))
             return []
         first = min(sizes)
@@ -178,7 +180,7 @@ class _Rebuild:
                     files,
                     self.directory,
                     base,
-                    interval_bytes=self.wanted.interval_bytes,
+                    interval_bytes=self.options.interval_bytes,
                     size=sizes[base],
                 )
                 changes += self._rebuild_segment(segment, end)
@@ -247,11 +249,11 @@ class _Rebuild:
 
     def _replace_index(self, segment: Segment, kind: str, data: bytes) -> list[Change]:
         path = segment.path_of(kind)
-        if path in self.zeros and not self.wanted.everything:
+        if path in self.zeros and not self.options.everything:
             data = read_file(self.vfs, path)[: self.zeros[path]]
         if path in self.faults:
             return self._replace(path, self.faults[path], data)
-        return self._replace(path, "rebuilt on request", data) if self.wanted.everything else []
+        return self._replace(path, "rebuilt on request", data) if self.options.everything else []
 
     def _replace(self, path: str, reason: str, data: bytes) -> list[Change]:
         try:
@@ -260,7 +262,7 @@ class _Rebuild:
             before = None
         if before == data:
             return []
-        if not self.wanted.dry_run:
+        if not self.options.dry_run:
             replace_file(self.vfs, path, data)
         return [Change(path, reason, None if before is None else len(before), len(data))]
 

@@ -237,7 +237,7 @@ def _clear_place(stray: Stray, directory: LogDirectory, rng: random.Random, now_
 def _directory(vfs: Vfs, path: str) -> Place:
     place = locate(vfs, path)
     if place.is_partition:
-        raise Refused(f"{path} is a partition, expected the directory that it lies in")
+        raise Refused(f"{path} is a partition, expected the log directory that contains it")
     return place
 
 
@@ -254,7 +254,7 @@ def _root(place: Place) -> str:
 
 
 def _choose(found: list[Stray], names: list[str], *, everything: bool, may_be_many: bool) -> list[Stray]:
-    """The strays that are meant; of two of one partition, `restore` must be told which."""
+    """The strays that are named. If a partition has two strays, `restore` needs the directory's name."""
     if everything == bool(names):
         raise Refused(
             "name the strays, or say --all" if not names else "name the strays or say --all, not both"
