@@ -17,7 +17,7 @@ def test_a_seed_is_played_and_summed_up(penstock: Command) -> None:  # noqa: F81
 
 def test_several_seeds_are_counted_and_told_as_json(penstock: Command) -> None:  # noqa: F811
     outcome = penstock("sim", "run", "--seeds", "3..4", "--steps", "200")
-    assert outcome.out.endswith("2 of 2 seeds went well\n")
+    assert outcome.out.endswith("2 of 2 seeds passed\n")
     outcome = penstock("sim", "run", "--seeds", "3..4", "--steps", "200", "--json")
     told = [json.loads(line) for line in outcome.out.splitlines()]
     assert [(each["seed"], each["ok"]) for each in told] == [(3, True), (4, True)]

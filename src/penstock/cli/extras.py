@@ -9,9 +9,7 @@ from penstock.cli.output import Refused
 def require_extra(extra: str, command: str, *modules: str) -> None:
     for module in modules:
         if not _is_installed(module):
-            raise Refused(
-                f"{command} needs the extra `{extra}`, and {module} is not installed: {install_hint(extra)}"
-            )
+            raise Refused(f"{command} needs {module}, which is not installed: {install_hint(extra)}")
 
 
 def _is_installed(module: str) -> bool:

@@ -52,5 +52,5 @@ def refusing() -> Iterator[None]:
         raise Refused(str(error)) from error
     except ImportError as error:
         raise Refused(
-            f"this command needs the extra `spark`, and {error.name or error} is not installed: {install_hint('spark')}"
+            f"this command needs {error.name or error}, which is not installed: {install_hint('spark')}"
         ) from error
