@@ -54,7 +54,7 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
     outcome = penstock("sim", "run", "--seed", "3", "--steps", "900")
     assert outcome.code == 1
     assert outcome.err.startswith("penstock: seed 3: ")
-    assert "to see it again: penstock sim run --seed 3 --steps 900 --trace" in outcome.err
+    assert "to repeat the run: penstock sim run --seed 3 --steps 900 --trace" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,17 @@ def test_a_failure_names_the_rule_and_how_to_see_it_again(
     [
         (("--seeds", "5"), "--seeds is '5', expected two numbers as in 1..20"),
         (("--seeds", "5..1"), "--seeds is '5..1', expected two numbers as in 1..20"),
-        (("--seed", "1", "--seeds", "1..2"), "--seed and --seeds say the same in two ways"),
+        (("--seed", "1", "--seeds", "1..2"), "--seed and --seeds exclude each other"),
         (
             ("--steps", "9", "--nodes", "3"),
-            "--steps is for one node, expected neither --minutes",
+            "--steps is for one node: it cannot be used with --minutes",
         ),
         (("--with", "luck"), "--with is 'luck', expected one of renewals, bad-sectors, apart"),
-        (("--with", "renewals", "--steps", "9"), "--with renewals is for clusters, expected neither --steps"),
-        (("--minutes", "1", "--nodes", "1"), "--minutes is for clusters, expected --steps beside --nodes 1"),
+        (
+            ("--with", "renewals", "--steps", "9"),
+            "--with renewals is for clusters: it cannot be used with --steps",
+        ),
+        (("--minutes", "1", "--nodes", "1"), "--minutes is for clusters: use --steps with --nodes 1"),
     ],
 )
 def test_a_mistake_is_one_sentence(penstock: Command, arguments: tuple[str, ...], sentence: str) -> None:  # noqa: F811
