@@ -1,6 +1,6 @@
 """The coordinator of the groups that live in one partition of `__consumer_offsets`.
 
-It decides and writes nothing. Whoever drives it appends what it wants written and tells it what became of that:
+It decides and writes nothing. The runtime appends the records of each outcome and reports the result:
 
     outcome = coordinator.handle(request, now_ms)
     if outcome.records:
@@ -8,20 +8,20 @@ It decides and writes nothing. Whoever drives it appends what it wants written a
         coordinator.written(outcome, base_offset)       # before anything else is asked of the coordinator
     ... once everything up to here is committed ...
     coordinator.settled(outcome, ErrorCode.NONE, now_ms)
-    send(outcome.reply)                                 # if it is a Promise, when it is answered
+    send(outcome.reply)                                 # if it is a Promise, when it is resolved
 
-An outcome without records waits for what was written before it, too: it was decided on that. So nobody is told
-what could still be lost, and reads need no state of their own. Who is not to wait so long is told to come again, and
-`overdue` says so here: others may wait for the same.
+An outcome without records also waits for earlier writes, because it may depend on them. So no reply shows state that
+could still be lost, and reads need no copy of the committed state. If a commit takes too long, the request gets a
+retriable error, and `overdue` reports that, because other members may wait for the same write.
 
-State moves when its records are appended, not when they are committed, so that the next decision sees it. There is
-nothing to take back: if the append is refused, nothing has moved (`settled` with the error, and the reply is
-`refusal(request, write_error(code))`); if it was appended but cannot be committed, this node no longer leads the
-partition, and the whole coordinator is dropped with `unload`. The members of a classic group are the exception:
-they wait for each other in memory, and `GroupWrite.replays` says how that is handled.
+State changes when its records are appended, not when they are committed, so that the next decision sees it. Nothing
+has to be undone: if the append fails, nothing has changed (`settled` with the error, and the reply is
+`refusal(request, write_error(code))`); if the records are appended but cannot be committed, this broker no longer
+leads the partition, and the coordinator is dropped with `unload`. Classic groups are the exception: their members wait
+for each other in memory (see `GroupWrite.replays`).
 
-Time drives sessions, rebalances and expiry: `tick` gives one outcome at a time until there is none, each written
-before the next is asked for. A coordinator starts empty, is given every record of its partition in order, and then
+Time drives sessions, rebalances and expiry: `tick` returns one outcome at a time until there is none, and each is
+written before the next call. A coordinator starts empty, replays every record of its partition in order, and is then
 `loaded`: it knows nothing that is not in its topic.
 """
 
@@ -44,7 +44,7 @@ from .classic.rebalance import Rebalances
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.heartbeats import Heartbeats
-from .offset_commits import Committing
+from .offset_commits import OffsetCommits
 from .offset_store import CommittedOffset, Place
 from .replay import replay
 from .requests import (
@@ -90,23 +90,23 @@ class GroupCoordinator:
         self._membership = Membership(self._rebalances)
         self._heartbeats = Heartbeats(self._rebalances)
         self._classic_members = ClassicMembers(self._heartbeats)
-        self._committing = Committing(self._state, self._membership)
+        self._offset_commits = OffsetCommits(self._state, self._membership)
         self._is_active = False
-        """Loaded, and not unloaded again."""
+        """Loaded, and not unloaded since."""
         self._decided: deque[Outcome[None]] = deque()
         """Outcomes that no request caused; `tick` returns them."""
         self._to_expire: deque[str] = deque()
-        """Groups whose offsets are still to be looked at in this round of expiry."""
+        """Groups whose offsets are still to be checked for expiry."""
         self._handlers: dict[type[Any], Callable[[Any], Outcome[Any]]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
             Heartbeat: self._heartbeat,
             LeaveGroup: self._leave,
-            OffsetCommit: self._committing.commit,
-            TxnOffsetCommit: self._committing.commit_in_transaction,
-            OffsetFetch: self._committing.fetch,
-            OffsetDelete: self._committing.delete,
-            ForgetPartitions: self._committing.forget,
+            OffsetCommit: self._offset_commits.commit,
+            TxnOffsetCommit: self._offset_commits.commit_in_transaction,
+            OffsetFetch: self._offset_commits.fetch,
+            OffsetDelete: self._offset_commits.delete,
+            ForgetPartitions: self._offset_commits.forget,
             DeleteGroups: self._delete,
             ListGroups: lambda request: Outcome(overview.listed(self._state, request)),
             DescribeGroups: lambda request: Outcome(overview.described(self._state, request)),
@@ -116,7 +116,7 @@ class GroupCoordinator:
             ),
         }
 
-    # What is asked.
+    # Requests.
 
     def handle(self, request: Request, now_ms: int) -> Outcome[Any]:
         if not self._is_active:
@@ -145,7 +145,7 @@ class GroupCoordinator:
             write.settled(code)
 
     def overdue(self, outcome: Outcome[Any], code: ErrorCode, now_ms: int) -> None:
-        """The outcome's records are appended, and it takes long to commit them. What was decided stands."""
+        """The outcome's records are appended, but not committed in time. The decision still holds."""
         write: GroupWrite = outcome.write or REPLAYED
         if self._is_active and write.overdue is not None:
             self._state.now_ms = now_ms
@@ -198,7 +198,7 @@ class GroupCoordinator:
                 results.append(DeletedGroup(group_id, ErrorCode.NON_EMPTY_GROUP))
             else:
                 results.append(DeletedGroup(group_id))
-                records += self._committing.delete_all(group_id)
+                records += self._offset_commits.delete_all(group_id)
                 records += self._tombstones(group)
         return Outcome(DeleteReply(ErrorCode.NONE, tuple(results)), tuple(records))
 
@@ -206,7 +206,7 @@ class GroupCoordinator:
     def _tombstones(group: ClassicGroup | ConsumerGroup) -> list[GroupRecord]:
         return group.tombstones() if isinstance(group, ConsumerGroup) else [tombstone(group.group_id)]
 
-    # What an operator or a test asks for.
+    # Commands of operators and tests.
 
     def expire_sessions(self, group_id: str, member_id: str | None, now_ms: int) -> None:
         """End the session of one member, or of all, at the next `tick`."""
@@ -238,7 +238,7 @@ class GroupCoordinator:
         return self._state.timers.next_deadline_ms()
 
     def tick(self, now_ms: int) -> Outcome[None] | None:
-        """What time has brought about, one outcome a call; None when that is all."""
+        """Run the next timer that is due; None if there is none."""
         self._state.now_ms = now_ms
         while self._is_active:
             if self._decided:
@@ -264,18 +264,18 @@ class GroupCoordinator:
         group = self._state.groups.get(group_id)
         if group is None:
             return NOTHING
-        records, is_bare = self._committing.expired(group)
+        records, is_bare = self._offset_commits.expired(group)
         if is_bare and group.is_idle:
             records += self._tombstones(group)
         return Outcome(None, tuple(records))
 
-    # The world.
+    # Queries.
 
     def topics_changed(self, topics: Topics) -> None:
         self._state.topics = topics
 
     def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        """A group as it is now, to be looked at."""
+        """The group, read-only."""
         return self._state.groups.get(group_id)
 
     @property
@@ -284,22 +284,22 @@ class GroupCoordinator:
 
     @property
     def positions(self) -> Iterable[tuple[str, Mapping[Place, CommittedOffset]]]:
-        """What each group has committed, to be looked at."""
+        """The committed offsets of each group, read-only."""
         offsets = self._state.offsets
         return ((group_id, offsets.of_group(group_id)) for group_id in offsets.groups())
 
     def owner_of(self, group_id: str, topic: str, partition: int) -> str | None:
-        """The member that may read the partition in the group's name now."""
+        """The member that owns the partition."""
         group = self._state.groups.get(group_id)
         return None if group is None else group.owner_of(topic, partition, self._state.topics)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._state.offsets.get(group_id, (topic, partition))
 
-    # From the log, and away again.
+    # Loading and unloading.
 
     def load(self, batches: Iterable[RecordBatch]) -> None:
-        """Take in batches of the partition's log; call it as often as there are more, then `loaded`."""
+        """Replay batches of the partition; after the last ones, call `loaded`."""
         for batch in batches:
             if batch.is_control:
                 for record in batch.records():
@@ -313,7 +313,7 @@ class GroupCoordinator:
                 self.replay(bytes(record.key or b""), value, record.offset, producer_id)
 
     def replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Take in one record. One that cannot be read stops the coordinator: what it says is not known."""
+        """Replay one record. Raises CorruptStruct if it cannot be read: the state would be incomplete."""
         try:
             record = decode(key, value)
             if record is not None:
@@ -325,7 +325,7 @@ class GroupCoordinator:
         replay(self._state, self._rebalances, record, offset, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A marker of the producer's was appended to the partition."""
+        """Apply a marker of the producer that was appended to the partition."""
         self._state.offsets.end(producer_id, committed)
 
     def loaded(self, now_ms: int) -> None:
@@ -342,7 +342,7 @@ class GroupCoordinator:
         self._state.timers.schedule(_EXPIRY, self._state.after_ms(interval_ms), self._begin_expiry)
 
     def unload(self) -> None:
-        """The partition is led elsewhere: whoever waits here is sent there."""
+        """Drop the state: another broker is the coordinator. Waiting members get NOT_COORDINATOR."""
         self._is_active = False
         self._state.timers.clear()
         self._decided.clear()

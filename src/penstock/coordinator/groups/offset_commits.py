@@ -1,9 +1,9 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, and the expiry of offsets nobody wants any more.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, and the expiry of offsets.
 
-A group that only commits offsets, and has no members, is a simple group: it is there because its offsets are. Kafka
-keeps the offsets of a live group for the topics it is subscribed to, and others until `offsets.retention.minutes`
-after their commit; those of an empty group, until that long after it became empty. A group that is empty and has
-none left goes with the last of them.
+A group without members that only commits offsets is a simple group: it exists as long as its offsets do. As in Kafka,
+a live group keeps the offsets of topics that it is subscribed to, and others until `offsets.retention.minutes` after
+their commit; an empty group keeps its offsets that long after it became empty. An empty group is deleted with its last
+offset.
 """
 
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 
 
-class Committing:
+class OffsetCommits:
     def __init__(self, state: CoordinatorState, membership: Membership) -> None:
         self._state = state
         self._membership = membership
@@ -53,7 +53,7 @@ class Committing:
         group = self._state.groups.get(request.group)
         if group is None:
             if request.generation < 0:
-                return  # a simple group comes of it
+                return  # creates a simple group
             if request.knows_epochs:
                 raise _not_found(request.group)
             raise KafkaError(f"group {request.group} does not exist", ErrorCode.ILLEGAL_GENERATION)
@@ -79,7 +79,7 @@ class Committing:
             try:
                 group.may_commit(request, transactional=True, topics=self._state.topics)
             except KafkaError as error:
-                # A producer knows generations and not epochs.
+                # Producers know generations, not epochs.
                 if error.code is ErrorCode.STALE_MEMBER_EPOCH:
                     raise KafkaError(str(error), ErrorCode.ILLEGAL_GENERATION) from error
                 raise
@@ -109,7 +109,7 @@ class Committing:
         return Outcome(reply, tuple(records), None if producer is None else GroupWrite(producer=producer))
 
     def fetch(self, request: OffsetFetch) -> Outcome[OffsetFetchReply]:
-        """A group that is not there has committed nothing, which is no error."""
+        """A group that does not exist has no offsets, which is no error."""
         group = self._state.groups.get(request.group)
         if group is not None and not isinstance(group, ClassicGroup):
             group.may_fetch_offsets(request.member_id, request.member_epoch)
@@ -129,7 +129,7 @@ class Committing:
             return FetchedOffset(topic, partition)
         return FetchedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata)
 
-    # Taken away.
+    # Deletion and expiry.
 
     def delete(self, request: OffsetDelete) -> Outcome[PartitionsReply]:
         if not request.group:
@@ -163,7 +163,7 @@ class Committing:
         return Outcome(PartitionsReply(), records)
 
     def expired(self, group: "ClassicGroup | ConsumerGroup") -> tuple[list[GroupRecord], bool]:
-        """What of the group's offsets goes now, and whether nothing is left of them."""
+        """Tombstones of the offsets that expire now, and whether no offset is left."""
         store, group_id = self._state.offsets, group.group_id
         gone: list[GroupRecord] = []
         offsets = store.of_group(group_id)
@@ -193,4 +193,4 @@ def _not_found(group: str) -> KafkaError:
     return KafkaError(f"group {group} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-__all__ = ["Committing", "Place"]
+__all__ = ["OffsetCommits", "Place"]

@@ -35,7 +35,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int = NEVER
-    """Where the client said how long to keep it (OffsetCommit 2 to 4)."""
+    """Set if the client asked for a retention time (OffsetCommit 2 to 4)."""
     topic_id: Uuid = NO_UUID
     record_offset: int = -1
     """Where in the log it was committed."""

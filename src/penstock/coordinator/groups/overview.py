@@ -113,7 +113,7 @@ def _held(member: ConsumerMember) -> dict[Uuid, list[int]]:
 def _named(
     state: CoordinatorState, partitions: Mapping[Uuid, Iterable[int]]
 ) -> tuple[DescribedTopicPartitions, ...]:
-    """Topics that are deleted meanwhile have no name to be told by."""
+    """Topic names and partitions; deleted topics are left out."""
     named = []
     for topic_id, each in partitions.items():
         topic = state.topics.by_id(topic_id)

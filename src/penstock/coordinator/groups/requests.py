@@ -36,7 +36,7 @@ class JoinGroup(NamedTuple):
     needs_member_id: bool = True
     """From version 4: a new member gets its id first, and then joins with it (KIP-394)."""
     may_skip_assignment: bool = True
-    """From version 9: a leader can be told to leave the assignment as it is (KIP-814)."""
+    """From version 9: the reply can tell a leader to skip the assignment (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -131,7 +131,7 @@ class OffsetCommit(NamedTuple):
     retention_ms: int = -1
     """Versions 2 to 4 may name one."""
     knows_epochs: bool = True
-    """From version 9: the client can be told of groups that are not there, and of stale epochs."""
+    """From version 9: the client understands GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 
 
 class TxnOffsetCommit(NamedTuple):
@@ -161,7 +161,7 @@ class WantedOffset(NamedTuple):
     topic: str
     partition: int
     topic_id: Uuid = NO_UUID
-    """What was committed for another topic of that name is not told, where both ids are known."""
+    """If both topic ids are known and differ, the offset was committed for another topic, and is not returned."""
 
 
 class OffsetFetch(NamedTuple):
@@ -221,7 +221,7 @@ class ListReply(NamedTuple):
 
 
 class DescribeGroups(NamedTuple):
-    """Classic groups; one that is not there is told as Dead, which before version 6 is no error."""
+    """Classic groups. A group that does not exist is Dead, which is no error before version 6."""
 
     groups: tuple[str, ...]
 
@@ -296,7 +296,7 @@ class ConsumerHeartbeatReply(NamedTuple):
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Partitions | None = None
-    """None where it is what the member was told last."""
+    """None if it is the same as in the last reply."""
 
 
 class ConsumerGroupDescribe(NamedTuple):
@@ -397,14 +397,14 @@ _WRITE_ERRORS = {
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """What a member is told when the records of its request could not be written: what it does next, as in Kafka."""
+    """The error for a member whose records could not be written, as in Kafka."""
     return _WRITE_ERRORS.get(code, code)
 
 
 def write_refusal(request: Request, code: ErrorCode) -> Any:
-    """The reply to a request whose records, or those that it was decided on, could not be written, or not in time."""
-    told = write_error(code)
-    if told is ErrorCode.COORDINATOR_NOT_AVAILABLE and isinstance(request, OffsetFetch):
+    """The reply to a request whose records, or earlier ones that it depends on, were not written in time."""
+    error = write_error(code)
+    if error is ErrorCode.COORDINATOR_NOT_AVAILABLE and isinstance(request, OffsetFetch):
         # Consumers before 3.9 would not ask again. Kafka does the same.
-        told = ErrorCode.NOT_COORDINATOR
-    return refusal(request, told)
+        error = ErrorCode.NOT_COORDINATOR
+    return refusal(request, error)

@@ -4,7 +4,7 @@ A record's key begins with its type (two bytes), its value with the value's vers
 Kafka 4.3's own schemas. Keys have one version each and are not flexible, so that compaction finds the same bytes
 for the same thing for ever. A value of None is a tombstone: what the key names is gone.
 
-    0  a committed offset, as it was before 0.8.3     5  a member of a consumer group: what it told us
+    0  a committed offset, as it was before 0.8.3     5  a member of a consumer group: subscription
     1  a committed offset                             6  the epoch of a consumer group's target
     2  a classic group, all of its members            7  what a member is to have
     3  a consumer group (KIP-848): its epoch          8  what a member has, or is still to give up
@@ -145,7 +145,7 @@ class TopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(Value):
-    """Written before Kafka 4.1, and taken away where it is found: the hash of the topics stands for it now."""
+    """Written before Kafka 4.1, and deleted when found: replaced by the metadata hash."""
 
     topics: tuple[TopicMetadata, ...] = wire(array(struct(TopicMetadata)))
 

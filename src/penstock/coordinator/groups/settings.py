@@ -1,4 +1,4 @@
-"""What a group coordinator can be told, by Kafka's names."""
+"""Settings of a group coordinator, after Kafka's names, and its view of topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_size_max: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is the one of a group whose members name none."""
+    """The first is the default."""
     upgrades: bool = True
     """`group.consumer.migration.policy`: whether a live classic group may become a consumer group."""
     downgrades: bool = True
     regex_refresh_interval_ms: int = 600_000
-    """`group.consumer.regex.refresh.interval.ms`: after how long subscribed expressions are resolved anew."""
+    """`group.consumer.regex.refresh.interval.ms`: after how long subscribed regular expressions are matched again."""
 
 
 class Topic(Protocol):
-    """What a coordinator knows of a topic."""
+    """A topic as a coordinator sees it."""
 
     @property
     def name(self) -> str: ...

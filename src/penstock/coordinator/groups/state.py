@@ -1,4 +1,4 @@
-"""What one coordinator has, and the parts of it share: groups, offsets, timers, and what it knows of the world."""
+"""The state of one group coordinator, shared by its parts: groups, offsets, timers, settings and topics."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,12 +25,12 @@ class CoordinatorState:
     offsets: OffsetStore = field(default_factory=OffsetStore)
     timers: Timers[Outcome[None]] = field(default_factory=Timers)
     now_ms: int = 0
-    """When what is being decided was asked."""
+    """The time of the current request or timer."""
 
     def after_ms(self, delay_ms: int) -> int:
         return self.now_ms + delay_ms
 
     def new_id(self) -> str:
-        """A random UUID as text, which ends the ids of classic members."""
+        """A random UUID as text: the suffix of the ids of classic members."""
         digits = f"{self.rng.getrandbits(128):032x}"
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,4 +1,4 @@
-"""Timers by name, for a coordinator that has no clock: `due(now_ms)` gives what to do next.
+"""Named timers for a coordinator without a clock: `due(now_ms)` returns the next callback.
 
 A heartbeat moves its member's deadline some thousand times a second, so moving is made cheap: the new deadline is
 noted, and the entry in the heap, which comes up too early, is put back when it does. Each name has one entry.
@@ -13,28 +13,28 @@ T = TypeVar("T")
 
 
 class Timers(Generic[T]):
-    __slots__ = ("_heap", "_queued", "_set", "_turn")
+    __slots__ = ("_heap", "_queued", "_sequence", "_set")
 
     def __init__(self) -> None:
         self._set: dict[Name, tuple[int, Callable[[], T]]] = {}
         self._queued: dict[Name, int] = {}
         """The earliest deadline in the heap of each name that has one there. Never after the deadline in force."""
         self._heap: list[tuple[int, int, Name]] = []
-        self._turn = 0
-        """Orders what is due at the same time by when it was set."""
+        self._sequence = 0
+        """Orders timers of the same deadline by when they were set."""
 
     def __contains__(self, name: Any) -> bool:
         return name in self._set
 
     def schedule(self, name: Name, at_ms: int, call: Callable[[], T]) -> None:
-        """Have something called at a time, in place of what the name stood for."""
+        """Call this at a time. Replaces the timer of the same name."""
         self._set[name] = (at_ms, call)
         queued = self._queued.get(name)
         if queued is None or at_ms < queued:
             self._push(name, at_ms)
 
     def hasten(self, name: Name, at_ms: int) -> None:
-        """Have what the name stands for called at an earlier time; a name that stands for nothing is ignored."""
+        """Move a timer to an earlier time, if it exists."""
         if name in self._set:
             self.schedule(name, at_ms, self._set[name][1])
 
@@ -51,7 +51,7 @@ class Timers(Generic[T]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Callable[[], T] | None:
-        """What is to be called now, the earliest first; its name is free again."""
+        """Remove and return the earliest callback that is due."""
         self._tidy()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -60,12 +60,12 @@ class Timers(Generic[T]):
         return self._set.pop(name)[1]
 
     def _push(self, name: Name, at_ms: int) -> None:
-        self._turn += 1
+        self._sequence += 1
         self._queued[name] = at_ms
-        heappush(self._heap, (at_ms, self._turn, name))
+        heappush(self._heap, (at_ms, self._sequence, name))
 
     def _tidy(self) -> None:
-        """Bring the heap's first entry to one that is in force."""
+        """Drop or move outdated entries until the first one is in force."""
         while self._heap:
             at_ms, _, name = self._heap[0]
             if self._queued.get(name) != at_ms:

@@ -37,7 +37,7 @@ class State(StrEnum):
 
 
 DEAD = "Dead"
-"""What a group that is not there is said to be."""
+"""The state of a group that does not exist."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is in it, and nobody is about to be."""
+        """Whether the group has no members, and none that is about to join."""
         return self.is_empty and not self.pending_joins
 
     @property
@@ -165,7 +165,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static(self, member: ClassicMember, member_id: str) -> None:
-        """The same instance under another id; whoever still waits under the old one is fenced."""
+        """Give a static member another member id. Requests that wait under the old id are fenced."""
         assert member.instance_id is not None
         old_id = member.member_id
         fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -198,7 +198,7 @@ class ClassicGroup:
     def _unknown(self, member_id: str) -> KafkaError:
         return KafkaError(f"group {self.group_id} has no member {member_id}", ErrorCode.UNKNOWN_MEMBER_ID)
 
-    # Those who wait.
+    # Waiting members.
 
     def await_join(self, member: ClassicMember, joins: Promise[JoinReply] | None) -> None:
         """One join of a member waits at a time; a client that asks again has given up on the first."""

@@ -1,7 +1,8 @@
-"""JoinGroup in a classic group: who may come in, and whether that begins a round.
+"""JoinGroup in a classic group: which members may join, and whether that starts a rebalance.
 
-A dynamic member comes without an id, gets one, and joins with it (KIP-394). A static member (KIP-345) is known by
-its instance id: coming back, it takes the place of its predecessor, without a round if nothing else has changed.
+A dynamic member joins without an id, gets one, and joins again with it (KIP-394). A static member (KIP-345) is
+identified by its instance id: when it returns it replaces its predecessor, without a rebalance if nothing else
+changed.
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -23,7 +24,8 @@ class Joining:
         self._state = rebalances.state
 
     def join(self, request: JoinGroup, before: Records = ()) -> Joined:
-        """Join the group, or one that is made for it after the records before, which take away another of its name."""
+        """Join the group; create it if it does not exist. `before` are tombstones of a consumer group of the same
+        id."""
         groups = self._state.groups
         found = groups.get(request.group)
         group = self._rebalances.group(request.group)
@@ -35,9 +37,9 @@ class Joining:
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
         group = ClassicGroup(request.group, state_since_ms=self._state.now_ms)
-        # A new group is in the log from the start, so that one that never gets further can be found and deleted.
+        # A new group is written at once, so that a group that never becomes stable can be found and deleted.
         record = group.record({})
-        outcome = self._join(request, group)  # where this refuses, no group comes of it
+        outcome = self._join(request, group)  # raises if the member may not join; then no group is created
         groups[request.group] = group
 
         def settled(code: ErrorCode) -> None:
@@ -80,7 +82,7 @@ class Joining:
         if group.state is State.EMPTY:
             return True
         if group.state is State.PREPARING:
-            # Those who wait are counted: it may be the last to join again whom a lowered limit leaves out.
+            # Waiting members are counted: if the limit was lowered, the last ones to join again are rejected.
             return (member is not None and member.awaits_join is not None) or group.joins_awaited < limit
         return member is not None or len(group.members) < limit
 
@@ -114,8 +116,8 @@ class Joining:
             group.protocol_type = request.protocol_type
         waits: Promise[JoinReply] = Promise()
         group.add(member, waits)
-        # It cannot send heartbeats before it knows its id, so it is given longer; and not for ever, because a
-        # client that went away meanwhile is not seen to.
+        # The member cannot send heartbeats before it knows its id, so its session is longer; but it ends, because a
+        # client that disconnects is not noticed.
         self._rebalances.renew(group, member, self._state.settings.new_member_join_timeout_ms)
         return self._rebalances.prepare_or_complete(group).with_reply(waits)
 
@@ -134,13 +136,13 @@ class Joining:
         if group.state is State.COMPLETING:
             if not is_same:
                 return self._update(request, group, member)
-            # It has not got the answer to its join, and asks again.
+            # The reply to its join was lost, and the member retries.
             return Outcome(
                 self._rebalances.joined(group, member, group.joined_members() if is_leader else ())
             )
         if group.state is State.STABLE:
             if is_leader or not is_same:
-                # A leader that joins again has a reason that the coordinator cannot see, such as new partitions.
+                # A leader that joins again has a reason that the coordinator cannot know, such as new partitions.
                 return self._update(request, group, member)
             return Outcome(self._rebalances.joined(group, member))
         raise KafkaError(f"group {group.group_id} has no members", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -148,7 +150,7 @@ class Joining:
     def _replace(
         self, request: JoinGroup, group: ClassicGroup, member: ClassicMember, member_id: str
     ) -> Joined:
-        """A static member is back under a new id."""
+        """A static member returns with a new member id."""
         rebalances = self._rebalances
         old_id, old_leader = member.member_id, group.leader or ""
         old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
@@ -167,7 +169,7 @@ class Joining:
 
         def settled(code: ErrorCode) -> None:
             if member.awaits_join is not waits:
-                return  # another round has begun, and answers it
+                return  # another rebalance has begun, and answers the join
             if code is not ErrorCode.NONE:
                 group.answer_join(member, JoinReply(write_error(code)))
                 if member_id in group.members:
@@ -180,7 +182,7 @@ class Joining:
                 members = group.joined_members() if is_leader else ()
                 group.answer_join(member, rebalances.joined(group, member, members, skip=is_leader))
             else:
-                # Told that somebody else leads, the old leader's successor does not assign anew.
+                # The reply names the old leader, so that the member does not compute a new assignment.
                 group.answer_join(member, rebalances.joined(group, member)._replace(leader=old_leader))
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}

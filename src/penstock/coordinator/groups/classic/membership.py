@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup in a classic group, and what it asks of those who commit offsets."""
+"""SyncGroup, Heartbeat and LeaveGroup in a classic group, and the checks of offset commits."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import NOTHING, Outcome
@@ -96,7 +96,7 @@ class Membership:
         generation: int,
         transactional: bool,
     ) -> None:
-        """Raise unless whoever says that may commit offsets now. A member that commits is alive."""
+        """Raise unless this member and generation may commit offsets. A commit restarts the member's session."""
         if generation < 0 and group.is_empty:
             return  # an administrator, or a consumer that assigns partitions to itself
         if generation >= 0 or member_id or instance_id is not None:
@@ -116,8 +116,8 @@ class Membership:
             )
 
 
-def _differ(said: str | None, held: str | None) -> bool:
-    return said is not None and held is not None and said != held
+def _differ(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current
 
 
 def _illegal_generation(group: ClassicGroup, generation: int) -> KafkaError:

@@ -1,9 +1,9 @@
-"""The rebalances of a classic group: it waits for its members, makes a generation, and carries the assignment round.
+"""Rebalances of a classic group: collect joins, start a generation, distribute the leader's assignment.
 
-Members wait for each other here, so most of what is decided is decided at once, in memory. The log gets a record
-when a generation's assignment is known, when a group is new or has become empty, and when a static member has
-come back under another id: that is what a later coordinator starts from. A generation that was never synced is
-not in the log; its members join again.
+Members wait for each other, so most decisions take effect at once, in memory. A record is written when a generation's
+assignment is known, when a group is created or becomes empty, and when a static member returns with another member
+id: a later coordinator starts from that record. A generation without an assignment is not in the log; its members
+join again.
 """
 
 from penstock.base.errors import ErrorCode
@@ -36,11 +36,11 @@ class Rebalances:
         return group if isinstance(group, ClassicGroup) else None
 
     def loaded(self, group: ClassicGroup) -> Outcome[None]:
-        """The group was read from the log: its members have a session from now on."""
+        """Start the sessions of the members of a loaded group."""
         for member in group.members.values():
             self.renew(group, member)
         if len(group.members) > self.state.settings.size_max:
-            return self.prepare(group)  # the limit was lowered: the last to join again are left out
+            return self.prepare(group)  # the limit was lowered: the last ones to join again are rejected
         return NOTHING
 
     def forget_timers(self, group: ClassicGroup) -> None:
@@ -50,20 +50,21 @@ class Rebalances:
         self.state.timers.cancel(sync_timer(group.group_id))
 
     def forget(self, group: ClassicGroup) -> None:
-        """The group is gone, or of the other protocol now; whoever waits finds out by joining again."""
+        """Drop a group that was deleted or changed its protocol. Waiting members get REBALANCE_IN_PROGRESS and join
+        again."""
         self.forget_timers(group)
         for member in group.members.values():
             group.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         del self.state.groups[group.group_id]
 
-    # The phase of joins.
+    # Phase 1: joins.
 
     def prepare_or_complete(self, group: ClassicGroup) -> Outcome[None]:
         return self.prepare(group) if group.can_rebalance else self.complete_if_all_joined(group)
 
     def prepare(self, group: ClassicGroup) -> Outcome[None]:
-        """Begin a round: everybody has to join again."""
+        """Start a rebalance: every member has to join again."""
         state = self.state
         if group.state is State.COMPLETING:
             for member in group.members.values():
@@ -74,7 +75,7 @@ class Rebalances:
         is_first = group.state is State.EMPTY
         group.enter(State.PREPARING, state.now_ms)
         if is_first:
-            # A new group gives the rest of its members some time to come, instead of a round for each of them.
+            # A new group waits for more members, instead of rebalancing for each of them.
             delay_ms = state.settings.initial_rebalance_delay_ms
             left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._wait_for_more(group.group_id, delay_ms, left_ms)
@@ -117,7 +118,7 @@ class Rebalances:
         return self.complete(group)
 
     def complete(self, group: ClassicGroup) -> Outcome[None]:
-        """End the phase of joins: who has not come is out, unless it is static, and a generation begins."""
+        """End the join phase: remove dynamic members that did not join, and start a generation."""
         state = self.state
         state.timers.cancel(join_timer(group.group_id))
         for member in [*group.members.values()]:
@@ -125,7 +126,7 @@ class Rebalances:
                 group.remove(member.member_id)
                 state.timers.cancel(session_timer(group.group_id, member.member_id))
         if group.members and not self._elect_joined_leader(group):
-            # Only static members are left and none has come. Their sessions end some day, or one of them comes.
+            # Only static members are left and none has joined: wait until one joins, or their sessions end.
             self._complete_after(group, group.rebalance_timeout_ms)
             return NOTHING
         self._next_generation(group)
@@ -174,7 +175,7 @@ class Rebalances:
         group.enter(State.COMPLETING if group.members else State.EMPTY, self.state.now_ms)
         group.pending_syncs.clear()
 
-    # The phase of syncs.
+    # Phase 2: syncs.
 
     def _await_syncs(self, group: ClassicGroup) -> None:
         group_id, generation = group.group_id, group.generation
@@ -185,7 +186,7 @@ class Rebalances:
         )
 
     def _syncs_overdue(self, group_id: str, generation: int) -> Outcome[None]:
-        """Members that joined and never asked what they got are out."""
+        """Remove members that joined and did not sync in time."""
         group = self.group(group_id)
         if group is None or group.generation != generation or not group.pending_syncs:
             return NOTHING
@@ -202,12 +203,13 @@ class Rebalances:
             self.state.timers.cancel(sync_timer(group.group_id))
 
     def assigned(self, group: ClassicGroup, assignments: dict[str, bytes]) -> Outcome[None]:
-        """The leader has assigned: once that is in the log, everybody is told, and the group is stable."""
+        """The leader has sent the assignment: when it is committed, every member gets its part, and the group is
+        stable."""
         generation = group.generation
 
         def settled(code: ErrorCode) -> None:
             if group.state is not State.COMPLETING or group.generation != generation:
-                return  # another round has begun meanwhile
+                return  # another rebalance has begun
             if code is ErrorCode.NONE:
                 for member in group.members.values():
                     member.assignment = assignments.get(member.member_id, b"")
@@ -217,7 +219,7 @@ class Rebalances:
             self._propagate(group, write_error(code))
             self.prepare(group)
 
-        # Where it takes long to write, those who wait are told so, and another round begins, as if it had failed.
+        # A slow write counts as a failed one: waiting members get an error, and another rebalance begins.
         return Outcome(
             None, (group.record(assignments),), GroupWrite(settled, replays=False, overdue=settled)
         )
@@ -229,12 +231,12 @@ class Rebalances:
             else:
                 reply = SyncReply(code)
             if group.answer_sync(member, reply):
-                self.renew(group, member)  # while it waited, its session did not count
+                self.renew(group, member)  # the session was suspended while the member waited
 
     # Sessions.
 
     def renew(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:
-        """The member has been heard of."""
+        """Restart the session of a member that sent a request."""
         group_id, member_id = group.group_id, member.member_id
         self.state.timers.schedule(
             session_timer(group_id, member_id),
@@ -243,11 +245,11 @@ class Rebalances:
         )
 
     def expire(self, group_id: str, member_id: str) -> None:
-        """End the member's session as if it had not been heard of in time."""
+        """End the member's session as if its heartbeats had stopped."""
         self.state.timers.hasten(session_timer(group_id, member_id), self.state.now_ms)
 
     def expect(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """An id was given out; whoever has it should come back with it in time."""
+        """Wait for a new member to join again with the id that it was given."""
         group_id = group.group_id
         group.pending_joins[member_id] = None
         self.state.timers.schedule(
@@ -277,7 +279,7 @@ class Rebalances:
         return NOTHING
 
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """A join that waits is answered first: its client, if it is there, may begin anew."""
+        """Remove a member. A waiting join or sync gets UNKNOWN_MEMBER_ID, so that its client can start over."""
         self.state.timers.cancel(session_timer(group.group_id, member.member_id))
         group.answer_join(member, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID))
         group.answer_sync(member, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))

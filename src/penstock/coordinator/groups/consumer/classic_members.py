@@ -1,8 +1,8 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, translated.
 
-For them a member's epoch is the generation, a join is a heartbeat that tells what they own, and a sync tells what
-they have. There is no leader: the coordinator assigns. What they are to give up or may get is made known by
-REBALANCE_IN_PROGRESS, on which they join again.
+For them the member epoch is the generation, a join is a heartbeat that lists the owned partitions, and a sync returns
+the assignment. There is no leader: the coordinator assigns. If a member has to give up partitions or gets more, its
+heartbeat returns REBALANCE_IN_PROGRESS, and it joins again.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ class ClassicMembers:
                 old = self._heartbeats.replace(group, replaced, member_id, records)
         else:
             old = known_static(group, request.instance_id, member_id)
-        new = _told(old, request, subscription)
+        new = _updated(old, request, subscription)
         if replaced is not None and can_downgrade(group, {replaced.member_id}, self._state.settings):
             return self._downgrade(group, replaced, old, new, records)
         owned = _by_id(subscription, self._state.topics.by_name)
@@ -92,7 +92,7 @@ class ClassicMembers:
         new: ConsumerMember,
         records: list[GroupRecord],
     ) -> Outcome[JoinReply]:
-        """The last member of the consumer protocol comes back as one of the classic protocol."""
+        """The last member of the consumer protocol returns with the classic protocol."""
         new = replace(new, epoch=group.epoch)
         needs_rebalance = new.names != old.names or bool(old.regex)
         change = downgrade(
@@ -147,7 +147,7 @@ class ClassicMembers:
         return Outcome(HeartbeatReply(ErrorCode.REBALANCE_IN_PROGRESS))
 
     def leave(self, request: LeaveGroup, group: ConsumerGroup) -> Outcome[LeaveReply]:
-        """Any member can be removed so, by an administrator, too."""
+        """Remove members, of either protocol. An administrator may do so, too."""
         results: list[LeftMember] = []
         gone: dict[str, ConsumerMember] = {}
         for leaving in request.members:
@@ -189,7 +189,7 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
         )
 
 
-def _told(member: ConsumerMember, request: JoinGroup, subscription: Subscription) -> ConsumerMember:
+def _updated(member: ConsumerMember, request: JoinGroup, subscription: Subscription) -> ConsumerMember:
     return replace(
         member,
         instance_id=request.instance_id or member.instance_id,

@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848): epochs, members, the target, and who has what.
+"""A consumer group (KIP-848): epochs, members, the target assignment, and the owners of partitions.
 
 Everything in it comes from records, so it is the same wherever they are replayed. Three numbers tell how far it is:
 the group epoch grows with every change of members, subscriptions or topics; the target belongs to an epoch and is
@@ -34,7 +34,7 @@ from penstock.coordinator.groups.settings import Topics
 from .member import ConsumerMember, Held, MemberState, Target, member_tombstones
 
 FIRST_EPOCH = 1
-"""Of a group that nobody has joined yet; the first member makes it 2, as in Kafka 4.3."""
+"""The epoch of a new group; the first member raises it to 2, as in Kafka 4.3."""
 
 
 class Resolved(NamedTuple):
@@ -60,7 +60,8 @@ class ConsumerGroup:
     regexes: dict[str, Resolved] = field(default_factory=dict)
     """By expression. Invariant: some member is subscribed to each."""
     owners: dict[tuple[Uuid, int], str] = field(default_factory=dict)
-    """Who has a partition, or has not given it up yet. Invariant: what the members hold, turned."""
+    """The member that owns a partition, or has not given it up yet. Invariant: the inverse of the members'
+    assignments."""
     has_old_metadata: bool = False
     """A record of Kafka's before 4.1 has the topics; it is taken away at the next chance."""
     checked_version: int = -1
@@ -99,7 +100,7 @@ class ConsumerGroup:
         return self.members.get(self.statics.get(instance_id or "", ""))
 
     def target_of(self, member: ConsumerMember) -> Target:
-        """A static member that takes another's place has its target, too."""
+        """The target of a member; of a static member that replaces another, the target of its predecessor."""
         found = self.target.get(member.member_id)
         if found is None and member.instance_id is not None:
             found = self.target.get(self.statics.get(member.instance_id, ""))
@@ -124,7 +125,7 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in members if member.assignor is not None)
         return votes.most_common(1)[0][0] if votes else None
 
-    # What it asks of those who commit.
+    # Checks of commits and fetches of offsets.
 
     def may_commit(
         self, request: OffsetCommit | TxnOffsetCommit, transactional: bool, topics: Topics
@@ -145,7 +146,7 @@ class ConsumerGroup:
             )
         if epoch == member.epoch:
             return
-        # A commit that was on its way when the epoch grew is good for what the member has had since before.
+        # A commit that was sent before the epoch rose is valid for partitions that the member has owned since then.
         late = epoch < member.epoch and all(
             self._was_held(member, epoch, topics, each.topic, each.partition) for each in request.partitions
         )
@@ -176,13 +177,13 @@ class ConsumerGroup:
             f"member {member.member_id} is at epoch {member.epoch}, the request has {epoch}", code
         )
 
-    # Who has what.
+    # Owners of partitions.
 
     def owner_of_id(self, topic_id: Uuid, partition: int) -> str | None:
         return self.owners.get((topic_id, partition))
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether something that the member is to get is still another's."""
+        """Whether another member still owns a partition of this member's target."""
         return any(
             partition not in member.assigned.get(topic_id, ()) and (topic_id, partition) in self.owners
             for topic_id, partitions in self.target.get(member.member_id, {}).items()
@@ -246,7 +247,7 @@ class ConsumerGroup:
         return GroupRecord(ConsumerGroupPartitionMetadataKey(group_id=self.group_id), None)
 
     def tombstones(self) -> list[GroupRecord]:
-        """All of it, in an order in which every record finds what it needs."""
+        """Tombstones of the whole group, in an order in which each can be replayed."""
         each_member = [member_tombstones(self.group_id, member_id) for member_id in self.members]
         records = [records[0] for records in each_member]
         records += [records[1] for records in each_member]
@@ -259,7 +260,7 @@ class ConsumerGroup:
         return records
 
     def owner_of(self, topic: str, partition: int, topics: Topics) -> str | None:
-        """Who may read the partition now: a member that is asked to give it up may not."""
+        """The member that may read the partition; None while it is being revoked."""
         found = topics.by_name.get(topic)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: the one request of the consumer protocol, by which members join, move and leave."""
+"""ConsumerGroupHeartbeat: the request with which members of the consumer protocol join, reconcile and leave."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ class Heartbeats:
         member_id = request.member_id or uuid_text(random_uuid(self._state.rng))
         self.check_room(group, member_id)
         old, replaced = self._member(group, member_id, request, records)
-        step = Step(group, old, _told(old, request), request.owned, records, is_new_group, replaced)
+        step = Step(group, old, _updated(old, request), request.owned, records, is_new_group, replaced)
         before = len(records)
         after = self.target_assignments.take(step)
         if len(records) > before:
@@ -55,14 +55,14 @@ class Heartbeats:
             and (request.subscribed_names is not None or request.subscribed_regex is not None)
             and request.owned is not None
         )
-        is_told = is_joining or is_full
-        if after is not old and not is_told:
-            is_told = as_partitions(after.assigned) != as_partitions(old.assigned)
+        has_assignment = is_joining or is_full
+        if after is not old and not has_assignment:
+            has_assignment = as_partitions(after.assigned) != as_partitions(old.assigned)
         reply = ConsumerHeartbeatReply(
             member_id=after.member_id,
             member_epoch=after.epoch,
             heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
-            assignment=as_partitions(after.assigned) if is_told else None,
+            assignment=as_partitions(after.assigned) if has_assignment else None,
         )
         return Outcome(reply, tuple(records))
 
@@ -75,7 +75,7 @@ class Heartbeats:
             )
 
     def _group(self, group_id: str, creates: bool, records: list[GroupRecord]) -> tuple[ConsumerGroup, bool]:
-        """The group, or what will be the group when the records are replayed."""
+        """The group, or the new group that replaying the records will create; and whether it is new."""
         group = self._state.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group, not group.target_epoch and not group.members
@@ -99,7 +99,7 @@ class Heartbeats:
         request: ConsumerGroupHeartbeat,
         records: list[GroupRecord],
     ) -> tuple[ConsumerMember, str | None]:
-        """The member as the group has it, and the id whose place it takes."""
+        """The member, and the id of the static member that it replaces."""
         is_joining = request.member_epoch == JOINING_EPOCH
         if request.instance_id is None:
             if is_joining:
@@ -127,7 +127,8 @@ class Heartbeats:
     def replace(
         group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[GroupRecord]
     ) -> ConsumerMember:
-        """A static member under another id, with all that it had. Its timers end by themselves."""
+        """Give a static member another member id; it keeps its subscription and assignment. The old timers expire
+        unused."""
         new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
         records += member_tombstones(group.group_id, old.member_id)
         records.append(new.subscription_record(group.group_id))
@@ -147,20 +148,20 @@ class Heartbeats:
         else:
             member = known_static(group, request.instance_id, request.member_id)
             if request.member_epoch == AWAY_EPOCH:
-                # It keeps its place while its session lasts.
+                # A static member keeps its assignment until its session ends.
                 away = replace(member, epoch=AWAY_EPOCH, revoking={})
                 return Outcome(reply, (away.current_record(group.group_id),))
         return self.fence(group, [member]).with_reply(reply)
 
     def fence(self, group: ConsumerGroup, members: list[ConsumerMember]) -> Outcome[None]:
-        """The members are out. What they had is free, and those who stay get it with the next target."""
+        """Remove the members. Their partitions are free, and the next target assigns them to the others."""
         gone = {member.member_id for member in members}
         if not gone:
             return NOTHING
 
         def settled(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE and self._state.groups.get(group.group_id) is group:
-                for member in members:  # they are not out, and get another session
+                for member in members:  # the removal failed: restart their sessions
                     self.sessions.resume(group, member)
 
         if can_downgrade(group, gone, self._state.settings):
@@ -196,47 +197,47 @@ def known_static(group: ConsumerGroup, instance_id: str, member_id: str) -> Cons
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> None:
-    said = request.member_epoch
-    if said == member.epoch:
+    epoch = request.member_epoch
+    if epoch == member.epoch:
         return
-    # The answer that raised the epoch may have been lost; the member then has no more than it had.
-    if said < member.epoch and said == member.previous_epoch and is_subset(request.owned, member.assigned):
+    # The reply that raised the epoch may have been lost; then the member owns no more than before.
+    if epoch < member.epoch and epoch == member.previous_epoch and is_subset(request.owned, member.assigned):
         return
     raise KafkaError(
-        f"member {member.member_id} is at epoch {member.epoch}, the request has {said}: "
+        f"member {member.member_id} is at epoch {member.epoch}, the request has {epoch}: "
         "give up all partitions and join again",
         ErrorCode.FENCED_MEMBER_EPOCH,
     )
 
 
-def _told(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:
-    """The member with what the heartbeat says; what it leaves out stays."""
-    said: dict[str, object] = {}
+def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:
+    """The member with the fields of the heartbeat; fields that it omits stay."""
+    changes: dict[str, object] = {}
     if request.client_id != member.client_id:
-        said["client_id"] = request.client_id
+        changes["client_id"] = request.client_id
     if request.client_host != member.client_host:
-        said["client_host"] = request.client_host
+        changes["client_host"] = request.client_host
     if request.instance_id is not None and request.instance_id != member.instance_id:
-        said["instance_id"] = request.instance_id
+        changes["instance_id"] = request.instance_id
     if request.rack_id is not None and request.rack_id != member.rack_id:
-        said["rack_id"] = request.rack_id
+        changes["rack_id"] = request.rack_id
     if request.rebalance_timeout_ms not in (-1, member.rebalance_timeout_ms):
-        said["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
     if request.assignor is not None and request.assignor != member.assignor:
-        said["assignor"] = request.assignor
+        changes["assignor"] = request.assignor
     if request.subscribed_names is not None:
         names = tuple(sorted(set(request.subscribed_names)))
         if names != member.names:
-            said["names"] = names
+            changes["names"] = names
     if request.subscribed_regex is not None and request.subscribed_regex != member.regex:
-        said["regex"] = request.subscribed_regex
+        changes["regex"] = request.subscribed_regex
     if member.classic is not None:
-        said["classic"] = None
-    return replace(member, **said) if said else member  # type: ignore[arg-type]
+        changes["classic"] = None
+    return replace(member, **changes) if changes else member  # type: ignore[arg-type]
 
 
 def check(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:
-    """What holds for a heartbeat whatever the group: Kafka's rules."""
+    """Validate a heartbeat as Kafka does, independently of the group."""
 
     def refuse(why: str) -> KafkaError:
         return KafkaError(why, ErrorCode.INVALID_REQUEST)

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it told us, and what it has.
+"""A member of a consumer group: its subscription, and its assignment.
 
 A member is a value: a change makes another, and the record of the change makes the same one wherever it is replayed.
 """
@@ -26,7 +26,7 @@ from penstock.coordinator.groups.schemas import (
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
 AWAY_EPOCH = -2
-"""A static member that said it will be back."""
+"""The epoch of a static member that left and will return."""
 
 HTTP_CLIENT_ID = "http"
 """What members that came through the HTTP door are called in place of a client id."""
@@ -70,7 +70,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Held = field(default_factory=dict)
     revoking: Held = field(default_factory=dict)
-    """What it has to give up, and nobody gets before it has."""
+    """Partitions to be revoked. No other member gets them before this one has given them up."""
 
     @property
     def is_classic(self) -> bool:
@@ -175,7 +175,7 @@ def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
-    """In this order: what a member has goes before the member."""
+    """In this order: the member's assignments before the member."""
     names = {"group_id": group_id, "member_id": member_id}
     return [
         GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(**names), None),

@@ -1,4 +1,4 @@
-"""The time that members of a consumer group have: to be heard of, to give up partitions, to join and to sync."""
+"""The deadlines of members of a consumer group: for heartbeats, revocations, joins and syncs."""
 
 from collections.abc import Callable
 
@@ -23,24 +23,25 @@ class Sessions:
             self.resume(group, member)
 
     def resume(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Begin to count anew."""
+        """Restart the timers of a member."""
         self.renew(group, member)
         if member.state is MemberState.UNREVOKED and not member.is_classic:
             self.await_revocation(group, member)
 
     def renew(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """The member has been heard of."""
+        """Restart the session of a member that sent a request."""
         timeout_ms = self._state.settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._fence_after(_SESSION, group, member, timeout_ms)
 
     def expire(self, group_id: str, member_id: str) -> None:
-        """End the member's session as if it had not been heard of in time."""
+        """End the member's session as if its heartbeats had stopped."""
         self._state.timers.hasten((_SESSION, group_id, member_id), self._state.now_ms)
 
     def moved(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """The member's state has changed. One of the classic protocol has its join and sync to be in time for."""
+        """Set the revocation timer after a change of the member's state. Classic members have join and sync timers
+        instead."""
         if member.is_classic:
             return
         if member.state is MemberState.UNREVOKED:
@@ -59,7 +60,7 @@ class Sessions:
         self._state.timers.schedule(name, self._state.after_ms(member.rebalance_timeout_ms), over)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A classic member was told to join again; the first time it is told counts."""
+        """Start the join timer of a classic member that got REBALANCE_IN_PROGRESS, unless it already runs."""
         if (_JOIN, group.group_id, member.member_id) not in self._state.timers:
             self._fence_after(_JOIN, group, member, member.rebalance_timeout_ms)
 

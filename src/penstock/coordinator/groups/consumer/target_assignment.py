@@ -23,20 +23,20 @@ REGEX_INTERVAL_MS_MIN = 10_000
 
 @dataclass(slots=True)
 class Step:
-    """One member's heartbeat, or what stands for one."""
+    """One member's heartbeat, or a classic member's join."""
 
     group: ConsumerGroup
     old: ConsumerMember
     """As the group has it, or a blank one that joins."""
     new: ConsumerMember
-    """With what it said now."""
+    """The member with the fields of this request."""
     owned: Partitions | None
-    """What it said it has; None where it did not say."""
+    """The partitions that the member owns; None if the request omits them."""
     records: list[GroupRecord]
     """Those before, to which this adds."""
     is_new_group: bool = False
     replaced: str | None = None
-    """The id of the static member whose place it takes."""
+    """The id of the static member that it replaces."""
 
     def members_after(self) -> dict[str, ConsumerMember]:
         members = {key: each for key, each in self.group.members.items() if key != self.replaced}
@@ -125,7 +125,7 @@ class TargetAssignments:
         return ASSIGNORS[name](specs, topics)
 
     def _regexes(self, step: Step, regex_changed: bool) -> tuple[dict[str, Resolved], bool]:
-        """The group's expressions and what they match now, and whether that has changed."""
+        """The topics that each regular expression of the group matches, and whether they changed."""
         group, topics, now_ms = step.group, self._state.topics, self._state.now_ms
         if not group.regexes and not step.new.regex:
             return group.regexes, False
@@ -163,5 +163,5 @@ class TargetAssignments:
 
 
 def _is_dealt_to(members: Collection[ConsumerMember]) -> bool:
-    """Whether some came through the HTTP door, and nobody wants what is near."""
+    """Whether some members joined over HTTP, and none has a rack."""
     return any(member.is_of_http for member in members) and not any(member.rack_id for member in members)
