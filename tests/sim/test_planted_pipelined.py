@@ -10,6 +10,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import RecordBatch
 from penstock.replica.append_path import AppendPath
+from penstock.sim.checkers import all_checkers as bench
 from penstock.sim.checkers.history import (
     Acked,
     Audited,
@@ -22,7 +23,6 @@ from penstock.sim.checkers.history import (
 )
 from penstock.sim.checkers.pipelined import EpochKept, InOrderOverEpochs, OnceOverEpochs
 from penstock.sim.checkers.records import OrderKept, Rules, Violation
-from penstock.sim.checkers.records import all_checkers as bench
 from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.clients.producers import ALL
 from penstock.sim.cluster_extras import Extra

@@ -61,11 +61,6 @@ def pipelined_producer(plan: PipelinedPlan, stage: Stage) -> "PipelinedProducer"
 class PipelinedProducer(Producer):
     """Sends in bursts, so that several batches of a partition are in flight."""
 
-    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
-        self._sent_to: dict[int, Address] = {}
-        """By partition: whom the last batch was sent to."""
-
     def _tick(self) -> None:
         super()._tick()
         for _ in range(self.rng.randrange(BURST_MAX)):
@@ -74,10 +69,6 @@ class PipelinedProducer(Producer):
     def _send_more(self) -> None:
         if self._is_ready and self._requests_open < self.plan.in_flight_max:
             self._send_some()
-
-    def _has_moved(self, partition: int) -> bool:
-        """Whether something is in flight to a broker that leads the partition no more."""
-        return bool(self._lanes[partition].flying) and self._sent_to[partition] != self.leaders[partition]
 
     def _next(self, partition: int) -> Batch | None:
         batch = self._choose(partition)

@@ -99,6 +99,8 @@ class Producer(TopicClient):
         self._identity: Identity | None = None
         """Producer id and epoch; None for a plain one, and while it is asked for."""
         self._sequences: dict[Batch, int] = {}
+        self._sent_to: dict[int, Address] = {}
+        """The broker that got the last batch of each partition."""
 
     @property
     def is_idle(self) -> bool:
@@ -148,7 +150,13 @@ class Producer(TopicClient):
             self._send(leader, batches)
 
     def _next(self, partition: int) -> Batch | None:
-        """The batch to send to a partition now, if there is one."""
+        """The batch to send to a partition now, if there is one.
+
+        Before it sends to a new leader, an idempotent producer waits until nothing is in flight to the old one, as
+        librdkafka does. Otherwise a later batch could be written first.
+        """
+        if self.plan.is_idempotent and self._has_moved(partition):
+            return None
         lane = self._lanes[partition]
         if lane.is_blocked:
             if lane.flying:
@@ -159,9 +167,14 @@ class Producer(TopicClient):
                 return None
             lane.waiting.append(self._make(partition, lane))
         batch = lane.waiting.popleft()
+        self._sent_to[partition] = self.leaders[partition]
         if self.plan.acks != 0:
             lane.flying.append(batch)
         return batch
+
+    def _has_moved(self, partition: int) -> bool:
+        """Whether something is in flight to a broker that no longer leads the partition."""
+        return bool(self._lanes[partition].flying) and self._sent_to[partition] != self.leaders[partition]
 
     def _make(self, partition: int, lane: Lane) -> Batch:
         rng, plan = self.rng, self.plan
