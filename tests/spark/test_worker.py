@@ -13,8 +13,7 @@ READS = """
 import sys
 from penstock.records import Codec, build_batch
 from penstock.arrow.decode import Decoder
-from penstock.spark.reading import batch
-from penstock.arrow.scan import scan
+from penstock.spark.reading import batch, scan
 from penstock.arrow.schema import COLUMNS
 decoder = Decoder("orders", 0, COLUMNS, start=0, stop=9)
 rows = [(b"k", b"v", 5, [("name", b"x")]), (None, None, 6)]

@@ -8,7 +8,7 @@ All records are read in step: the first field of each, then the second of each, 
 wanted. Keys and values are only copied, from where the numbers in front of them say that they are.
 
 Nothing is believed. A length that leads past the end of its record, a record whose fields do not end where it does:
-the first record at fault is named, and whoever called finds the words.
+the first record at fault is named, and the caller words the error.
 """
 
 from typing import Final

@@ -99,7 +99,7 @@ class Decoder:
     def feed(self, data: Readable, aborted: Sequence[tuple[int, int]] = ()) -> list[pa.RecordBatch]:
         """Decode whole batches; the last may be cut off. Nothing of data is kept.
 
-        aborted has producer and first offset of the transactions that a Fetch told of with these bytes; without them
+        aborted has producer and first offset of the transactions in the Fetch response; without them
         records of aborted transactions show, as a reader of uncommitted records wants it.
         """
         return list(self.stream(data, aborted))

@@ -4,7 +4,7 @@ Here a batch costs a microsecond and no record costs anything. CRCs are checked,
 batches, those of aborted transactions, those outside of what is read), and the others are put into blocks, to be
 decoded together: where they lie, or unpacked into memory of the block's.
 
-Aborted transactions are told as a broker tells them, by producer and first offset: from there on the producer's
+Aborted transactions are given as in a Fetch response, by producer and first offset: from there on the producer's
 transactional batches are dropped until its abort marker comes by. That is how Kafka's own consumer does it.
 """
 

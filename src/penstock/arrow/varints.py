@@ -111,7 +111,7 @@ class Cursor:
         self._left = 0
 
     def skip_varint(self, extra: int) -> None:
-        """Pass a number, and so many bytes after it."""
+        """Skip a number, and `extra` bytes after it."""
         short = self._look_short()
         if short is None:
             width, width_max, _ = self._look()

@@ -1,6 +1,6 @@
-"""What goes wrong between Spark and a log, each as one sentence for whoever runs the job.
+"""Exceptions of the Spark source and sink. Each message is one sentence for the user who runs the job.
 
-A sentence crosses processes: it is raised in a Python worker and shown at the end of Spark's own exception.
+Messages cross processes: a Python worker raises them, and Spark shows them at the end of its own exception.
 """
 
 from penstock.arrow.errors import BadOption, DataLoss
@@ -10,7 +10,7 @@ __all__ = ["ArchiveFault", "BadOption", "BadRows", "DataLoss", "RowsLost", "Spar
 
 
 class SparkMissing(KafkaError):
-    """What Spark needs on this machine is not there, or is too old; the message says what to install."""
+    """Something that Spark needs is missing or too old; the message says what to install."""
 
 
 class BadRows(KafkaError):
@@ -18,11 +18,11 @@ class BadRows(KafkaError):
 
 
 class WriteFailed(KafkaError):
-    """A batch could not be written, and nothing of it is visible to who reads committed records."""
+    """A batch could not be written, and none of it is visible to read_committed readers."""
 
 
 class RowsLost(KafkaError):
-    """A batch was recorded as written, and part of it is gone: what must never pass without a word."""
+    """A batch was recorded as written, and part of it was lost. Never ignored silently."""
 
 
 class ArchiveFault(KafkaError):

@@ -42,14 +42,14 @@ def prepare_java(
 ) -> dict[str, str]:
     """What to set in the environment before Spark starts; nothing where it finds a fitting Java by itself."""
     environment = os.environ if environment is None else environment
-    program, whence = _first_choice(environment)
-    problem = f"Spark needs Java, and {whence}"
+    program, where = _first_choice(environment)
+    problem = f"Spark needs Java, and {where}"
     if program is not None:
         version = version_of(program)
         if version is not None and version >= VERSION_MIN:
             return {}
-        told = "is no Java that says its version" if version is None else f"is Java {version}"
-        problem = f"Spark needs Java {VERSION_MIN} or newer, and {whence} {told}"
+        found = "does not report its version" if version is None else f"is Java {version}"
+        problem = f"Spark needs Java {VERSION_MIN} or newer, and {where} {found}"
     home = (wheel or _wheel_home)()
     if home is None:
         raise SparkMissing(f"{problem}: {INSTALL}")
@@ -57,7 +57,7 @@ def prepare_java(
 
 
 def _first_choice(environment: Mapping[str, str]) -> tuple[Path | None, str]:
-    """The program that Spark's launcher would take, and how to speak of it."""
+    """The program that Spark's launcher would run, and a name for it in errors."""
     home = environment.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"

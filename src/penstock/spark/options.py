@@ -1,7 +1,7 @@
-"""Options as a user gave them: names that are known, values read as what they are to be.
+"""Parsing of the options of a reader or writer: checks names, converts values.
 
-Names are taken in any case. `kafka.*` are settings of Kafka's own clients: those that mean something here are taken,
-those that cannot matter are accepted, those that would break a promise are refused, and so is what nobody knows: a
+Names are case-insensitive. `kafka.*` are settings of Kafka's clients: those that apply are used, those that cannot
+matter are accepted and ignored, those that would break a guarantee are refused. Unknown options are refused, since a
 mistyped option must not silently do nothing.
 """
 
@@ -18,7 +18,7 @@ INT64_MAX: Final = 2**63 - 1
 _KAFKA = "kafka."
 _SECURITY = ("security.", "sasl.", "ssl.")
 _PLAIN = ("kafka.security.protocol", "PLAINTEXT")
-"""The one setting of security that asks for what is there."""
+"""The only security setting that is accepted."""
 _UNITS_MS = {
     "": 1,
     "ms": 1,
@@ -31,21 +31,21 @@ _UNITS_MS = {
 
 
 class KnownOptions(NamedTuple):
-    """What a reader or a writer knows."""
+    """The options that a reader or a writer knows."""
 
     own: Mapping[str, str]
-    """Its own options, by their names in lower case."""
+    """Options of its own: lower-case name to name."""
     taken: Collection[str]
-    """Settings of Kafka's client, without `kafka.`, that do something."""
+    """Settings of Kafka's client, without `kafka.`, that are used."""
     idle: Collection[str]
-    """The same, that cannot matter."""
+    """Settings that are accepted and ignored."""
     refused: Mapping[str, str]
-    """The same, and why they cannot be had."""
+    """Settings that are refused, with the reason."""
     unknown: str
-    """How to say that there is no such option: up to its name."""
+    """Beginning of the error about an unknown option; its name follows."""
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Every option is known and can be had."""
+        """Raise BadOption if an option is unknown or refused."""
         for name, value in options.items():
             key = name.lower()
             if (key, value.strip().upper()) == _PLAIN:
@@ -58,7 +58,9 @@ class KnownOptions(NamedTuple):
             if key.startswith(_KAFKA) and setting in self.refused:
                 raise BadOption(f"option {key} is not supported: {self.refused[setting]}")
             if key.startswith(_KAFKA) and setting.startswith(_SECURITY):
-                raise BadOption(f"option {key} is not supported yet: connections are plain, without security")
+                raise BadOption(
+                    f"option {key} is not supported yet: connections are plaintext, without authentication"
+                )
             known = [*self.own, *(_KAFKA + each for each in sorted(self.taken))]
             near = difflib.get_close_matches(key, known, n=1)
             hint = f", did you mean {self.own.get(near[0], near[0])}" if near else ""
@@ -66,7 +68,7 @@ class KnownOptions(NamedTuple):
 
 
 class OptionValues:
-    """Options by their names in lower case, read as what they are to be."""
+    """Converts the values of options; names are case-insensitive. Raises BadOption for a value that does not fit."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -104,7 +106,7 @@ class OptionValues:
         return self.number(name, 1, high)
 
     def size(self, name: str, default: int) -> int:
-        """Of bytes, or of milliseconds: what Kafka has as a positive int."""
+        """A number of bytes or milliseconds, where Kafka has a positive int."""
         found = self.number(name, 1, INT32_MAX)
         return default if found is None else found
 

@@ -46,7 +46,7 @@ SCHEMA: Final = StructType(
 
 
 def default_schema(*, with_headers: bool) -> StructType:
-    """What a reader gets who names no columns."""
+    """The columns of a reader without a schema."""
     return SCHEMA if with_headers else StructType([each for each in SCHEMA.fields if each.name != "headers"])
 
 

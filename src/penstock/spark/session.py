@@ -1,11 +1,11 @@
 """A Spark session that is light on one machine, and plain everywhere else.
 
-With a `local` master Spark runs in one Java process beside this one. Its defaults are made for servers; these are
-made for a laptop or a test: no web interface, little memory, few shuffle partitions, loopback only, and the
-collector that starts quickest. Whatever the caller sets wins. On a cluster, and through Spark Connect, only what the
-caller sets is set: there the cluster's own settings are right.
+With a `local` master Spark runs in one Java process beside this one. Its defaults are for servers; these are for a
+laptop or a test: no web interface, little memory, few shuffle partitions, loopback only, and the collector that starts
+fastest. Settings of the caller override them. On a cluster, and through Spark Connect, only the caller's
+settings are set.
 
-Nothing here imports pyspark before it is asked for a session: where it is missing, that is one sentence.
+pyspark is imported with the first session; if it is missing, the error says what to install.
 """
 
 import os
@@ -85,7 +85,7 @@ def _take_quick_home() -> None:
 
 
 def _quiet(java_options: str) -> str:
-    """Spark logs errors alone, unless the caller has a word on logging. In a zip there is no file to point to."""
+    """Let Spark log only errors, unless the caller configures logging. A zip has no file to point to."""
     file = Path(__file__).with_name("log4j2.properties")
     if _LOGGING in java_options or not file.is_file():
         return java_options

@@ -1,8 +1,8 @@
-"""What `format("penstock")` is to Spark: readers and writers, each made where it is first needed.
+"""The data source `penstock`: creates readers and writers.
 
-Spark makes a source in one Python process, pickles it and uses it in others, so nothing here holds a connection. The
-rows of a batch are those that were there when it was planned: Spark keeps the plan of a `load()`, and asks again only
-for another `load()`.
+Spark creates a source in one Python process, pickles it and uses it in others, so it holds no connection. A batch has
+the rows that existed when it was planned: Spark keeps the plan of a `load()`, and plans again only for another
+`load()`.
 
 There is no `pushFilters`, on purpose: Spark keeps a reader with its filters for all queries of a DataFrame, and
 returns wrong rows for the next one. Options narrow what is read; a schema narrows what is decoded.
@@ -46,7 +46,7 @@ class DefaultSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Also where mistaken options are first told: at load(), not when the query runs."""
+        """Checks the options too, so that mistakes are reported at load(), not when the query runs."""
         _check_place(self.options)
         if PATH in self.options:
             from penstock.spark.reading.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it

@@ -1,8 +1,8 @@
-"""What a Python worker of Spark's is told once, before its first task.
+"""Set-up of a Python worker of Spark, once, before its first task.
 
-Spark has a worker collect garbage after every task, and that looks at every object there is. Nearly all of them are
-modules with their functions, which stay as long as the worker does: looking at them takes some 40 ms, as long as
-reading 50 MB. What is frozen is not looked at.
+Spark makes a worker collect garbage after every task, which visits every object. Nearly all objects are modules and
+their functions, which live as long as the worker: visiting them takes some 40 ms, as long as reading 50 MB. Frozen
+objects are not visited.
 """
 
 import gc
@@ -15,6 +15,6 @@ _REUSED = "SPARK_REUSE_WORKER"
 
 @cache
 def settle() -> None:
-    """Called when a task or its planning begins, with all that it needs imported; does nothing outside of a worker."""
+    """Freeze the objects that exist now. Call when a task begins, after its imports; a no-op outside a worker."""
     if os.environ.get(_REUSED):
         gc.freeze()

@@ -49,7 +49,7 @@ sources:
         ),
         (
             "flows:\n  f: {sql: SELECT 1 AS one, to: {console: true}}\n",
-            ":6: flows.f: reads nothing that goes on, expected at least one source that is not static",
+            ":6: flows.f: reads only static sources, expected at least one that is not static",
         ),
         (
             "flows:\n  f:\n    reads: rows\n    to:\n      topic: t\n      key: nme\n",

@@ -74,7 +74,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ),
         (
             SERVERS | {"kafka.sasl.mechanism": "PLAIN"},
-            "option kafka.sasl.mechanism is not supported yet: connections are plain, without security",
+            "option kafka.sasl.mechanism is not supported yet: connections are plaintext, without authentication",
         ),
         (SERVERS | {"transactional": "maybe"}, "option transactional is 'maybe', expected true or false"),
         (SERVERS | {"topic": " "}, "option topic is empty, expected the name of a topic"),

@@ -1,7 +1,7 @@
-"""Which partitions lie under a path, and what their directory's checkpoints say of them.
+"""Finds the partitions under a path, and reads the checkpoints of their directory.
 
 A path is a data directory of Penstock (`logs/` and `meta/`), a log directory of Kafka (an entry of `log.dirs`) or one
-partition's directory. Nothing is written, and the small files are read once: who plans a scan sees one state of them.
+partition's directory. Nothing is written, and the small files are read once, so that a plan sees one state of them.
 """
 
 import os
@@ -24,7 +24,7 @@ INTERNAL_TOPICS: Final = frozenset(
 
 
 class LogLocation(NamedTuple):
-    """A partition and where it lies; small, and the same in every process."""
+    """A partition and its directory. Small, and valid in every process."""
 
     partition: TopicPartition
     directory: str
@@ -62,7 +62,7 @@ def find_logs(vfs: Vfs, path: str) -> list[LogLocation]:
         path = f"{path}/logs"
         entries = vfs.list_dir(path)
     elif not is_log_directory(entries):
-        raise BadOption(f"path is {path}, which is no log, expected {_EXPECTED}")
+        raise BadOption(f"path is {path}, which is not a log directory, expected {_EXPECTED}")
     known = _read_checkpoints(vfs, path)
     found = [
         known.location(partition, f"{path}/{entry.name}")
@@ -115,7 +115,7 @@ def _read_checkpoints(vfs: Vfs, logs: str) -> _Checkpoints:
     if meta is not None and (broken is not None or vfs.stat(f"{logs}/{ck.LOG_STARTS}") is None):
         starts, broken = _our_starts(vfs, f"{meta}/{ck.CHECKPOINT}"), None
     if broken is not None:
-        raise BadOption(f"path is {logs}, where deleted records cannot be told from others: {broken}")
+        raise BadOption(f"path is {logs}, whose log start offsets cannot be read: {broken}")
     return _Checkpoints(
         starts, marks.recovery_points, meta is None, f"{meta}/{ck.CHECKPOINT}" if meta else ""
     )

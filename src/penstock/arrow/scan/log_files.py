@@ -1,11 +1,11 @@
-"""A partition's files, as a reader finds them who is not their owner.
+"""Reads a partition's files without owning them.
 
-Nothing is written here, nothing is locked, nothing is repaired: the owner may be at work, or may have crashed. So the
-files may change while they are read. What is relied upon:
+Nothing is written, locked or repaired: the owner may be running, or may have crashed. So the files may change while
+they are read. The code relies on these rules:
 
 - a log only grows at its end, and what is not a whole, sound batch there, with nothing sound behind it, is not
   part of it yet, or any more: the log ends before it
-- a segment that is deleted or compacted gets another name, never other bytes: who holds it open reads on
+- a segment that is deleted or compacted gets another name, never other bytes: a reader that holds it open reads on
 - a `.swap` file is a compacted segment that takes the place of all that lies in its range, as the next start of a
   broker would make it do; `.cleaned` and `.deleted` files are no part of the log
 - offsets never change. A reader that finds a file gone lists the directory again and goes on at its offset
@@ -35,7 +35,7 @@ ATTEMPTS_MAX: Final = 100
 """A reader loses only to a writer that renames at that very moment: twice is rare, 100 times a fault."""
 
 OPEN_FILES_MAX: Final = 64
-"""A scan goes from one segment to the next; beyond the few that it is at, open files serve nobody."""
+"""A scan reads one segment after the other, so it needs few open files."""
 
 INDEX_INTERVAL_BYTES: Final = 4096
 """Where an index must be made anew, in memory: Kafka's default for `index.interval.bytes`."""
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class IndexPoint(NamedTuple):
-    """A place that an index, or a walk, has told of: the batch that begins there ends at `last_offset`."""
+    """A known position, from an index or a walk: the batch that begins there ends at `last_offset`."""
 
     last_offset: Offset
     segment: Offset
@@ -171,7 +171,7 @@ def _end_of(vfs: Vfs, path: str, base: Offset, size: int) -> Offset:
         for spot in walk_headers(file, 0, size):
             end = spot.last_offset + 1
     except CorruptLog:
-        pass  # whoever reads it is told so
+        pass  # the reader reports it
     finally:
         file.close()
     return end
@@ -206,7 +206,7 @@ def load_indexes(segment: Segment) -> None:
 def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[IndexPoint, ...]]:
     """Find where the last segment ends, behind its last sound batch, and let its size say so.
 
-    Damage at the end that was on disk for certain is not its end: it stays in, for whoever reads it to be told.
+    Damage below the recovery point is not the end of the log: it stays in, and the reader reports it.
     """
     load_indexes(segment)
     size, indexed = segment.size, _last_indexed(segment)
@@ -312,7 +312,7 @@ def index_points(vfs: Vfs, view: LogView, segment: Segment) -> list[IndexPoint]:
 
 
 def _entries_of(vfs: Vfs, segment: Segment) -> list[tuple[Offset, int]]:
-    """Of a sealed segment's index, every so many entries: there is one for each 4 KB or so of log."""
+    """Every n-th entry of a sealed segment's index, which has one for each 4 KB or so of log."""
     try:
         data = read_file(vfs, segment.index.ref.path)
     except FileNotFoundError:

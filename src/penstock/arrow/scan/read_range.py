@@ -234,7 +234,7 @@ class RangeReader:
         return LOG_OVERHEAD + length, base >= self._span.stop, _problem(magic, length, delta, left)
 
     def _is_aborted(self, frames: Frames) -> Mask:
-        told = zip(
+        batches = zip(
             frames.producer_ids.tolist(),
             frames.base_offsets.tolist(),
             frames.is_transactional.tolist(),
@@ -243,7 +243,7 @@ class RangeReader:
         return np.array(
             [
                 is_transactional and self._has_aborted(producer_id, offset)
-                for producer_id, offset, is_transactional in told
+                for producer_id, offset, is_transactional in batches
             ],
             np.bool_,
         )

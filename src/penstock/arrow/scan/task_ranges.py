@@ -1,10 +1,10 @@
 """Cutting ranges of offsets into tasks of about the same size.
 
-How many bytes lie below an offset is a curve: it goes up by each segment's size from one segment to the next, and
-inside a large segment by what its index says. A range is cut where the curve is at equal parts of its height, and
-moved to a place that the index knows if one is near: a task that begins there need not search.
+A `SizedRange` estimates how many bytes are below an offset: from the sizes of segments, and inside a large segment
+from its index. A range is cut into parts of equal bytes; a cut moves to an indexed position if one is near, so that
+the task that begins there need not search.
 
-Cuts are only offsets. Where an index lies, tasks are of unequal size, and what they read is the same.
+Cuts are only offsets. If an index is wrong, tasks are of unequal size, but they read the same records.
 """
 
 from bisect import bisect_right
@@ -20,25 +20,24 @@ from penstock.base.ids import Offset
 from penstock.vfs import Vfs
 
 TASK_BYTES: Final = 256 << 20
-"""Of log for a task, about, where nothing else is asked for: a task takes some 75 ms to begin, and ten times as long
-to read so much."""
+"""Default size of a task in bytes of log: a task takes some 75 ms to start, and ten times as long to read this."""
 TASK_BYTES_MIN: Final = 64 << 20
-"""No task is smaller for want of tasks for all processors: beginning it would take as long as reading it."""
+"""Tasks are not made smaller than this to occupy all processors: starting one would take as long as its reads."""
 
 
 class TaskRange(NamedTuple):
-    """What one task reads of a partition."""
+    """The offsets of a partition that one task reads."""
 
     start: Offset
     stop: Offset
     start_point: IndexPoint | None
-    """The last known place before start."""
+    """The last indexed position before start."""
     stop_point: IndexPoint | None
-    """The last known place before stop."""
+    """The last indexed position before stop."""
 
 
 class SizedRange:
-    """Bytes below an offset, of one partition between two offsets."""
+    """A range of offsets of one partition, with an estimate of the bytes below each offset."""
 
     def __init__(self, vfs: Vfs, view: LogView, start: Offset, stop: Offset) -> None:
         self.start, self.stop = start, stop
@@ -74,7 +73,7 @@ class SizedRange:
         return max(self.height(self.stop) - self.height(self.start), 1.0)
 
     def cut(self, count: int, records_max: int | None) -> list[TaskRange]:
-        """So many pieces, fewer where there are not as many offsets; more where one would be too long."""
+        """Cut into `count` ranges: fewer if there are fewer offsets, more if one would exceed `records_max`."""
         low, high = self.height(self.start), self.height(self.stop)
         count = max(1, min(count, self.stop - self.start))
         wanted = np.linspace(low, high, count + 1)[1:-1]
@@ -92,7 +91,7 @@ class SizedRange:
         ]
 
     def _near(self, place: Offset, height: float, reach: float) -> Offset:
-        """The offset behind a known place, if one is within reach; else the place itself."""
+        """The offset behind an indexed position, if one is within reach; else the offset itself."""
         point = self._point_before(place + 1)
         if point is not None and abs(self.height(point.last_offset) - height) <= reach:
             return point.last_offset + 1
@@ -112,7 +111,7 @@ def _no_longer_than(borders: Sequence[Offset], records_max: int) -> list[Offset]
 
 
 def count_tasks(ranges: Sequence[SizedRange], tasks_min: int | None, cores: int) -> list[int]:
-    """How many pieces each partition is cut into: by size, and so many in all that no processor is idle."""
+    """How many tasks each range gets: by size, and enough in total to occupy all processors."""
     counts = [max(1, round(sized.bytes / TASK_BYTES)) for sized in ranges]
     total = sum(sized.bytes for sized in ranges)
     wanted = min(cores, int(total / TASK_BYTES_MIN)) if tasks_min is None else tasks_min

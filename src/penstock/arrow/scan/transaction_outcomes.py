@@ -21,7 +21,7 @@ from penstock.vfs import Vfs, read_file
 
 
 class AbortedRange(NamedTuple):
-    """A transaction whose records nobody shall see: all of one producer between two offsets."""
+    """An aborted transaction: all transactional records of one producer between two offsets."""
 
     producer_id: int
     first_offset: Offset
@@ -31,7 +31,7 @@ class AbortedRange(NamedTuple):
 
 class TransactionOutcomes(NamedTuple):
     last_stable: Offset
-    """First offset that is not decided: readers of committed data stop there."""
+    """Last stable offset: read_committed readers stop there."""
     reader: LogReader
 
     def aborted(self, start: Offset, stop: Offset) -> tuple[AbortedRange, ...]:

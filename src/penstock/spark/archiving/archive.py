@@ -92,13 +92,13 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         install(
             self._directory,
-            [each for told in messages if isinstance(told, TaskFiles) for each in told.staged],
+            [each for message in messages if isinstance(message, TaskFiles) for each in message.staged],
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for told in messages:
-            if isinstance(told, TaskFiles):
-                for each in told.staged:
+        for message in messages:
+            if isinstance(message, TaskFiles):
+                for each in message.staged:
                     discard(each.path)
 
 

@@ -100,12 +100,16 @@ class Archive(NamedTuple):
 
 def read_archive(directory: str) -> Archive | None:
     """What is archived in a directory; None where nothing is."""
-    told = _read_json(f"{directory}/{OURS}/archive.json")
-    if told is None:
+    parsed = _read_json(f"{directory}/{OURS}/archive.json")
+    if parsed is None:
         return None
-    if not isinstance(told, dict) or told.get("version") != VERSION or set(told) != set(Archive._fields):
-        raise ArchiveFault(f"{directory}/{OURS}/archive.json is not of an archive that this version knows")
-    return Archive(**told)
+    if (
+        not isinstance(parsed, dict)
+        or parsed.get("version") != VERSION
+        or set(parsed) != set(Archive._fields)
+    ):
+        raise ArchiveFault(f"{directory}/{OURS}/archive.json has a format that this version does not know")
+    return Archive(**parsed)
 
 
 def the_archive(directory: str) -> Archive:
@@ -122,8 +126,8 @@ def write_archive(directory: str, archive: Archive) -> None:
 
 def read_positions(directory: str) -> dict[int, Offset]:
     """By partition, the first offset that was not archived yet."""
-    told = _read_json(f"{directory}/{OURS}/positions.json") or {}
-    return {int(partition): int(offset) for partition, offset in told.items()}
+    parsed = _read_json(f"{directory}/{OURS}/positions.json") or {}
+    return {int(partition): int(offset) for partition, offset in parsed.items()}
 
 
 def _read_json(path: str) -> Any:
@@ -132,7 +136,7 @@ def _read_json(path: str) -> Any:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ArchiveFault(f"{path} cannot be understood: {error}") from error
+        raise ArchiveFault(f"{path} is not valid: {error}") from error
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:
@@ -155,7 +159,7 @@ def _sync_directory(path: str) -> None:
 
 @contextmanager
 def locked(directory: str, name: str, *, wait: bool = False) -> Iterator[None]:
-    """Keep other processes of this machine out; refuse at once where one is in, unless told to wait."""
+    """Keep other processes of this machine out; raise at once if one holds the lock, unless `wait` is set."""
     path = f"{directory}/{OURS}/{name}"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -181,7 +185,7 @@ def files_of(directory: str) -> dict[int, list[ArchiveFile]]:
             continue
         if kept and each.first <= kept[-1].last:
             raise ArchiveFault(
-                f"{kept[-1].path} and {each.path} have offsets in common: one of them is not ours"
+                f"{kept[-1].path} and {each.path} overlap: one of them is not from this archive"
             )
         kept.append(each)
     return found

@@ -36,7 +36,7 @@ from penstock.spark.schema import SCHEMA
 from penstock.vfs import RealDisk
 
 STRETCH_BITS: Final = 16
-"""Offsets that are alike but for so many of their last bits are summed up together."""
+"""Offsets that differ only in this many of their last bits share one checksum."""
 
 EXAMPLES_MAX: Final = 1000
 """Of each kind of difference; the rest is counted."""
@@ -279,13 +279,13 @@ def _sums(
     rows: DataFrame, bounds: dict[int, Bounds], positions: dict[int, Offset]
 ) -> dict[tuple[int, int, int], _Sum]:
     stretch = f.shiftright("offset", STRETCH_BITS).alias("stretch")
-    told = (
+    sums = (
         rows.groupBy("partition", stretch, _zone(bounds, positions).alias("zone"))
         .agg(f.count("*").alias("count"), f.bit_xor("checksum").alias("checksum"))
         .collect()
     )
     return {
-        (row["partition"], row["stretch"], row["zone"]): _Sum(row["count"], row["checksum"]) for row in told
+        (row["partition"], row["stretch"], row["zone"]): _Sum(row["count"], row["checksum"]) for row in sums
     }
 
 

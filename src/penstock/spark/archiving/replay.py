@@ -123,8 +123,8 @@ def _prepare_topic(
             f"topic {job.topic} has {len(info.partitions)} partitions, expected at least {needed}, as many as "
             f"were archived in {job.directory}"
         )
-    told = describe_configs(cluster, Resource(ResourceType.TOPIC, job.topic), [_STAMPS, _RETENTION])
-    configs = {each.name: each.value for each in told}
+    described = describe_configs(cluster, Resource(ResourceType.TOPIC, job.topic), [_STAMPS, _RETENTION])
+    configs = {each.name: each.value for each in described}
     if configs.get(_STAMPS) == "LogAppendTime":
         raise ArchiveFault(
             f"topic {job.topic} has {_STAMPS}=LogAppendTime, expected CreateTime: it would not keep the records' times"

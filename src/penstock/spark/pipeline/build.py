@@ -1,7 +1,7 @@
 """From the model to Spark: sources and views become temporary views, a flow becomes a streaming query.
 
 Each flow is built by itself, with sources of its own: so each has its own position, and its own consumer group to
-show it. What Spark has to say against a query is told with the place in the file.
+show it. Errors of Spark about a query name its line in the file.
 """
 
 import sys
@@ -63,7 +63,7 @@ class Builder:
         with self._told("flows", flow.name):
             rows = self._query(flow.query)
             if not rows.isStreaming:
-                raise Unfit("", "reads nothing that goes on, expected at least one source that is not static")
+                raise Unfit("", "reads only static sources, expected at least one that is not static")
         with self._told("flows", flow.name, "to"):
             return self._fitted(flow, rows)
 
@@ -198,7 +198,7 @@ class Builder:
 
     @contextmanager
     def _told(self, *path: str) -> Iterator[None]:
-        """What goes wrong inside is told with this place in the file."""
+        """Errors inside name this place in the file."""
         try:
             yield
         except BadPipeline:

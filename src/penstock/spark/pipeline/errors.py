@@ -1,4 +1,4 @@
-"""What goes wrong with a pipeline, each as a sentence for whoever wrote its file or runs it.
+"""Problems of pipeline files and exceptions of runs, each as a sentence for the user.
 
 Spark's own exceptions are pages: a class in brackets, a plan, a stack of Java and one of Python. `one_sentence`
 finds the part that a person needs.

@@ -1,4 +1,4 @@
-"""How far flows are behind, asked of the brokers; and their positions, told to the brokers.
+"""The lag of flows, from the brokers; and commits of their positions to the brokers.
 
 A flow's position is in its checkpoint, and that is the truth. The source also commits it to a consumer group when the
 next batch begins, so after a pipeline has stopped the group would show the last batch as unread: the runner commits

@@ -1,7 +1,7 @@
 """A pipeline's file, read: YAML with the line of each key, or Python that declares a `Pipeline`.
 
-A YAML file is data and nothing else (the safe loader). A Python file is run: whoever may write it may run anything as
-the user who starts the pipeline.
+A YAML file is data and nothing else (the safe loader). A Python file is executed with the rights
+of the user who starts the pipeline.
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
-"""What the Spark source and sink are told for a pipeline's topics, and what of it they would refuse.
+"""Options of the Spark source and sink for a pipeline's topics, and which of them they would refuse.
 
 The same options go to Spark when a flow is built and to the checks of `penstock.spark.reading` and `.writing` when the
-file is read: so a mistyped option is told with its line, before Spark is there.
+file is read: so a mistyped option is reported with its line, before Spark starts.
 """
 
 from collections.abc import Iterator, Mapping

@@ -54,7 +54,7 @@ def session(
     """A session for this pipeline, ended with the block. Java's own output goes to `log`, where there is one."""
     from penstock.spark.session import light_session  # noqa: PLC0415
 
-    # What a function of the user's raises is told once, by the flow that failed.
+    # An exception of the user's function is reported once, by the flow that failed.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     is_local = remote is None and master.startswith("local")
     settings = {**DEFAULTS, **spec.conf, **(conf or {})}
@@ -71,7 +71,7 @@ def session(
         if isinstance(error, SparkMissing):
             raise CannotRun(str(error)) from error
         where = remote or master
-        raise CannotRun(f"no Spark session could be had at {where}: {one_sentence(error)}") from error
+        raise CannotRun(f"no Spark session could be started at {where}: {one_sentence(error)}") from error
     quiet_queries()
     with tempfile.TemporaryDirectory(prefix="penstock-ship-") as directory:
         try:
@@ -84,7 +84,7 @@ def session(
 
 
 def quiet_queries() -> None:
-    """PySpark writes a query that Spark refuses to the terminal as a page of JSON. It is told once, in a sentence."""
+    """Keep PySpark from printing a refused query as a page of JSON: the error is reported once, in a sentence."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -170,11 +170,11 @@ def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
 
     tasks = 8  # more than the executors of a small cluster, few enough to take no time
     try:
-        asked = spark.range(0, tasks, 1, tasks).select(udf(probe)("id").alias("told")).distinct().collect()
+        asked = spark.range(0, tasks, 1, tasks).select(udf(probe)("id").alias("probed")).distinct().collect()
     except Exception as error:
         raise CannotRun(f"executors cannot run Python: {one_sentence(error)}") from error
     for row in asked:
-        host, version, missing = json.loads(row["told"])
+        host, version, missing = json.loads(row["probed"])
         if missing:
             raise CannotRun(
                 f"executors cannot import {', '.join(missing)} (Python {version} on {host}): "

@@ -37,7 +37,7 @@ class FlowProgress:
     error: str | None = None
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Take in what Spark told; whether it is news. The same batch may be told again, with no rows."""
+        """Add a progress report of Spark; return whether it is new. Spark may report a batch again, without rows."""
         batch = _whole(progress.get("batchId"))
         if batch is None:
             return False

@@ -49,7 +49,7 @@ Tell = Callable[[FlowProgress], None]
 
 
 Pause = Callable[[float], object]
-"""Waits so many seconds, or less."""
+"""Waits at most this many seconds."""
 
 Result = TypeVar("Result")
 
@@ -232,15 +232,17 @@ class Runner:
         return None
 
     def _take(self, each: _Running) -> None:
-        for told in each.query.recentProgress:
-            data: dict[str, Any] = json.loads(told.json)
+        for progress in each.query.recentProgress:
+            data: dict[str, Any] = json.loads(progress.json)
             mark = (int(data["batchId"]), str(data["timestamp"]))
             if mark <= self._seen.get(each.flow.name, (-1, "")):
                 continue
             self._seen[each.flow.name] = mark
             if each.progress.take(data):
                 each.starts = 1
-                self._write(self._state, now=True)  # first: whoever hears of a batch finds it in the status
+                self._write(
+                    self._state, now=True
+                )  # first, so that a batch that was reported is in the status
                 self._tell(each.progress)
 
     def _fail(self, progress: FlowProgress, error: BaseException) -> FlowFailed:

@@ -1,6 +1,6 @@
 """Sinks that are tables: Delta tables without a jar, and the console.
 
-**Added rows.** Executors write Parquet files into the table's directory, which nobody sees until they are in its log.
+**Added rows.** Executors write Parquet files into the table's directory, unseen until they are in its log.
 The driver's commit adds all files of a micro-batch in one transaction of the table, which also says which batch of
 which flow it is (Delta's application transactions). A batch that comes again, because the run died before Spark
 noted that it was done, finds itself in the log and is left out. Files of failed tasks stay unseen; `vacuum` removes

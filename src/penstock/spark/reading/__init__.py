@@ -1,6 +1,6 @@
 """Topics as rows: planned on the driver, read by tasks, once or as a stream.
 
-options       what a reader was told, checked      option_names   which options there are
+options       options of a reader, checked         option_names   which options there are
 offset_json   offsets in options, checkpoints      offsets        topics, where they start and end
 batch         from somewhere to somewhere          plan           ranges, cut into tasks
 fetch         a task: one range of a partition     fetch_request  what it asks for

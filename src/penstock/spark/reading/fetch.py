@@ -121,7 +121,7 @@ class RangeFetcher:
                 fetched = Fetched(Frames.read(result.records or b""), result.aborted or ())
                 after = fetched.frames.next_offset
                 if after is None or after <= self._position:
-                    yield fetched  # whoever decodes it says what is wrong with it
+                    yield fetched  # the decoder reports what is wrong with it
                     raise self._not_whole(result)
                 self._position, self._failing, self._short = after, None, None
                 if after < self._span.stop:
@@ -256,7 +256,7 @@ class RangeFetcher:
 
     def _retry(self, error: ClientError) -> None:
         self._pause(error)
-        with suppress(*NETWORK_ERRORS):  # nobody answers: the next try says so
+        with suppress(*NETWORK_ERRORS):  # no broker answers: the next attempt reports it
             self._cluster.refresh([self.partition.topic], timeout_ms=self._options.client.request_timeout_ms)
 
     def _pause(self, error: ClientError) -> None:
@@ -279,5 +279,5 @@ class RangeFetcher:
 def report_loss(what: str, *, is_error: bool) -> None:
     """Say that records are gone, as the reader chose."""
     if is_error:
-        raise DataLoss(f"{what} (failOnDataLoss=false goes on with what is there)")
-    log.warning("%s; failOnDataLoss=false: going on with what is there", what)
+        raise DataLoss(f"{what} (set failOnDataLoss=false to read the rest)")
+    log.warning("%s; failOnDataLoss is false, so the rest is read", what)

@@ -1,7 +1,7 @@
 """A stream's position, committed to a consumer group: `penstock groups describe GROUP` shows its lag.
 
 The checkpoint is the truth, and where the query goes on; what is committed here is for people and their tools. It is
-therefore done as well as it can be: a commit that fails is told once in the log, is not tried again for a while, and
+therefore done as well as it can be: a commit that fails is logged once, is not tried again for a while, and
 never stops the query. The group has no members: the position is set as `penstock groups reset-offsets` sets it.
 """
 
@@ -72,9 +72,7 @@ class Position:
         except KafkaError as error:
             self._pause_until_ms = now_ms + PAUSE_MS
             if not self._is_failing:
-                log.warning(
-                    "the position of group %s is not committed, the query goes on: %s", self.group, error
-                )
+                log.warning("cannot commit offsets of group %s; the query continues: %s", self.group, error)
             self._is_failing = True
             return
         self._committed.update(moved)

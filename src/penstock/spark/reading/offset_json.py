@@ -25,15 +25,15 @@ _EXAMPLE_PARTITIONS = '{"orders": [0, 1]}'
 
 
 def write_offsets(offsets: Mapping[TopicPartition, Offset]) -> OffsetsJson:
-    told: OffsetsJson = {}
+    parsed: OffsetsJson = {}
     for partition in sorted(offsets):
-        told.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
-    return told
+        parsed.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return parsed
 
 
-def offsets_of(told: Any, what: str) -> dict[TopicPartition, Offset]:
-    """From a checkpoint's JSON, which somebody may have edited."""
-    return _numbers(what, told, _EXAMPLE_OFFSETS, 0)
+def offsets_of(parsed: Any, what: str) -> dict[TopicPartition, Offset]:
+    """From a checkpoint's JSON, which may have been edited by hand."""
+    return _numbers(what, parsed, _EXAMPLE_OFFSETS, 0)
 
 
 def read_offsets(option: str, text: str) -> dict[TopicPartition, Offset]:
@@ -50,9 +50,9 @@ def read_times(option: str, text: str) -> dict[TopicPartition, TimestampMs]:
 
 
 def read_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
-    told = _parsed(option, text, _EXAMPLE_PARTITIONS)
+    parsed = _parsed(option, text, _EXAMPLE_PARTITIONS)
     found = []
-    for topic, partitions in _object(f"option {option}", told, _EXAMPLE_PARTITIONS).items():
+    for topic, partitions in _object(f"option {option}", parsed, _EXAMPLE_PARTITIONS).items():
         if not isinstance(partitions, list):
             raise BadOption(
                 f"option {option} has {_short(partitions)} for topic {topic}, expected a list of partitions"
@@ -68,9 +68,9 @@ def read_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(found)))
 
 
-def _numbers(what: str, told: Any, example: str, low: int) -> dict[TopicPartition, int]:
+def _numbers(what: str, parsed: Any, example: str, low: int) -> dict[TopicPartition, int]:
     found = {}
-    for topic, inner in _object(what, told, example).items():
+    for topic, inner in _object(what, parsed, example).items():
         if not isinstance(inner, dict):
             raise BadOption(f"{what} has {_short(inner)} for topic {topic}, expected for example {example}")
         for partition, number in inner.items():
@@ -93,10 +93,10 @@ def _parsed(option: str, text: str, expected: str) -> Any:
         raise BadOption(f"option {option} is {_short(text)}, expected {expected}") from None
 
 
-def _object(what: str, told: Any, example: str) -> dict[str, Any]:
-    if not isinstance(told, dict):
-        raise BadOption(f"{what} is {_short(told)}, expected for example {example}")
-    return told
+def _object(what: str, parsed: Any, example: str) -> dict[str, Any]:
+    if not isinstance(parsed, dict):
+        raise BadOption(f"{what} is {_short(parsed)}, expected for example {example}")
+    return parsed
 
 
 def _is_number(value: Any, low: int, high: int) -> bool:

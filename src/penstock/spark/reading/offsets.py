@@ -1,7 +1,7 @@
-"""Which partitions there are, and which offsets a limit means: the driver's questions to the cluster.
+"""Resolves subscriptions to partitions and limits to offsets, on the driver, by asking the cluster.
 
-A topic that is not there may only be unknown to a broker that has just started, so it is asked for again for a
-short while before it counts as missing.
+A broker that has just started may not know a topic yet, so an unknown topic is looked up again for a short while
+before it counts as missing.
 """
 
 import re
@@ -27,22 +27,22 @@ from penstock.spark.reading.options import (
 )
 
 MISSING_WAIT_MS: Final = 1_500
-"""How long a topic may be unknown before it is taken for missing."""
+"""How long a topic may be unknown before it counts as missing."""
 
 _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class SubscribedPartitions(NamedTuple):
     partitions: dict[TopicPartition, Uuid | None]
-    """Those that are there, each with the id of its topic."""
+    """Partitions that exist, each with the id of its topic."""
     missing: tuple[str, ...]
-    """Topics and partitions that were named, and are not there."""
+    """Topics and partitions that the options name and that do not exist."""
 
     def require_all(self) -> "SubscribedPartitions":
-        """What was named must exist when a query first starts."""
+        """Raise BadOption if something is missing: all must exist when a query first starts."""
         if self.missing:
             names = ", ".join(self.missing)
-            raise BadOption(f"there is no {names}: create it first, or mend the option that names it")
+            raise BadOption(f"{names} does not exist: create it, or correct the option that names it")
         return self
 
 
@@ -57,10 +57,10 @@ def find_partitions(cluster: Cluster, wanted: Subscription) -> SubscribedPartiti
         chosen = [each for each in every if not each.is_internal and pattern.fullmatch(each.name)]
         return SubscribedPartitions(_partitions(each for each in chosen if not each.error_code), ())
     names = wanted.topics or tuple(sorted({each.topic for each in wanted.partitions}))
-    told = cluster.refresh(names).topics
+    metadata = cluster.refresh(names).topics
     topics, missing = [], []
     for name in names:
-        topic = told.get(name)
+        topic = metadata.get(name)
         if topic is None or topic.error_code:
             topic = _again(cluster, name)
         if topic is None:
@@ -158,9 +158,7 @@ def _check_complete(wanted: Iterable[TopicPartition], limit: Limit) -> None:
     for each in sorted(there - limit.values.keys()):
         hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""
         raise BadOption(
-            f"option {limit.option} says nothing of partition {each}, expected every partition{hint}"
+            f"option {limit.option} has no value for partition {each}, expected one for every partition{hint}"
         )
     for each in sorted(limit.values.keys() - there):
-        raise BadOption(
-            f"option {limit.option} names partition {each}, which is not among those that are read"
-        )
+        raise BadOption(f"option {limit.option} names partition {each}, which is not read")

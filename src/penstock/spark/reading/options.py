@@ -116,40 +116,40 @@ GROUP_CHARACTERS_MAX: Final = 249
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """What a reader was told; BadOption where it makes no sense."""
+    """Parse the options of a reader; raise BadOption if one is unknown or invalid."""
     SOURCE.check(options)
-    told = OptionValues(options)
+    values = OptionValues(options)
     defaults = ClientSettings()
     found = SourceOptions(
-        servers=told.servers(),
+        servers=values.servers(),
         subscription=read_subscription(options),
         start=read_limit(options, "starting"),
         stop=read_limit(options, "ending"),
         no_match=read_no_match(options),
-        rows_max=told.count("maxOffsetsPerTrigger"),
-        rows_min=told.count("minOffsetsPerTrigger"),
-        trigger_delay_ms_max=told.duration_ms("maxTriggerDelay", SourceOptions.trigger_delay_ms_max),
-        tasks_min=told.count("minPartitions", INT32_MAX),
-        task_rows_max=told.count("maxRecordsPerPartition"),
-        fails_on_data_loss=told.flag("failOnDataLoss", True),
-        with_headers=told.flag("includeHeaders", False),
+        rows_max=values.count("maxOffsetsPerTrigger"),
+        rows_min=values.count("minOffsetsPerTrigger"),
+        trigger_delay_ms_max=values.duration_ms("maxTriggerDelay", SourceOptions.trigger_delay_ms_max),
+        tasks_min=values.count("minPartitions", INT32_MAX),
+        task_rows_max=values.count("maxRecordsPerPartition"),
+        fails_on_data_loss=values.flag("failOnDataLoss", True),
+        with_headers=values.flag("includeHeaders", False),
         isolation_level=read_isolation_level(options),
-        group=_group(told),
-        group_prefix=told.text("groupIdPrefix") or SourceOptions.group_prefix,
+        group=_group(values),
+        group_prefix=values.text("groupIdPrefix") or SourceOptions.group_prefix,
         client=ClientSettings(
-            client_id=told.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=told.size(
+            client_id=values.text("kafka.client.id") or "penstock-spark",
+            connect_timeout_ms=values.size(
                 "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms
             ),
-            request_timeout_ms=told.size("kafka.request.timeout.ms", defaults.request_timeout_ms),
-            api_timeout_ms=told.size("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
-            retry_backoff_ms=told.size("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
-            retry_backoff_ms_max=told.size("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
-            metadata_age_ms_max=told.size("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
+            request_timeout_ms=values.size("kafka.request.timeout.ms", defaults.request_timeout_ms),
+            api_timeout_ms=values.size("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
+            retry_backoff_ms=values.size("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+            retry_backoff_ms_max=values.size("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
+            metadata_age_ms_max=values.size("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
         ),
-        fetch_bytes_max=_fetch_bytes_max(told),
-        fetch_wait_ms_max=told.size("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
-        failing_ms_max=told.size("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
+        fetch_bytes_max=_fetch_bytes_max(values),
+        fetch_wait_ms_max=values.size("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
+        failing_ms_max=values.size("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
     )
     if found.rows_min is not None and found.rows_max is not None and found.rows_min > found.rows_max:
         raise BadOption(
@@ -193,14 +193,14 @@ def for_stream(options: SourceOptions) -> SourceOptions:
 
 def read_subscription(options: Mapping[str, str]) -> Subscription:
     """One of subscribe, subscribePattern and assign."""
-    told = OptionValues(options)
-    given = [by for by in SubscriptionKind if told.text(by) is not None]
+    values = OptionValues(options)
+    given = [by for by in SubscriptionKind if values.text(by) is not None]
     choice = ", ".join(SubscriptionKind)
     if not given:
         raise BadOption(f"no topic is named, expected one of the options {choice}")
     if len(given) > 1:
         raise BadOption(f"options {' and '.join(given)} are given, expected only one of {choice}")
-    by, text = given[0], (told.text(given[0]) or "").strip()
+    by, text = given[0], (values.text(given[0]) or "").strip()
     if by is SubscriptionKind.TOPICS:
         topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
         if not topics:
@@ -223,15 +223,15 @@ def read_subscription(options: Mapping[str, str]) -> Subscription:
 
 def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
     """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
-    told = OptionValues(options)
+    values = OptionValues(options)
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    time_ms = told.time_ms(one_time)
+    time_ms = values.time_ms(one_time)
     if time_ms is not None:
         return Limit(LimitKind.TIME, one_time, time_ms=time_ms)
-    text = told.text(times)
+    text = values.text(times)
     if text is not None:
         return Limit(LimitKind.TIMES, times, values=read_times(times, text))
-    text = told.text(offsets)
+    text = values.text(offsets)
     if text is None:
         return None
     word = text.strip().lower()
@@ -241,37 +241,37 @@ def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
 
 
 def read_no_match(options: Mapping[str, str]) -> NoMatch:
-    told = OptionValues(options)
+    values = OptionValues(options)
     return NoMatch(
-        told.choice("startingOffsetsByTimestampStrategy", [each.value for each in NoMatch]) or "error"
+        values.choice("startingOffsetsByTimestampStrategy", [each.value for each in NoMatch]) or "error"
     )
 
 
 def read_isolation_level(options: Mapping[str, str]) -> int:
     """Kafka's default: everything, of open and aborted transactions too."""
-    told = OptionValues(options)
+    values = OptionValues(options)
     levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
     found = {
         levels[word]
         for name in ("isolation.level", "kafka.isolation.level")
-        if (word := told.choice(name, levels))
+        if (word := values.choice(name, levels))
     }
     if len(found) > 1:
         raise BadOption("options isolation.level and kafka.isolation.level differ, expected one of them")
     return found.pop() if found else READ_UNCOMMITTED
 
 
-def _group(told: "OptionValues") -> str | None:
-    group = told.text("group")
-    name = told.text("kafka.group.id") if group is None else group
+def _group(values: "OptionValues") -> str | None:
+    group = values.text("group")
+    name = values.text("kafka.group.id") if group is None else group
     if name is not None and len(name) > GROUP_CHARACTERS_MAX:
         raise BadOption(f"option group has {len(name)} characters, expected at most {GROUP_CHARACTERS_MAX}")
     return name
 
 
-def _fetch_bytes_max(told: "OptionValues") -> int:
+def _fetch_bytes_max(values: "OptionValues") -> int:
     limits = [
-        told.count(f"kafka.{name}", INT32_MAX) for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+        values.count(f"kafka.{name}", INT32_MAX) for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
     ]
     return min((each for each in limits if each is not None), default=SourceOptions.fetch_bytes_max)
 

@@ -89,23 +89,21 @@ def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
     known = {name.lower() for name in _NAMES}
     for name in options:
         if name.lower() not in known:
-            raise BadOption(
-                f"option {name} means nothing with path, where files are read and no broker is asked"
-            )
-    told = OptionValues(options)
-    path = (told.text("path") or "").strip()
+            raise BadOption(f"option {name} does not apply with path, which reads files without a broker")
+    values = OptionValues(options)
+    path = (values.text("path") or "").strip()
     if not path:
         raise BadOption("option path is empty, expected a directory")
-    has_topics = any(told.text(by) is not None for by in SubscriptionKind)
+    has_topics = any(values.text(by) is not None for by in SubscriptionKind)
     found = ScanOptions(
         path,
         subscription=read_subscription(options) if has_topics else None,
         start=read_limit(options, "starting") or START_EARLIEST,
         stop=read_limit(options, "ending") or STOP_LATEST,
         no_match=read_no_match(options),
-        tasks_min=told.count("minPartitions", INT32_MAX),
-        task_rows_max=told.count("maxRecordsPerPartition"),
-        fails_on_data_loss=told.flag("failOnDataLoss", True),
+        tasks_min=values.count("minPartitions", INT32_MAX),
+        task_rows_max=values.count("maxRecordsPerPartition"),
+        fails_on_data_loss=values.flag("failOnDataLoss", True),
         is_committed=read_isolation_level(options) == READ_COMMITTED,
     )
     check_range(found.start, found.stop)
@@ -217,12 +215,10 @@ def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
     for each in wanted:
         if each not in limit.values:
             raise BadOption(
-                f"option {limit.option} says nothing of partition {each}, expected every partition{hint}"
+                f"option {limit.option} has no value for partition {each}, expected one for every partition{hint}"
             )
     for each in sorted(limit.values.keys() - set(wanted)):
-        raise BadOption(
-            f"option {limit.option} names partition {each}, which is not among those that are read"
-        )
+        raise BadOption(f"option {limit.option} names partition {each}, which is not read")
 
 
 def _bounds(
@@ -265,4 +261,4 @@ def _lost(view: LogView, what: str, options: ScanOptions) -> None:
     error = data_loss(view.location, what)
     if options.fails_on_data_loss:
         raise error
-    log.warning("%s; failOnDataLoss is false, so what is there is read", error)
+    log.warning("%s; failOnDataLoss is false, so the rest is read", error)

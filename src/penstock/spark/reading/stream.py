@@ -16,7 +16,7 @@ batch has none before it: replayed after a crash, it would start wherever `initi
 `latest` records would be lost. So the end of the first batch carries its start, under a key that no topic can have.
 
 Every start that Spark names is processed and in the checkpoint, so that is what is committed to the group. `commit`
-alone would not do: it is told of a batch when the next one begins, so never of the last one of a run.
+alone would not do: Spark calls it when the next batch begins, so never for the last batch of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ LIST_WAIT_MS: Final = 5_000
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, columns: Sequence[str], options: SourceOptions) -> None:
-        """Connects to nobody: executors make one of these too."""
+        """Opens no connection: executors create readers too."""
         self._columns = columns
         self._options = options
         self._opened: Cluster | None = None
@@ -257,5 +257,5 @@ def _check(
             )
 
 
-def _without_start(told: dict[str, Any]) -> dict[str, Any]:
-    return {topic: inner for topic, inner in told.items() if topic != START_KEY}
+def _without_start(parsed: dict[str, Any]) -> dict[str, Any]:
+    return {topic: inner for topic, inner in parsed.items() if topic != START_KEY}

@@ -48,7 +48,7 @@ class Tail:
             while (left_ms := deadline_ms - clock.now_ms()) > 0 and self._flights:
                 if self._land(left_ms):
                     return
-        except ClientError:  # whoever asks for the offsets next is told
+        except ClientError:  # the next request for the offsets raises it
             self._flights.clear()
             self._cluster.close()
         # Nobody to wait at, or an answer that says nothing: time passes all the same, or this would spin.

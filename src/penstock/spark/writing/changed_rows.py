@@ -52,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _batch(messages: Sequence[WriterCommitMessage | None]) -> int | None:
-    """Which batch the tasks were told that they are of; None where no task wrote in a transaction."""
+    """The batch id that the tasks were given; None if no task wrote in a transaction."""
     return next((each.result.task_id.batch for each in messages if isinstance(each, StreamMessage)), None)
 
 

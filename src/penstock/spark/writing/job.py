@@ -2,7 +2,7 @@
 
 Who reads committed records sees nothing of a job until then, nothing of attempts that failed or came second, and
 nothing at all of a job that failed. The ends follow one another within milliseconds, but they are several: a driver
-that dies right there leaves the job visible in part, and nobody comes back to end the rest, which is aborted by its
+that dies right there leaves the job visible in part, and no restart ends the rest, which is aborted by its
 timeout. A stream has the ledger for that; a batch job has no second run that could read it.
 
 With `transactional` = false tasks write as idempotent producers: no ids, no timeouts, no waiting readers, and rows of

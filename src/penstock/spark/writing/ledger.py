@@ -2,15 +2,15 @@
 
 A batch is written in several transactions, one a task, and no broker ends several at once. The ledger makes them one:
 a batch counts as written from the moment when its record, which names all of its transactions, is in. From then on
-they are only ever committed, by whoever comes across them; before, only ever aborted. `docs/decisions/0010` says why.
+they are only ever committed, by any run that finds them; before, only ever aborted. `docs/decisions/0010` says why.
 
     key                   value, JSON
     QUERY                 {"batch": 7, "run": ..., "transactions": [[id, producer id, epoch, rows], ...], ...}
     QUERY/done            {"batch": 7}      all of them are committed; not needed, but spares asking
 
-The fence is a transactional id of the query's own, under which every record is written. `claim` takes the id over, so
-whoever claimed before can write no more, and then reads: what it reads stays true until the next claim. So a batch is
-recorded once, whoever tries, and however late.
+The fence is a transactional id of the query, under which every record is written. `claim` takes the id over, which
+fences earlier claims, and then reads: the result stays true until the next claim. So a batch is recorded once,
+however many runs try, and however late.
 
 Readers keep their place and the last record, by process: a Python worker that serves one batch after the other
 reads only what is new.
@@ -40,7 +40,7 @@ from penstock.wire import FetchResult
 
 ID_PREFIX: Final = "penstock-spark-"
 FENCE_TIMEOUT_MS: Final = 10_000
-"""Of the transaction that writes a record: it lasts milliseconds, and who reads the ledger waits for it."""
+"""Of the transaction that writes a record: it lasts milliseconds, and readers of the ledger wait for it."""
 FETCH_BYTES_MAX: Final = 4 * 2**20
 LSO_WAIT_MS: Final = 100
 RECORD_BYTES_MAX: Final = 900_000
@@ -50,7 +50,7 @@ VERSION: Final = 1
 _DONE = b"/done"
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
-    # Small segments, soon compacted: who reads the ledger for the first time reads all of its partition.
+    # Small segments, soon compacted: the first read of the ledger reads the whole partition.
     "segment.bytes": str(4 * 2**20),
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -69,7 +69,7 @@ class LedgerEntry(NamedTuple):
     """Which run of the query has recorded it."""
     transactions: tuple[LedgerTransaction, ...]
     epoch_bumps: bool
-    """How its transactions are spoken to."""
+    """Whether its transactions use KIP-890 epoch bumps."""
     is_done: bool = False
 
 
@@ -106,7 +106,7 @@ class BatchLedger:
     # -- reading --------------------------------------------------------------------------------------
 
     def peek(self) -> LedgerEntry | None:
-        """The last batch that was recorded, if that can be told at once: not where a transaction is open."""
+        """The last batch that was recorded; None as well if an open transaction would make the read wait."""
         position = self._read(is_patient=False)
         return None if position is None or not position.is_whole else position.entry
 
@@ -194,7 +194,7 @@ class BatchLedger:
     # -- writing --------------------------------------------------------------------------------------
 
     def claim(self) -> LedgerEntry | None:
-        """Fence whoever claimed before, then read: what is returned holds until the next claim."""
+        """Fence earlier claims, then read: the result holds until the next claim."""
         identity = init_transactions(self._cluster, self.fence_id, FENCE_TIMEOUT_MS)
         self._fence = OpenTransaction(self.fence_id, identity.producer_id, identity.epoch)
         return self.read()
@@ -205,7 +205,7 @@ class BatchLedger:
         A claim serves for one record.
         """
         fence, self._fence = self._fence, None
-        assert fence is not None, "who records a batch has claimed the ledger"
+        assert fence is not None, "claim the ledger before recording a batch"
         value = _value(self.fence_id, entry)
         if len(value) > RECORD_BYTES_MAX:
             raise WriteFailed(
@@ -244,7 +244,7 @@ class BatchLedger:
             self._create()
             partition = self._partition()
         if partition is None:
-            raise WriteFailed(f"topic {self._options.ledger_topic} was created and is not there")
+            raise WriteFailed(f"topic {self._options.ledger_topic} was created, but does not exist")
         return partition
 
     def _create(self) -> None:
@@ -277,7 +277,7 @@ class BatchLedger:
 
 
 def _value(fence_id: str, entry: LedgerEntry) -> bytes:
-    told = {
+    data = {
         "version": VERSION,
         "batch": entry.batch,
         "run": entry.run,
@@ -288,7 +288,7 @@ def _value(fence_id: str, entry: LedgerEntry) -> bytes:
             for each, rows in entry.transactions
         ],
     }
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _replay(
@@ -306,25 +306,25 @@ def _replay(
 
 
 def _entry(fence_id: str, value: bytes) -> LedgerEntry:
-    told = _loads(value)
-    if told.get("version") != VERSION:
-        raise WriteFailed(f"the ledger has a record of version {told.get('version')}, expected {VERSION}")
+    data = _loads(value)
+    if data.get("version") != VERSION:
+        raise WriteFailed(f"the ledger has a record of version {data.get('version')}, expected {VERSION}")
     try:
         transactions = tuple(
             LedgerTransaction(OpenTransaction(f"{fence_id}{name}", int(producer_id), int(epoch)), int(rows))
-            for name, producer_id, epoch, rows in told["transactions"]
+            for name, producer_id, epoch, rows in data["transactions"]
         )
-        return LedgerEntry(int(told["batch"]), str(told["run"]), transactions, bool(told["epoch_bumps"]))
+        return LedgerEntry(int(data["batch"]), str(data["run"]), transactions, bool(data["epoch_bumps"]))
     except (KeyError, TypeError, ValueError) as error:
         raise WriteFailed(f"the ledger has a record that cannot be read: {value[:200]!r}") from error
 
 
 def _loads(value: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(value)
+        data = json.loads(value)
     except ValueError as error:
         raise WriteFailed(f"the ledger has a record that is no JSON: {value[:200]!r}") from error
-    return told if isinstance(told, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def _row(key: bytes, value: bytes) -> pa.RecordBatch:

@@ -11,15 +11,15 @@
 
 A crash before (1): the batch is not in the ledger. The next run's tasks take the ids over, which aborts what was
 open, and the rest is aborted before the batch is recorded. After (1): the next run finds the batch, its tasks write
-nothing, and whoever finds it first commits the transactions of the list, which may be said twice. How rows were
-dealt to tasks does not matter: the list is of the try that was recorded, and only that.
+nothing, and the first task or driver that finds it commits the transactions of the list; committing twice does no
+harm. How rows were dealt to tasks does not matter: the list is that of the attempt that was recorded.
 
 A run fences the one before it when its first tasks claim the ledger, before they touch any id. So a driver that
-wakes up late can record nothing; whether a batch was recorded, and by whom, is decided by then.
+wakes up late can record nothing; by then it is decided whether a batch was recorded, and by which run.
 
 What no order of steps can help: a broker aborts a transaction that is older than its timeout, and between (1) and (2)
-that is a loss, if the driver dies there and nobody starts the query again in time. It is found when the list is
-worked off, and it is an error, not a warning.
+that loses rows, if the driver dies there and the query is not restarted in time. The next run detects it when it
+commits the list, and raises an error.
 """
 
 import logging
@@ -51,7 +51,7 @@ CLAIMS_MAX: Final = 5
 
 
 class TaskId(NamedTuple):
-    """Which task of which try this is. Spark tells its tasks."""
+    """Identifies an attempt of a task, by the properties that Spark gives to its tasks."""
 
     query: str
     """Stays the same as long as the checkpoint does."""
@@ -69,7 +69,7 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     task_id: TaskId
     transaction: OpenTransaction | None
@@ -183,8 +183,8 @@ def _finish(ledger: BatchLedger, cluster: Cluster, options: SinkOptions, entry: 
             f"most likely by kafka.transaction.timeout.ms while the query was down ({names})"
         )
         if options.fails_on_data_loss:
-            raise RowsLost(f"{lost}; with option failOnDataLoss=false the query goes on without these rows")
-        log.error("%s; going on without these rows, as failOnDataLoss=false says", lost)
+            raise RowsLost(f"{lost}; set failOnDataLoss=false to continue without these rows")
+        log.error("%s; failOnDataLoss is false, so the query continues without these rows", lost)
     ledger.mark_done(entry)
 
 

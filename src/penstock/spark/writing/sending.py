@@ -176,7 +176,7 @@ class Sender:
 
     def _dispatch(self) -> None:
         if self._stale:
-            # Where nobody answers, the batches come back here until their deadlines.
+            # If no broker answers, the batches are tried again until their deadlines.
             with suppress(*NETWORK_ERRORS):
                 self._cluster.refresh(self._stale, timeout_ms=REFRESH_MS)
                 self._stale.clear()

@@ -4,7 +4,7 @@ Spark makes a writer on the driver, pickles it into the tasks of a job or of one
 commit. So nothing travels but in a task's message, and nothing here holds a connection. What a task must know of
 where it is (query, run, batch, attempt) it reads from Spark's task context.
 
-    sink_options  what a writer was told, checked      rows          columns, and rows by topic
+    sink_options  options of a writer, checked         rows          columns, and rows by topic
     write_task    rows to partitions                   sending       batches on their way
     job           a batch job: all or nothing          micro_batch   a stream's batch: once
     ledger        what a query has committed           transactions  opened by tasks, ended by the driver
@@ -37,8 +37,7 @@ RUN_ID = "spark.jobGroup.id"
 
 
 def writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "JobWriter":
-    """For df.write. Mistakes in options or columns are told here, before anything runs, and so are servers of which
-    none answers."""
+    """For df.write. Reports mistakes in options or columns, and servers that do not answer, before anything runs."""
     if overwrite:
         raise BadOption(
             "mode overwrite is not for topics, expected mode append: records are added, never replaced"
@@ -151,17 +150,17 @@ def _context() -> TaskContext:
 
 
 def _place(context: TaskContext) -> TaskId:
-    told = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
-    missing = [name for name, value in told.items() if not value]
+    properties = {name: context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID, RUN_ID)}
+    missing = [name for name, value in properties.items() if not value]
     if missing:
         raise BadOption(
             f"Spark did not tell the task its {missing[0]}, which the sink needs to write each batch once; "
             "option transactional=false does without"
         )
     return TaskId(
-        query=str(told[QUERY_ID]),
-        run=str(told[RUN_ID]),
-        batch=int(str(told[BATCH_ID])),
+        query=str(properties[QUERY_ID]),
+        run=str(properties[RUN_ID]),
+        batch=int(str(properties[BATCH_ID])),
         task=context.partitionId(),
         attempt=context.attemptNumber(),
     )

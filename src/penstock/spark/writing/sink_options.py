@@ -2,7 +2,7 @@
 
 Names are those of Spark's Kafka sink, whatever their case. `kafka.*` are settings of Kafka's producer: those that
 mean something to this one are taken, those that cannot matter are accepted, those that would break what the sink
-promises are refused, and so is what nobody knows: a mistyped option must not silently do nothing.
+promises are refused, and so are unknown options: a mistyped option must not silently do nothing.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class SinkOptions:
 
 _OWN = ("topic", "includeHeaders", "transactional", "failOnDataLoss", "ledgerTopic")
 _SPARKS = ("checkpointLocation", "queryName")
-"""Spark hands over what it was told for itself."""
+"""Options for Spark itself, which it passes on."""
 NAMES: Final = {name.lower(): name for name in (*_OWN, *_SPARKS)}
 
 _TAKEN = frozenset(
@@ -75,44 +75,44 @@ SINK: Final = KnownOptions(NAMES, _TAKEN, _IDLE, _REFUSED, "the sink has no opti
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """What a writer was told; BadOption where it makes no sense."""
-    told = OptionValues(options)
+    """Parse the options of a writer; raise BadOption if one is unknown or invalid."""
+    values = OptionValues(options)
     SINK.check(options)
-    topic = told.text("topic")
+    topic = values.text("topic")
     if topic is not None and not topic.strip():
         raise BadOption("option topic is empty, expected the name of a topic")
-    ledger_topic = told.text("ledgerTopic") or LEDGER_TOPIC
-    told.choice("kafka.acks", ["all", "-1"])
-    told.choice("kafka.enable.idempotence", ["true"])
+    ledger_topic = values.text("ledgerTopic") or LEDGER_TOPIC
+    values.choice("kafka.acks", ["all", "-1"])
+    values.choice("kafka.enable.idempotence", ["true"])
     client = ClientSettings()
     timeout = "kafka.transaction.timeout.ms"
     return SinkOptions(
-        servers=told.servers(),
+        servers=values.servers(),
         topic=topic,
-        is_transactional=told.flag("transactional", True),
-        transaction_timeout_ms=None if told.text(timeout) is None else told.size(timeout, 0),
-        fails_on_data_loss=told.flag("failOnDataLoss", True),
+        is_transactional=values.flag("transactional", True),
+        transaction_timeout_ms=None if values.text(timeout) is None else values.size(timeout, 0),
+        fails_on_data_loss=values.flag("failOnDataLoss", True),
         ledger_topic=ledger_topic,
-        codec=_codec(told),
-        batch_bytes_max=told.size("kafka.batch.size", SinkOptions.batch_bytes_max),
-        request_bytes_max=told.size("kafka.max.request.size", SinkOptions.request_bytes_max),
-        buffer_bytes_max=told.size("kafka.buffer.memory", SinkOptions.buffer_bytes_max),
-        delivery_timeout_ms=told.size("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
+        codec=_codec(values),
+        batch_bytes_max=values.size("kafka.batch.size", SinkOptions.batch_bytes_max),
+        request_bytes_max=values.size("kafka.max.request.size", SinkOptions.request_bytes_max),
+        buffer_bytes_max=values.size("kafka.buffer.memory", SinkOptions.buffer_bytes_max),
+        delivery_timeout_ms=values.size("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
         client=ClientSettings(
-            client_id=told.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=told.size(
+            client_id=values.text("kafka.client.id") or "penstock-spark",
+            connect_timeout_ms=values.size(
                 "kafka.socket.connection.setup.timeout.ms", client.connect_timeout_ms
             ),
-            request_timeout_ms=told.size("kafka.request.timeout.ms", client.request_timeout_ms),
-            api_timeout_ms=told.size("kafka.max.block.ms", client.api_timeout_ms),
+            request_timeout_ms=values.size("kafka.request.timeout.ms", client.request_timeout_ms),
+            api_timeout_ms=values.size("kafka.max.block.ms", client.api_timeout_ms),
             # Short: a coordinator says "not yet" for a few milliseconds after most transactions.
-            retry_backoff_ms=told.size("kafka.retry.backoff.ms", 10),
-            retry_backoff_ms_max=told.size("kafka.retry.backoff.max.ms", client.retry_backoff_ms_max),
-            metadata_age_ms_max=told.size("kafka.metadata.max.age.ms", client.metadata_age_ms_max),
+            retry_backoff_ms=values.size("kafka.retry.backoff.ms", 10),
+            retry_backoff_ms_max=values.size("kafka.retry.backoff.max.ms", client.retry_backoff_ms_max),
+            metadata_age_ms_max=values.size("kafka.metadata.max.age.ms", client.metadata_age_ms_max),
         ),
     )
 
 
-def _codec(told: OptionValues) -> Codec:
+def _codec(values: OptionValues) -> Codec:
     names = [each.name.lower() for each in Codec]
-    return Codec[(told.choice("kafka.compression.type", names) or "none").upper()]
+    return Codec[(values.choice("kafka.compression.type", names) or "none").upper()]

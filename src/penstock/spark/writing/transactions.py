@@ -2,7 +2,7 @@
 
 A task leaves its transaction open. What the driver is to end goes to it in the task's message, and the broker is told
 with the three values that a transaction belongs to, so no task has to be alive. Tasks that failed, and those whose
-message Spark did not take because another attempt was quicker, leave transactions that nobody ends: they are found by
+message Spark did not take because another attempt was quicker, leave transactions open: they are found by
 the beginning of their ids and aborted, each by its own producer id and epoch, so that one that began since is not
 touched.
 """
@@ -52,10 +52,10 @@ def open_transaction(cluster: Cluster, options: SinkOptions, transactional_id: s
 
 def still_open(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> set[OpenTransaction]:
     """Those that can still be committed."""
-    told = describe_transactions(cluster, [each.transactional_id for each in transactions])
+    described = describe_transactions(cluster, [each.transactional_id for each in transactions])
     found = set()
     for each in transactions:
-        now = told.get(each.transactional_id)
+        now = described.get(each.transactional_id)
         if (
             now is not None
             and now.state == ONGOING
@@ -81,7 +81,7 @@ def try_abort(cluster: Cluster, transaction: OpenTransaction, *, epoch_bumps: bo
 
 
 def fence_all(cluster: Cluster, id_prefix: str) -> None:
-    """Take over every id that begins so: what is open is aborted, and tasks that still run can write no more."""
+    """Take over every id that begins so: what is open is aborted, and tasks that still run can no longer write."""
     for name in sorted(_ids(cluster, id_prefix, Filters())):
         init_transactions(cluster, name, TIMEOUT_MS_MIN)
 
@@ -95,9 +95,9 @@ def abort_leftovers(
     if names <= {each.transactional_id for each in kept}:
         return []
     found = [
-        OpenTransaction(name, told.producer_id, told.producer_epoch)
-        for name, told in describe_transactions(cluster, names).items()
-        if told.state == ONGOING
+        OpenTransaction(name, described.producer_id, described.producer_epoch)
+        for name, described in describe_transactions(cluster, names).items()
+        if described.state == ONGOING
     ]
     leftovers = [each for each in found if each not in kept]
     abort_transactions(cluster, leftovers, epoch_bumps=epoch_bumps)

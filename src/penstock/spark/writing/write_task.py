@@ -29,7 +29,7 @@ from penstock.spark.writing.sink_options import SinkOptions
 
 
 class WriteCounts(NamedTuple):
-    """What a task has written, for whoever looks at it."""
+    """How much a task has written, for logs and metrics."""
 
     records: int = 0
     bytes: int = 0
