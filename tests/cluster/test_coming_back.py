@@ -118,7 +118,9 @@ def test_a_node_with_another_clusters_directory_refuses_to_start_and_the_others_
         stray = cluster.brokers[2]
         stray.stop()
         stray.data = str(tmp_path / "theirs" / "node-3")
-        with pytest.raises(BrokerFailed, match=r"the directory is of cluster \S+, but the controllers at "):
+        with pytest.raises(
+            BrokerFailed, match=r"the data directory belongs to cluster \S+, but the controllers at "
+        ):
             stray.start()
         seen.send("orders", [b"the others go on"], acks="all")
         cluster.brokers[1].restart()  # one that starts is not misled either
@@ -139,7 +141,7 @@ def test_a_broker_with_another_clusters_directory_refuses_to_start(tmp_path: Pat
         stray.stop()
         stray.data = str(tmp_path / "theirs" / "node-2")
         with pytest.raises(
-            BrokerFailed, match=f"the directory is of cluster {theirs}, but the controllers at "
+            BrokerFailed, match=f"the data directory belongs to cluster {theirs}, but the controllers at "
         ):
             stray.start()
         stray.settings["cluster.id"] = ours  # told which it is, it need not ask

@@ -20,7 +20,7 @@ SETTINGS = {
 }
 NODES = (1, 2, 3)
 METADATA = "__cluster_metadata"
-REFUSED = r"the directory is of cluster {}, but the controllers at .* are of another one"
+REFUSED = r"the data directory belongs to cluster {}, but the controllers at .* belong to another cluster"
 
 
 def cluster_id(bootstrap: str) -> str:

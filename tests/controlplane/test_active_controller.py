@@ -81,9 +81,9 @@ def test_a_partition_without_a_leader_is_an_error_in_the_log(caplog: pytest.LogC
     scene = Scene()
     scene.shrink("t")
     scene.fence(1)
-    assert lines(caplog, logging.ERROR) == ["t-0 has no leader any more: none of their replicas may lead"]
+    assert lines(caplog, logging.ERROR) == ["t-0 has no leader: no in-sync replica is alive"]
     scene.beat(1)
-    assert "broker 1 leads t-0, which had no leader" in lines(caplog, logging.INFO)
+    assert "broker 1 is leader of t-0, which had no leader" in lines(caplog, logging.INFO)
 
 
 def test_each_unclean_election_is_a_warning_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -91,7 +91,7 @@ def test_each_unclean_election_is_a_warning_in_the_log(caplog: pytest.LogCapture
     scene.shrink("u")
     scene.fence(1)
     assert lines(caplog, logging.WARNING) == [
-        "unclean election: broker 2 leads u-0, and what was acknowledged since it left the ISR may be lost"
+        "unclean election: broker 2 is leader of u-0; records acknowledged since it left the ISR may be lost"
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_silent_broker_is_fenced_when_its_session_ends_and_not_some_time_later
     scene.world.advance(499)
     assert not lines(caplog, logging.WARNING)
     scene.world.advance(1)
-    assert lines(caplog, logging.WARNING) == ["broker 1 was not heard for its session, and is fenced"]
+    assert lines(caplog, logging.WARNING) == ["fenced broker 1: its session expired without a heartbeat"]
 
 
 def test_silence_and_balance_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +122,7 @@ def test_silence_and_balance_are_told_of(caplog: pytest.LogCaptureFixture) -> No
     for _ in range(10):
         scene.world.advance(1000)
         scene.beat(2)
-    assert "broker 1 was not heard for its session, and is fenced" in lines(caplog, logging.WARNING)
+    assert "fenced broker 1: its session expired without a heartbeat" in lines(caplog, logging.WARNING)
     scene.beat(1)
     for name in ("t", "u"):
         held = scene.cluster.image.topics[name]

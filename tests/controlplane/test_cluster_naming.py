@@ -63,6 +63,6 @@ def test_a_new_directory_joins_the_cluster_that_its_log_names() -> None:
 
 def test_a_directory_with_the_metadata_log_of_another_cluster_is_refused() -> None:
     with pytest.raises(
-        DirectoryRefused, match=f"is of cluster {THEIRS}, but its metadata log is of cluster {OURS}"
+        DirectoryRefused, match=f"belongs to cluster {THEIRS}, but its metadata log belongs to cluster {OURS}"
     ):
         must_adopt_cluster_id(directory_of(THEIRS), NAMED)

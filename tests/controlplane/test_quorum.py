@@ -300,7 +300,7 @@ def test_a_static_quorum_of_others_is_refused_in_one_sentence() -> None:
     assert not bench.quorum.is_leader
     assert [voter.key.id for voter in bench.quorum.voters] == [1, 2]
     bench.quorum.abandon()
-    with pytest.raises(StorageError, match=r"names the voters \[1, 2\], expected node 1 alone"):
+    with pytest.raises(StorageError, match=r"names the voters \[1, 2\], expected only node 1"):
         Bench(bench.disk)
 
 

@@ -214,7 +214,9 @@ def test_a_log_whose_beginning_no_snapshot_covers_is_refused() -> None:
     bench.quorum.abandon()
     for name in snapshots(bench):
         empty(bench.disk.open(f"{DIRECTORY}/{name}", write=True))
-    with pytest.raises(StorageError, match=f"begins at offset {first_segment(bench)}, and no snapshot"):
+    with pytest.raises(
+        StorageError, match=f"starts at offset {first_segment(bench)}, and no readable snapshot"
+    ):
         Bench(bench.disk, SMALL)
 
 

@@ -332,7 +332,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"flags": ["ssl.keystore.location=x"]},
         "unknown setting ssl.keystore.location (--set): encryption, authentication and authorization are not "
-        "there yet",
+        "supported yet",
     ),
     ({"flags": ["log.retention.ms"]}, "--set is 'log.retention.ms', expected name=value"),
     ({"flags": ["=5"]}, "--set is '=5', expected name=value"),

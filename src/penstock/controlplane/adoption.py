@@ -1,8 +1,8 @@
-"""Topics for partitions that were there before the cluster: of a directory that was imported, or whose metadata log
-is gone. The first controller of a new cluster takes them in; after that, what is on disk and in no topic is a stray.
+"""Creates topics for partitions that are on disk without metadata: of an imported directory, or after the metadata log
+was removed. Only the first controller of a new cluster does this; later, a partition without a topic is a stray.
 
-Only the partitions can be found on a disk. What the topics' settings were is not there: retention, compaction and the
-rest are the defaults, which may delete what the settings would have kept.
+A disk does not contain topic settings: adopted topics get default retention and compaction, which may delete records
+that their former settings kept.
 """
 
 import logging
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAMED_MAX: Final = 5
-"""Topics that are named in a line of the log."""
+"""Topics that a log line lists by name."""
 
 
 def adopt(directory: LogDirectory, node_id: int, rng: "Random") -> list[AnyRecord]:
-    """Records that make a topic of each complete set of partitions in the directory."""
+    """Records that create a topic for each complete set of partitions in the directory."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for topic, number in directory.logs:
         numbers[topic].append(number)
@@ -35,15 +35,19 @@ def adopt(directory: LogDirectory, node_id: int, rng: "Random") -> list[AnyRecor
     taken: list[str] = []
     for topic, found in sorted(numbers.items()):
         if sorted(found) != list(range(len(found))):
-            logger.warning("of topic %s only partitions %s are here; it is not served", topic, sorted(found))
+            logger.warning(
+                "topic %s has only partitions %s on disk and no metadata; it is not served",
+                topic,
+                sorted(found),
+            )
             continue
         records += _topic(directory, topic, len(found), node_id, rng)
         taken.append(f"{topic} ({len(found)} partitions)")
     if taken:
         shown = ", ".join(taken[:NAMED_MAX]) + (", ..." if len(taken) > NAMED_MAX else "")
         logger.warning(
-            "%d topics were found on disk without metadata, and are served: %s. Their settings are not known and fall "
-            "back to the broker's defaults, retention included: set them with `penstock configs` before records go",
+            "serving %d topics that were found on disk without metadata: %s. They have the broker's default settings, "
+            "retention included: set theirs with `penstock configs` before retention deletes records",
             len(taken),
             shown,
         )
@@ -61,7 +65,7 @@ def _topic(directory: LogDirectory, topic: str, count: int, node_id: int, rng: "
             replicas=(node_id,),
             directories=(uuid_from_text(directory.identity.directory_id),),
             isr=(node_id,),
-            # The next leader's epoch is later than any that has written here.
+            # The next leader epoch must be later than every epoch in the log.
             leader_epoch=max(directory.logs[name].epochs.latest, 0),
         )
         records.append(partition_record(topic_id, number, placed, METADATA_VERSION_LATEST))

@@ -1,4 +1,4 @@
-"""What a controller's decisions mean for whoever reads its log: leaders lost, found, and chosen uncleanly."""
+"""Logs and counts leader elections, from the records that decide them."""
 
 import logging
 from collections.abc import Sequence
@@ -20,12 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 NAMED_MAX: Final = 5
-"""Partitions that are named where many lose or find their leader at once."""
+"""Partitions that a log line lists by name."""
 
 
 def log_leader_changes(records: Sequence[AnyRecord], before: ClusterImage) -> None:
-    """Say who leads where nobody did, and the other way round; `before` does not have the records yet."""
-    # Who goes because it is told to, or has just come back from a former life, is not missed for long.
+    """Log partitions that lost their leader, got one again, or had an unclean election. `before` is the image without
+    the records."""
+    # A broker in controlled shutdown, or one that has just restarted, is expected to be absent only for a short time.
     leaving = {broker.id for broker in before.brokers.values() if broker.in_controlled_shutdown}
     leaving |= {
         each.broker_id
@@ -53,11 +54,11 @@ def log_leader_changes(records: Sequence[AnyRecord], before: ClusterImage) -> No
             elif held.leader != NO_LEADER:
                 lost.append(name)
     if lost:
-        logger.error("%s no leader any more: none of their replicas may lead", _have(lost))
+        logger.error("%s no leader: no in-sync replica is alive", _have(lost))
     for leader, names in found.items():
-        logger.info("broker %d leads %s, which had no leader", leader, _named(names))
+        logger.info("broker %d is leader of %s, which had no leader", leader, _named(names))
     if stopped:
-        logger.info("%s no leader until their last replica is back", _have(stopped))
+        logger.info("%s no leader until the last in-sync replica is back", _have(stopped))
 
 
 def _have(names: list[str]) -> str:
@@ -71,21 +72,21 @@ def _named(names: list[str]) -> str:
 
 def _warn(name: str, leader: int) -> None:
     logger.warning(
-        "unclean election: broker %d leads %s, and what was acknowledged since it left the ISR may be lost",
+        "unclean election: broker %d is leader of %s; records acknowledged since it left the ISR may be lost",
         leader,
         name,
     )
 
 
 def log_expired_sessions(records: Sequence[AnyRecord]) -> None:
-    """Say who was fenced because their sessions ended."""
+    """Log brokers that were fenced because their session expired."""
     for each in records:
         if isinstance(each, BrokerRegistrationChangeRecord) and each.fenced == 1:
-            logger.warning("broker %d was not heard for its session, and is fenced", each.broker_id)
+            logger.warning("fenced broker %d: its session expired without a heartbeat", each.broker_id)
 
 
 def count_elections(counted: Elections, records: Sequence[AnyRecord], before: ClusterImage) -> None:
-    """`before` does not have the records yet. A leader may be named anew, in another epoch: that is no election."""
+    """Count leader changes. `before` is the image without the records. The same leader in a new epoch is no change."""
     for each in records:
         if not isinstance(each, PartitionChangeRecord) or each.leader < 0:
             continue

@@ -1,8 +1,8 @@
-"""Whether this node has seen what a controller elsewhere has done.
+"""Whether this node's image shows a change that a controller on another node has made.
 
-A client that was told of its new topic asks for it next, and of the same broker: so a broker answers when its own
-image has what was decided. Only the effect can be looked for, since answers do not carry offsets. What was undone
-meanwhile is never seen; whoever waits does so for a bounded time.
+A client that created a topic asks the same broker for it next, so the broker replies when its own image has the
+change. Replies carry no offsets, so only the effect can be looked for. A change that was undone meanwhile is never
+seen; callers wait for a limited time.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from penstock.metadata.records import NO_LEADER
 
 
 def image_shows(request: Any, reply: Any, image: ClusterImage) -> bool:
-    """Whether an image shows what a reply says was done; true where there is nothing to look for."""
-    look = _LOOK.get(type(request))
-    return look is None or getattr(request, "validate_only", False) or look(request, reply, image)
+    """Whether the image shows the changes in a reply; true for requests without a visible change."""
+    check = _CHECKS.get(type(request))
+    return check is None or getattr(request, "validate_only", False) or check(request, reply, image)
 
 
 def _is_done(result: Result) -> bool:
@@ -88,7 +88,7 @@ def _forgotten(request: r.UnregisterBroker, _: None, image: ClusterImage) -> boo
     return request.broker_id not in image.brokers
 
 
-_LOOK: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
+_CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.CreateTopics: _created,
     r.DeleteTopics: _deleted,
     r.CreatePartitions: _grown,

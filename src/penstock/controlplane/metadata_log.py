@@ -1,11 +1,11 @@
-"""The metadata log on disk, `__cluster_metadata-0`: a `storage.Log` with its snapshots, as the Raft core sees them.
+"""The metadata log on disk, `__cluster_metadata-0`: a `storage.Log` and its snapshots, as the Raft core's `LogView`.
 
     snapshot 300          snapshot 900
     |                     |
     |---- segments -------|------ segments ----|----- active -----|
     log start                                                     log end
 
-Voter sets and `kraft.version` are kept in memory, out of the control records of snapshot and log: the core asks often.
+Voter sets and `kraft.version` of the control records are kept in memory, because the core reads them often.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,11 +40,11 @@ from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 
 READ_BYTES = 1 << 20
-"""How much of the log is read at a time."""
+"""Bytes of the log per read."""
 
 NAMING_BATCHES_MAX = 16
-"""How far to look for the cluster's id: the first leader writes it behind its LeaderChange, and leaders that failed
-before may have left such a record each."""
+"""Batches to search for the cluster id: the first leader writes it after its LeaderChange record, and failed leaders
+before it may have left one such record each."""
 
 
 class CommittedBatch(NamedTuple):
@@ -57,14 +57,14 @@ class CommittedBatch(NamedTuple):
 
 
 class MetadataLog:
-    """Made by `metadata_opening`. Implements the core's `LogView`."""
+    """Created by `metadata_opening`."""
 
     def __init__(self, log: Log, snapshots: SnapshotFiles, history: QuorumHistory) -> None:
         self.log = log
         self.snapshots = snapshots
         self._history = history
 
-    # What the core asks.
+    # `LogView`, for the Raft core.
 
     @property
     def start_offset(self) -> Offset:
@@ -108,10 +108,10 @@ class MetadataLog:
     def kraft_version_before(self, offset: Offset) -> int:
         return self._history.kraft_version_before(offset)
 
-    # What the driver does.
+    # Writes, for the driver.
 
     def append(self, appends: Sequence[Append], now_ms: TimestampMs) -> None:
-        """Write a leader's batches, all with one call."""
+        """Append the batches of this leader with one write."""
         for append in appends:
             self.log.stage_replicated(entry_batch(append), now_ms=now_ms)
         self.log.write_staged()
@@ -121,13 +121,13 @@ class MetadataLog:
                 self._history.add(fact)
 
     def append_fetched(self, base_offset: Offset, data: bytes, now_ms: TimestampMs) -> None:
-        """Write batches as a leader sent them; `KafkaError`, but not `StorageError`, if they are not sound."""
+        """Append batches as the leader sent them. Raises `KafkaError`, but not `StorageError`, if they are invalid."""
         facts: list[QuorumChange] = []
         expected = base_offset
         for batch in iter_batches(data):
             if batch.base_offset != expected:
                 raise KafkaError(
-                    f"a fetched batch begins at {batch.base_offset}, expected {expected}",
+                    f"a fetched batch has base offset {batch.base_offset}, expected {expected}",
                     ErrorCode.CORRUPT_MESSAGE,
                 )
             batch.check_crc()
@@ -143,7 +143,7 @@ class MetadataLog:
         self._history.truncate(end)
 
     def restart_at_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: TimestampMs) -> ClusterImage:
-        """Let the log begin and end where a snapshot does, which is on disk; the snapshot's image."""
+        """Restart the log at the end of a snapshot on disk; return the snapshot's image."""
         reader = self.snapshots.reader(snapshot_id)
         image = load_image(reader, snapshot_id)
         self.log.restart_at(snapshot_id.offset, now_ms)
@@ -154,7 +154,7 @@ class MetadataLog:
         return image
 
     def committed(self, start: Offset, end: Offset) -> Iterator[CommittedBatch]:
-        """The batches from start on that end below an offset."""
+        """The batches in `[start, end)`."""
         while start < end:
             data = self.log.read(start, READ_BYTES, visible=end)
             if not data:
@@ -170,7 +170,7 @@ class MetadataLog:
                 start = batch.next_offset
 
     def first_cluster_id(self) -> str:
-        """The cluster that the first batches name; empty if they name none, or the log begins later."""
+        """The cluster id in the first batches; empty if they have none or the log starts later."""
         if self.start_offset:
             return ""
         for batch in islice(self.committed(0, self.end_offset), NAMING_BATCHES_MAX):
@@ -187,7 +187,7 @@ class MetadataLog:
     def snapshot_batches(
         self, image: ClusterImage, *, timestamp: TimestampMs, now_ms: TimestampMs
     ) -> Iterator[bytes]:
-        """An image as a snapshot's batches. They are made when they are asked for, on any thread."""
+        """The batches of a snapshot of an image, generated lazily; may be consumed on any thread."""
         end = image.offset + 1
         entry = self.voters_before(end)
         return encode_snapshot(
@@ -202,9 +202,9 @@ class MetadataLog:
     def retention_snapshot(
         self, retention_bytes: int, retention_ms: int, now_ms: TimestampMs
     ) -> OffsetAndEpoch | None:
-        """The snapshot that all older ones, and the log before it, may go for: Kafka's `metadata.max.retention.*`.
+        """The oldest snapshot to keep by `metadata.max.retention.*`; None if nothing is to be deleted.
 
-        The latest always stays. What the segments before a snapshot would free is counted as gone with it.
+        The latest snapshot is always kept. Segments before a snapshot are counted as deleted with the older ones.
         """
         ids = self.snapshots.ids()
         total = self.log.size_bytes + self.snapshots.size_bytes
@@ -220,12 +220,12 @@ class MetadataLog:
         return chosen
 
     def _sealed(self) -> list[tuple[Segment, Offset]]:
-        """Each sealed segment and where it ends."""
+        """Each sealed segment and its end offset."""
         segments = self.log.segments
         return [(segment, segments.end_of(place)) for place, segment in enumerate(segments[:-1])]
 
     def forget_before(self, snapshot_id: OffsetAndEpoch) -> Callable[[], None]:
-        """Let the log start at a snapshot. What this returns removes the files, on any thread."""
+        """Advance the log start to a snapshot. The returned function removes the files; it may run on any thread."""
         log = self.log
         log.advance_start(snapshot_id.offset)
         leaving = [segment for segment, end in self._sealed() if end <= snapshot_id.offset]
@@ -233,7 +233,7 @@ class MetadataLog:
         self.snapshots.disown_before(snapshot_id)
 
         def remove() -> None:
-            # One after the other, each name synced: a power cut must not leave a hole between segments.
+            # Sync each removal: a power failure must not leave a gap between segments.
             for segment in leaving:
                 remove_segment_files(log.vfs, log.directory, segment.base_offset)
                 log.vfs.sync_dir(log.directory)
@@ -243,7 +243,7 @@ class MetadataLog:
 
 
 def load_image(reader: SnapshotReader, snapshot_id: OffsetAndEpoch) -> ClusterImage:
-    """The image in a snapshot; `BadSnapshot` where it does not read, or makes no sense."""
+    """The image in a snapshot. Raises `BadSnapshot` if it is damaged or inconsistent."""
     try:
         return EMPTY.replay(reader.records(), snapshot_id.offset - 1, snapshot_id.epoch)
     except BadSnapshot:

@@ -1,17 +1,17 @@
-"""Opening the metadata log, whatever a crash, Kafka or nobody yet has left in `__cluster_metadata-0`.
+"""Opens the metadata log in `__cluster_metadata-0`, after a crash, of a Kafka directory, or new.
 
-1. The latest snapshot that reads to its end is loaded. One that does not is left aside, with a log line.
-2. The log is scanned whole, a torn end cut off, and the rest synced. Damage in its middle is refused: records that
-   were committed cannot be made up.
-3. A log that ends before the latest snapshot, or in an older epoch, was overtaken by it (a follower that crashed
-   between fetching the one and cutting the other): it begins anew there.
+1. Load the latest snapshot that is complete. A damaged one is skipped, with a log line.
+2. Scan the whole log, truncate a torn end, and sync the rest. Damage in the middle is an error, because committed
+   records cannot be reconstructed.
+3. A log that ends before the latest snapshot, or in an older epoch, restarts at the snapshot: a follower crashed
+   between fetching the snapshot and truncating the log.
 
-The log's start is in no file of its own. A log whose first segment begins at 0 starts there; else it starts at the
-earliest snapshot at or past its first segment. So a crash while old segments are removed, first to last, leaves
-nothing to repair; and a log from whose beginning something is missing is refused.
+No file contains the log start. A log whose first segment starts at 0 starts there; otherwise it starts at the earliest
+snapshot at or after its first segment. So a crash while old segments are removed, first to last, needs no repair, and
+a log without its beginning is rejected.
 
-A new directory can be given its first voters, as `kafka-storage format --standalone` does it. What a new cluster
-begins with (its features) Kafka's formatting leaves in `bootstrap.checkpoint`, later versions in the first snapshot.
+A new directory can get its first voters here, as with `kafka-storage format --standalone`. The first records of a new
+cluster (its features) are in `bootstrap.checkpoint` or, with later Kafka versions, in the first snapshot.
 """
 
 import logging
@@ -49,7 +49,7 @@ BOOTSTRAP = "bootstrap.checkpoint"
 
 
 class _NoCheckpoints:
-    """The metadata log notes no points: every start scans it whole."""
+    """The metadata log has no checkpoints: every start scans all of it."""
 
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
@@ -61,13 +61,13 @@ class _NoCheckpoints:
 class OpenedLog(NamedTuple):
     log: MetadataLog
     image: ClusterImage
-    """Of the latest snapshot; empty where there is none."""
+    """Of the latest snapshot; empty without one."""
     bootstrap: tuple[AnyRecord, ...]
-    """What formatting said that a new cluster begins with; empty where it said nothing."""
+    """First records of a new cluster, as formatting chose them; may be empty."""
 
 
 class MetadataLogOpener(NamedTuple):
-    """What it takes to open the log."""
+    """Opens the log."""
 
     vfs: Vfs
     files: OpenFiles
@@ -80,8 +80,8 @@ class MetadataLogOpener(NamedTuple):
         return join(self.logs_path, names.partition_dir(PARTITION))
 
     def open(self, first_voters: VoterSet | None, synced_end: Offset = 0) -> OpenedLog:
-        """Open the log. `first_voters` are written down if nothing was yet: not a record, not a snapshot, no vote.
-        Bytes below `synced_end` are not destroyed where they look like a torn end, but set aside."""
+        """Open the log. `first_voters` are written if the directory is new: no record, no snapshot, no vote. A torn
+        end below `synced_end` is set aside instead of deleted."""
         try:
             return self._open(first_voters if not synced_end else None, synced_end)
         except OSError as error:
@@ -93,7 +93,7 @@ class MetadataLogOpener(NamedTuple):
         snapshots.scan()
         first, size = self._segments()
         if first_voters is not None and not size and not len(snapshots) and not self._has_voted():
-            # Where there is no segment yet, making it syncs the names.
+            # Creating the first segment syncs the directory.
             self._format(snapshots, first_voters, sync_names=first is not None)
         image, bootstrap = self._load_latest(snapshots, is_empty=not size)
         log = self._open_log(first, self._log_start(snapshots, first), synced_end)
@@ -104,7 +104,7 @@ class MetadataLogOpener(NamedTuple):
             metadata_log.end_offset < latest.offset or metadata_log.last_epoch < latest.epoch
         ):
             logger.warning(
-                "%s ends at %d in epoch %d, before its latest snapshot %s: it begins anew there",
+                "%s ends at %d in epoch %d, before its latest snapshot %s: restarting the log there",
                 self.directory,
                 metadata_log.end_offset,
                 metadata_log.last_epoch,
@@ -114,7 +114,7 @@ class MetadataLogOpener(NamedTuple):
         return OpenedLog(metadata_log, image, bootstrap or self._bootstrap_file())
 
     def _segments(self) -> tuple[Offset | None, int]:
-        """Where the first segment begins, and how many bytes there are in all."""
+        """Base offset of the first segment, and the size of all segments."""
         sizes = {}
         for entry in self.vfs.list_dir(self.directory):
             parsed = names.parse_segment_file(entry.name)
@@ -142,12 +142,12 @@ class MetadataLogOpener(NamedTuple):
                 return load_image(reader, snapshot_id), ()
             except BadSnapshot as error:
                 if snapshot_id == FORMATTED and is_empty:
-                    raise  # the first voters are nowhere else
-                self._leave_aside(snapshots, snapshot_id, error)
+                    raise  # no other file has the first voters
+                self._skip(snapshots, snapshot_id, error)
         return EMPTY, ()
 
-    def _leave_aside(self, snapshots: SnapshotFiles, snapshot_id: OffsetAndEpoch, error: BadSnapshot) -> None:
-        logger.warning("a snapshot is left aside: %s", error)
+    def _skip(self, snapshots: SnapshotFiles, snapshot_id: OffsetAndEpoch, error: BadSnapshot) -> None:
+        logger.warning("skipping a damaged snapshot: %s", error)
         snapshots.disown(snapshot_id)
 
     def _log_start(self, snapshots: SnapshotFiles, first: Offset | None) -> Offset:
@@ -163,9 +163,9 @@ class MetadataLogOpener(NamedTuple):
                 snapshots.reader(snapshot_id).skim()
                 return snapshot_id.offset
             except BadSnapshot as error:
-                self._leave_aside(snapshots, snapshot_id, error)
+                self._skip(snapshots, snapshot_id, error)
         raise StorageError(
-            f"{self.directory} begins at offset {first}, and no snapshot that can be read covers what came before: "
+            f"{self.directory} starts at offset {first}, and no readable snapshot covers the records before it: "
             f"expected one at offset {first} or later"
         )
 
@@ -190,13 +190,13 @@ class MetadataLogOpener(NamedTuple):
         )
         if report.damage:
             raise StorageError(
-                f"{report.damage[0]}: committed metadata is damaged; restore {self.directory} from a copy,"
-                " or remove it where all other controllers are up: it is copied from them"
+                f"{report.damage[0]}: committed metadata is damaged; restore {self.directory} from a copy, or, if all"
+                " other controllers are up, remove it: it is then fetched from them"
             )
         return log
 
     def _history(self, log: Log, snapshots: SnapshotFiles) -> QuorumHistory:
-        """Who voted when: from the snapshot at the log's start and from the log."""
+        """Voter sets by offset, from the snapshot at the log start and from the log."""
         history = QuorumHistory()
         below: list[OffsetAndEpoch] = [each for each in snapshots.ids() if each.offset <= log.log_start]
         if below:
@@ -207,8 +207,8 @@ class MetadataLogOpener(NamedTuple):
             except BadSnapshot as error:
                 if log.log_start > 0 or log.log_end == 0:
                     raise
-                # Its voters were copied into the log by the first leader.
-                self._leave_aside(snapshots, below[-1], error)
+                # The first leader copied its voters to the log.
+                self._skip(snapshots, below[-1], error)
         for batch in log.batches():
             if batch.is_control:
                 for fact in quorum_changes_in(batch):

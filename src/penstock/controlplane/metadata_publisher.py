@@ -1,7 +1,8 @@
-"""What the quorum tells the state machine on top of it: images, committed batches, and whether it leads.
+"""Publishes images, committed batches and leadership from the quorum to its listener, in order.
 
-News wait in a line and are told one after the other. The listener may propose records from within: what comes of
-that is told after what is being told. That this node leads is told once all that came before its epoch was.
+Events are queued and published one after the other: the listener may propose records from within a call, and what
+follows from them is published after the current event. Leadership is published after everything that was committed
+before its epoch.
 """
 
 from collections import deque
@@ -31,21 +32,21 @@ class MetadataPublisher:
         self._snapshots = snapshots
         self._failed = failed
         self.applied = applied
-        """All below was given out. Invariant: at most the high watermark, but for a moment while it is announced."""
+        """All batches below were published. Invariant: at most the high watermark."""
         self.is_publishing = False
         self._queue: deque[Callable[[], None]] = deque()
         self._pending_role: RoleChange | None = None
-        """We lead, and the listener does not know yet."""
+        """Leadership that is not published yet."""
         self._led_epoch: LeaderEpoch | None = None
-        """The epoch that the listener was told it leads."""
+        """The epoch of the published leadership."""
         self._is_closed = False
 
     def load(self, image: ClusterImage) -> None:
-        """The first of all news, and told at once."""
+        """Publish the first image, at once."""
         self._call(partial(self._listener.loaded, image))
 
     def restarted(self, image: ClusterImage) -> None:
-        """The log begins anew at a snapshot that a leader sent."""
+        """The log restarted at a snapshot that the leader sent."""
         self._queue.append(partial(self._publish_image, image))
 
     def committed(self, high_watermark: Offset) -> None:
@@ -65,7 +66,7 @@ class MetadataPublisher:
             self.is_publishing = False
 
     def close(self) -> None:
-        """Nothing is told any more."""
+        """Publish nothing more."""
         self._is_closed = True
         self._queue.clear()
 
@@ -73,7 +74,7 @@ class MetadataPublisher:
         try:
             call()
         except (KafkaError, OSError) as error:
-            # The log cannot be read, or makes no sense to the image.
+            # The log cannot be read, or a record contradicts the image.
             self._failed(error)
 
     def _publish_image(self, image: ClusterImage) -> None:

@@ -1,9 +1,7 @@
-"""Syncing a log beside the loop, one sync at a time: what is appended meanwhile shares the next one.
+"""Syncs the metadata log on a thread, one sync at a time; records appended meanwhile share the next one.
 
-Each sync is followed, on the same thread, by what `record` returned when it was prepared: that has noted elsewhere how
-far the log is on disk before anyone is told.
-
-A sync begins when the turn in which it was asked for is over, so that all that the turn appends is in it.
+A sync starts at the end of the tick that requested it, so that it covers all appends of that tick. After each sync the
+same thread runs the function that `record` returned, which writes the synced end, before `flushed` is called.
 """
 
 from collections.abc import Callable
@@ -27,7 +25,7 @@ class MetadataSync:
         idle: Callable[[], None],
         record: Callable[[], Callable[[], None]],
     ) -> None:
-        """`flushed` is told up to where the log is on disk; `failed`, once, why it will get no further."""
+        """`flushed` is called with the synced end of the log; `failed`, at most once, with the error that stops it."""
         self.is_busy = False
         """A sync runs."""
         self._world = world
@@ -39,14 +37,14 @@ class MetadataSync:
         self._is_due = False
         self._is_closed = False
 
-    def ask(self) -> None:
-        """Have the log synced, if there is anything to sync."""
+    def request(self) -> None:
+        """Sync the log, if anything is unsynced."""
         if not self._log.flusher.is_flushed and not self._is_due and not self.is_busy:
             self._is_due = True
             self._world.call_soon(self._begin)
 
     def close(self) -> None:
-        """Begin no more syncs, and say nothing of one that runs."""
+        """Start no more syncs, and ignore the result of a running one."""
         self._is_closed = True
 
     def _begin(self) -> None:
@@ -66,7 +64,7 @@ class MetadataSync:
         self.is_busy = False
         self._count(work, error)
         if not self._is_closed:
-            self.ask()
+            self.request()
         self._idle()
 
     def _count(self, work: FlushWork, error: Exception | None) -> None:

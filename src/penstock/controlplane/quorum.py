@@ -354,7 +354,7 @@ class MetadataQuorum:
         for change in ready.roles:
             self.elections += change.role is RoleName.CANDIDATE
             self._publisher.role_changed(change)
-        self._sync.ask()
+        self._sync.request()
         self._set_timer(node)
         self._note_recovery(node)
         self._publisher.publish()

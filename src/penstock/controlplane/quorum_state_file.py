@@ -1,4 +1,4 @@
-"""What a node promised about elections, on disk: Kafka's `quorum-state`, beside the metadata log."""
+"""Kafka's `quorum-state` file beside the metadata log: this node's epoch, vote and leader."""
 
 from json import JSONDecodeError, loads
 
@@ -17,7 +17,7 @@ class QuorumStateFile:
         self._path = join(directory, QUORUM_STATE)
 
     def read(self) -> ElectionState | None:
-        """None where nothing was promised yet. A file that makes no sense is refused: it may have been a vote."""
+        """None if there is no file. A damaged file is an error, because it may have recorded a vote."""
         data = self._content()
         return None if data is None else quorum_state.decode(data, self._path)
 
@@ -26,7 +26,7 @@ class QuorumStateFile:
         replace_file(self._vfs, self._path, quorum_state.encode(election, min(kraft_version, 1), voters))
 
     def check_single_voter(self, node_id: int) -> None:
-        """Refuse a static quorum (`kraft.version` 0) of more than this node, which the file of such a one tells."""
+        """Raise if the file of a static quorum (`kraft.version` 0) names voters other than this node."""
         data = self._content()
         if data is None:
             return
@@ -40,10 +40,10 @@ class QuorumStateFile:
             TypeError,
             ValueError,
         ) as error:
-            raise StorageError(f"{self._path} names no voters that can be understood: {error}") from error
+            raise StorageError(f"{self._path} has invalid voters: {error}") from error
         if named and named != [node_id]:
             raise StorageError(
-                f"{self._path} names the voters {named}, expected node {node_id} alone: "
+                f"{self._path} names the voters {named}, expected only node {node_id}: "
                 "set controller.quorum.voters"
             )
 

@@ -1,6 +1,6 @@
-"""What a cluster may have that is not acted on here: a directory that Kafka wrote brings it along.
+"""Features in a cluster's metadata that Penstock does not implement, such as in a directory that Kafka wrote.
 
-What keeps people out is a reason not to serve the cluster at all; of the rest the operator is told.
+Access control that would not be enforced prevents serving the cluster; other features are logged as warnings.
 """
 
 import logging
@@ -17,25 +17,25 @@ from penstock.metadata.records import (
 
 logger = logging.getLogger(__name__)
 
-_GUARDS: Final[dict[type[AnyRecord], str]] = {
+_ACCESS_CONTROL: Final[dict[type[AnyRecord], str]] = {
     AccessControlEntryRecord: "ACLs, which are not enforced",
-    UserScramCredentialRecord: "users with passwords (SCRAM), who are not asked for them",
-    DelegationTokenRecord: "delegation tokens, which are not asked for",
+    UserScramCredentialRecord: "users with passwords (SCRAM), which are not checked",
+    DelegationTokenRecord: "delegation tokens, which are not checked",
 }
-"""What keeps people out of a cluster, and would not here."""
+"""Access control that is not enforced, with the words for the error message."""
 
 
 def unsupported_reason(image: ClusterImage) -> str | None:
-    """Why this node may not serve such a cluster."""
-    for kind, what in _GUARDS.items():
+    """Why this node must not serve the cluster; None if it may."""
+    for kind, what in _ACCESS_CONTROL.items():
         if any(isinstance(each, kind) for each in image.kept.values()):
-            return f"the cluster has {what} yet: serving it would let everybody do everything"
+            return f"the cluster has {what} yet: every client would have full access"
     return None
 
 
 def warn_unsupported(image: ClusterImage) -> None:
     quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
-    for count, what in ((quotas, "quotas of clients"), (groups, "groups with settings of their own")):
+    for count, what in ((quotas, "client quotas"), (groups, "groups with their own settings")):
         if count:
-            logger.warning("the cluster has %d %s, which are kept but not acted on yet", count, what)
+            logger.warning("the cluster has %d %s, which are kept but not enforced yet", count, what)
