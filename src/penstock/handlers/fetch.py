@@ -1,26 +1,27 @@
-"""Fetch: batches out, as they lie in the log, at once or when there are enough.
+"""Fetch (API 1): batches of partitions, at once or when there are enough.
 
-Versions 4 to 18.
+Fetch 4 to 18.
 
-- A partition is answered with whole batches from the one on that holds the offset asked for; the client skips what
-  it did not ask for. The first partition that has records gives one batch at least, however small the limits are.
-- Records beyond `ClientMemory.step` are read from the disk when the client has taken those before them.
-- Limits: `partition_max_bytes` for each, `max_bytes` and the broker's `fetch.max.bytes` for all together. After
-  `TICK_NS_MAX` of reading, the other partitions are answered without records, as if `max_bytes` were reached.
-- Fewer bytes than `min_bytes`: the fetch waits until there are enough, but not longer than `max_wait_ms`, and not at
-  all if something is wrong with a partition.
-- Isolation level 1 ends at the last stable offset and comes with the aborted transactions of the range.
-- Incremental sessions: `fetch_sessions`.
-- Who says of which epoch its last batch was is told where its log and this one part (KIP-595), and gets
-  OFFSET_OUT_OF_RANGE for an epoch that this log does not know.
-- A leader that may be deposed answers NOT_LEADER_OR_FOLLOWER for an offset that it does not have
+Behaviour:
+- A partition's records are whole batches, from the one that contains the requested offset. The first partition with
+  records returns at least one batch, whatever the limits. Records beyond `ClientMemory.step` are read from the disk
+  when the client has taken those before them.
+- Limits: `partition_max_bytes` for a partition, `max_bytes` and the broker's `fetch.max.bytes` for the response. After
+  `TICK_NS_MAX` of reading, the remaining partitions are returned without records, as if `max_bytes` were reached.
+- With fewer bytes than `min_bytes` the fetch waits for more, at most `max_wait_ms`, unless a partition has an error.
+- READ_COMMITTED returns records below the last stable offset, with the aborted transactions among them.
+- Incremental fetch sessions (KIP-227): `support.fetch_sessions`.
+- A client that names the epoch of its last batch gets the diverging epoch if its log differs from this one (KIP-595),
+  and OFFSET_OUT_OF_RANGE for an epoch that this log does not have.
+- A leader that may have been deposed replies NOT_LEADER_OR_FOLLOWER for an offset that it does not have
   (`replica.deposed_leader`).
-- Consumers of version 11 on may read from a follower, up to the high watermark that it knows; the leader sends those
-  there whose rack it stands in, if `replica.selector.class` says so (KIP-392).
-- Followers, which say their replica id, get everything up to the log end: `follower_fetch`.
+- Consumers may read from a follower, from version 11 on, up to the high watermark that it knows. The leader directs
+  them to a replica in their rack if `replica.selector.class` says so (KIP-392).
+- Followers get records up to the log end: `support.follower_fetch`.
+- A controller's listener serves Fetch of the metadata log: `raft`.
 
-Version notes: 5 tells the log start, 7 has sessions, 9 checks the leader epoch, 11 names a rack, 12 may say the epoch
-of the last batch, 13 has topic ids.
+Version notes: 5 adds the log start offset; 7 sessions; 9 checks the leader epoch; 11 has a rack; 12 the epoch of the
+last batch; 13 topic ids.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +34,7 @@ from penstock.base.metrics import TICK_NS_MAX
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
-from penstock.handlers.support.diverging_epoch import parted
+from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, ConsumerSession
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
@@ -60,13 +61,13 @@ from penstock.wire import (
 READ_COMMITTED = 1
 _TOPIC_IDS = 13
 _ANY_REPLICA = 11
-"""From this version on consumers understand what they hear from followers."""
+"""The version from which consumers may read from followers."""
 _NO_OFFSET = -1
 
 _OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
 
 _COUNTED_BYTES = 64 * 1024
-"""How much of records that are not read yet is looked at to count them."""
+"""Bytes of unread records that are read to estimate their number."""
 
 _new = tuple.__new__
 _READ, _TOPIC = Operation.READ, AclResourceType.TOPIC
@@ -78,7 +79,7 @@ Read = list[tuple[TopicKey, FetchResult]]
 def fetch(
     context: Context, session: Session, frame: memoryview, header: RequestHeader
 ) -> Reply | HoldingPromise[Reply]:
-    """Answer now, or when there is enough to answer with."""
+    """Reply now, or when there are enough records."""
     request = parse_fetch(frame, header.body_at, header.api_version)
     version = header.api_version
     if request.replica_id >= 0:
@@ -109,13 +110,11 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> Consum
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
         return sessions.open(request, lambda number: ConsumerSession(number, uses_ids, now_ms), now_ms)
-    kept = sessions.resume(request, uses_ids, now_ms)
-    assert isinstance(kept, ConsumerSession), "a consumer's"
-    return kept
+    return sessions.resume(request, ConsumerSession, uses_ids, now_ms)
 
 
 def _end_of(records: bytes | UnreadRecords, offset: Offset, visible: Offset) -> Offset:
-    """First offset after these batches, of which the last may be cut short; the offset itself where there are none."""
+    """The first offset after these batches, of which the last may be incomplete; `offset` if there are none."""
     if isinstance(records, UnreadRecords):
         return records.end_offset(visible)
     end, at, size = offset, 0, len(records)
@@ -130,19 +129,29 @@ def _end_of(records: bytes | UnreadRecords, offset: Offset, visible: Offset) -> 
 
 
 def _count_of(records: Buffer | UnreadRecords) -> int:
-    """About how many records these are."""
+    """The approximate number of records."""
     if not isinstance(records, UnreadRecords):
         return records_in(records)
     try:
         return records_in(records.peek(_COUNTED_BYTES), len(records))
     except StorageError:
-        return 0  # the client learns of it when it is to take them
+        return 0  # the error is reported when the records are sent
 
 
 class ConsumerFetch:
-    """A request, and how it is read and answered; both may happen more than once, or later."""
+    """A consumer's request. `read` may be called several times before `reply`."""
 
-    __slots__ = ("_ahead", "_has_unread", "_rack", "_told", "context", "header", "kept", "request", "session")
+    __slots__ = (
+        "_ahead",
+        "_has_unread",
+        "_notable",
+        "_rack",
+        "context",
+        "header",
+        "kept",
+        "request",
+        "session",
+    )
 
     def __init__(
         self,
@@ -158,20 +167,20 @@ class ConsumerFetch:
         self.request = request
         self.kept = kept
         self._rack = request.rack_id if request.rack_id and selects_by_rack(context) else ""
-        """Where the reader stands, if that makes a difference."""
-        self._told: Read = []
-        """Of what was read last: what has records or an error."""
+        """The consumer's rack, if replicas are selected by rack."""
+        self._notable: Read = []
+        """Results of the last read that have records or an error."""
         self._ahead = 0
-        """How many bytes of the next partitions may be read before they are sent."""
+        """Bytes that may still be read before they are sent."""
         self._has_unread = False
-        """Some of what was read last is only promised."""
+        """Whether the last read has records that are read when they are sent."""
 
     @property
-    def wanted(self) -> Iterable[tuple[TopicKey, Sequence[FetchPartition]]]:
-        return self.request.topics if self.kept is None else self.kept.wanted()
+    def requested(self) -> Iterable[tuple[TopicKey, Sequence[FetchPartition]]]:
+        return self.request.topics if self.kept is None else self.kept.requested()
 
     def read(self) -> Read:
-        """What there is for each partition, within the limits."""
+        """The result for each partition, within the limits."""
         request = self.request
         context = self.context
         left = min(request.max_bytes, context.fetch_bytes_max)
@@ -180,14 +189,14 @@ class ConsumerFetch:
         self._ahead = left if memory is None else memory.read_ahead()
         self._has_unread = False
         results: Read = []
-        told = self._told = []
+        notable = self._notable = []
         led = context.replicas.by_key.get
         simple = request.isolation_level != READ_COMMITTED and not self._rack
         clock_ns = context.world.clock_ns
         end_ns = clock_ns() + TICK_NS_MAX
         readable: TopicKey | None = None
-        """The topic that was last found to be readable."""
-        for topic, partitions in self.wanted:
+        """The last topic that the client is authorized to read."""
+        for topic, partitions in self.requested:
             for asked in partitions:
                 number, epoch, offset, fetched_epoch, _, _, _, _ = asked
                 # Most partitions of most fetches have nothing new.
@@ -210,14 +219,14 @@ class ConsumerFetch:
                     if result.records:
                         left = left - len(result.records) if clock_ns() < end_ns else 0
                         must_give = False
-                        told.append((topic, result))
+                        notable.append((topic, result))
                     elif result.error_code:
-                        told.append((topic, result))
+                        notable.append((topic, result))
                 results.append((topic, result))
         return results
 
     def replica(self, topic: TopicKey, number: int) -> Partition | None:
-        """The partition, if this reader may have it from here."""
+        """The partition, if this broker may serve this client from it."""
         replicas = self.context.replicas
         found = replicas.led(topic, number)
         if found is None and self.header.api_version >= _ANY_REPLICA:
@@ -242,7 +251,7 @@ class ConsumerFetch:
             start = partition.log.log_start
             committed_only = self.request.isolation_level == READ_COMMITTED
             visible = stable if committed_only else high
-            diverging = parted(partition, asked)
+            diverging = diverging_epoch(partition, asked)
             if diverging is not None:
                 return FetchResult(number, 0, high, stable, start, diverging_epoch=diverging)
             if self._rack and partition.isr is not None:
@@ -278,7 +287,7 @@ class ConsumerFetch:
     def _admit(self, partition: Partition, asked: FetchPartition) -> None:
         if not self.context.authorize(self.session, _READ, _TOPIC, partition.topic):
             raise KafkaError(
-                f"{self.session.principal} may not read {partition.topic}",
+                f"{self.session.principal} is not authorized to read {partition.topic}",
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
         if asked.current_leader_epoch != -1:
@@ -301,14 +310,14 @@ class ConsumerFetch:
 
     def reply(self, read: Read) -> Reply:
         header, kept = self.header, self.kept
-        if self._told:
+        if self._notable:
             self._count()
         session_id = NO_SESSION
         if kept is not None:
             session_id = kept.id
-            news = kept.news(read)
+            changed = kept.changed(read)
             if self.request.session_epoch != FIRST_EPOCH:
-                read = news
+                read = changed
         by_topic: dict[TopicKey, list[FetchResult]] = {}
         last: TopicKey | None = None
         for topic, result in read:
@@ -322,8 +331,8 @@ class ConsumerFetch:
         return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self) -> None:
-        """Take note of what the client is told: it is read anew, and not counted, as long as it is not enough."""
-        for topic, result in self._told:
+        """Count errors, bytes and records of the reply. Reads that returned too little are not counted."""
+        for topic, result in self._notable:
             records = result.records
             if not records:
                 self.context.metrics.fetch.fail(result.error_code)
@@ -333,21 +342,21 @@ class ConsumerFetch:
 
 
 class DelayedConsumerFetch:
-    """A fetch that found too little. It is told by its partitions when they grow, and by the clock."""
+    """A fetch that waits for more bytes in its partitions, or for its timeout. A `DelayedFetch` of each partition."""
 
     __slots__ = ("_available", "_fetch", "_partitions", "_timer", "later")
 
     def __init__(self, one: ConsumerFetch, available: int) -> None:
         self._fetch = one
         self._available = available
-        """Bytes there are to read, as far as it was told; what it reads in the end may be less."""
+        """An upper estimate of the bytes to read."""
         self._partitions: list[Partition] = []
         self._timer: Timer | None = None
         self.later: HoldingPromise[Reply] = HoldingPromise()
 
     def begin(self) -> None:
         one = self._fetch
-        for topic, partitions in one.wanted:
+        for topic, partitions in one.requested:
             for asked in partitions:
                 partition = one.replica(topic, asked.partition)
                 if partition is not None:
@@ -362,7 +371,7 @@ class DelayedConsumerFetch:
             read = self._fetch.read()
             if self._fetch.is_enough(read):
                 self._finish(read)
-            else:  # what came is not for us: records of an open transaction
+            else:  # the new records are above the last stable offset
                 self._available = self._fetch.bytes_of(read)
 
     def decided(self) -> None:
@@ -383,7 +392,7 @@ class DelayedConsumerFetch:
         self.later.resolve(self._fetch.reply(read))
 
     def cancel(self) -> None:
-        """Wait no more; nobody is answered."""
+        """Stop waiting, without a reply."""
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._partitions:

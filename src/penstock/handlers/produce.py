@@ -1,6 +1,6 @@
 """Produce (API 0): appends batches to partitions, and replies with their offsets.
 
-Produce 0 to 13. Versions 0 to 2 are advertised, since old librdkafka compresses nothing otherwise, and rejected.
+Produce 3 to 13. Versions 0 to 2 are advertised too, since old librdkafka compresses nothing otherwise, and rejected.
 
 Behaviour:
 - A partition's records are one batch of format 2. The broker checks its header, CRC and sequence without decoding it.

@@ -1,10 +1,10 @@
-"""Which function answers which API, in which versions, at the listeners of brokers and at those of controllers.
+"""The handlers of all APIs, at brokers' and at controllers' listeners.
 
-The versions are Kafka 4.3's. Produce, Fetch and ApiVersions are not here: they are answered by hand, see `dispatch`.
+The versions are those of Kafka 4.3. `dispatch` handles Produce, Fetch and ApiVersions, which are not in these tables.
 
-A controller answers what the replicas of the metadata log ask each other, what brokers ask their controller, and
-administration. Of what a broker answers too, it answers in its own way where that is in `AT_CONTROLLERS`: a broker may
-pass a call on to the active controller, a controller never does.
+A controller serves requests between replicas of the metadata log, of brokers to their controller, and administration.
+`AT_CONTROLLERS` has the handlers that differ from a broker's: a broker may forward a request to the active controller,
+a controller does not.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from penstock.wire import CONTROLLER_APIS, KAFKA_RANGES, Api, VersionRange
 from .context import Call, Context
 
 Handler: TypeAlias = Callable[[Context, Call], Any]
-"""Answers with the response, or with a `Promise` of it."""
+"""Returns the response, or a `Promise` of it."""
 
 _MODULES = (
     metadata,
@@ -65,20 +65,20 @@ _MODULES = (
 )
 
 _CONTROLLER_MODULES = (raft, brokers)
-"""What nobody but a controller answers."""
+"""Served by controllers only."""
 
 Table: TypeAlias = dict[Api, tuple[VersionRange, Handler]]
 
 SERVED: Table = {
     api: (KAFKA_RANGES[api], handler) for module in _MODULES for api, handler in module.HANDLERS.items()
 }
-"""By brokers."""
+"""Served at brokers' listeners."""
 
 SERVED_BY_CONTROLLERS: Table = {
     **{
         api: served
         for api, served in SERVED.items()
-        if api in CONTROLLER_APIS and api is not Api.ENVELOPE  # which is for brokers, with other things in it
+        if api in CONTROLLER_APIS and api is not Api.ENVELOPE  # here envelopes go between brokers
     },
     **{
         api: (KAFKA_RANGES[api], handler)

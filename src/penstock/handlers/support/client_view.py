@@ -1,4 +1,4 @@
-"""The cluster as one client sees it: brokers that are alive and reached through its listener, and who leads what."""
+"""The cluster as one client sees it: live brokers with the client's listener, and the leaders of partitions."""
 
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -13,11 +13,11 @@ from .context import Context, Endpoint, Session
 NO_BROKER = -1
 
 VANISHES_MS: Final = 5000
-"""For so long clients are told of a broker that has died."""
+"""How long Metadata still lists a broker that has died."""
 
 
 class VisiblePartition(NamedTuple):
-    """A partition, as far as the client can reach it."""
+    """A partition's leader and replicas, as far as the client can reach them."""
 
     error: ErrorCode
     leader: int
@@ -32,7 +32,7 @@ class ClientView:
         self._session = session
         self._image = context.image
         self.brokers: dict[int, tuple[Broker, Endpoint]] = {}
-        """Those that are not fenced, with where this client reaches them; in the order of their ids."""
+        """Brokers that are not fenced, with their endpoints for this client, in the order of ids."""
         for broker_id, broker in sorted(self._image.brokers.items()):
             endpoint = None if broker.fenced else context.endpoint(broker, session)
             if endpoint is not None:
@@ -40,8 +40,8 @@ class ClientView:
 
     @cached_property
     def named(self) -> dict[int, tuple[Broker, Endpoint]]:
-        """The brokers that clients are told of: those that are alive, and those that have just died. With a broker
-        that vanishes librdkafka forgets where its partitions have gone, and asks for it a second later."""
+        """The brokers that Metadata lists: those that are alive, and those that have just died. When a broker vanishes
+        from Metadata, librdkafka forgets the new leaders of its partitions, and asks again only a second later."""
         context = self._context
         if not context.broker_client.has_lost_connections:
             return self.brokers
@@ -59,15 +59,15 @@ class ClientView:
 
     @cached_property
     def controller_id(self) -> int:
-        """A broker to send administration to. Each passes it on; the one that leads the quorum need not."""
+        """A broker for administrative requests: the active controller's if possible, since others forward."""
         for broker_id in (self._context.quorum.leader_id, self._context.node_id):
             if broker_id in self.brokers:
                 return broker_id
         return next(iter(self.brokers), NO_BROKER)
 
     def partition(self, partition: Partition, *, hide_absent: bool, tell_listener: bool) -> VisiblePartition:
-        """`hide_absent` leaves out, as an error, replicas that cannot be reached; `tell_listener` tells a leader
-        that has no such listener from one that is not there."""
+        """`hide_absent` leaves out replicas that cannot be reached, with an error; `tell_listener` distinguishes a
+        leader without the client's listener from one that is down."""
         replicas, isr = partition.replicas, partition.isr
         if hide_absent:
             replicas = tuple(each for each in replicas if each in self.brokers)

@@ -1,7 +1,6 @@
-"""Which errors a response has, wherever in it they are.
+"""Counts the error codes of a response, at its top and in its topics, partitions and members.
 
-A response of kio's has an error code at its top, or in each of its parts: topics, partitions, members. Where, is found
-out once for each of its classes, so that counting is little beside writing the response.
+Where a response class has error codes is found out once, so that counting costs little beside writing the response.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from penstock.base.metrics import Meter
 _Walk = Callable[[Meter, Any], None]
 
 _walks: dict[type[Any], _Walk | None] = {}
-"""As many as there are classes of responses that were given."""
+"""By class of response."""
 
 
 def count_errors(meter: Meter, response: Any) -> None:
@@ -24,7 +23,7 @@ def count_errors(meter: Meter, response: Any) -> None:
 
 
 def _walk_of(kind: type[Any]) -> _Walk | None:
-    """How to count the errors of such a part; None where it can have none."""
+    """Counts the errors of a part; None for a class without error codes."""
     if kind not in _walks:
         _walks[kind] = _make_walk(kind)
     return _walks[kind]
@@ -62,7 +61,7 @@ def _make_walk(kind: type[Any]) -> _Walk | None:
 
 
 def _part_of(hint: Any) -> tuple[type[Any] | None, bool]:
-    """The class of a nested part, and whether there are many of them."""
+    """The class of a nested part, and whether it is an array."""
     if is_dataclass(hint):
         return hint if isinstance(hint, type) else type(hint), False
     is_many = getattr(hint, "__origin__", None) is tuple

@@ -1,14 +1,14 @@
-"""What a reader fetches again and again, remembered, so that it need not say it each time (KIP-227).
+"""Incremental fetch sessions (KIP-227): the broker remembers the partitions that a client fetches.
 
     client                                        broker
-    epoch 0, all partitions              -->      a session is made: id 7
-    id 7, epoch 1, what changed          -->      only partitions with something new are in the reply
-    id 7, epoch -1                       -->      the session ends; a plain fetch
+    epoch 0, all partitions              -->      opens session 7
+    id 7, epoch 1, changed partitions    -->      returns only partitions with changes
+    id 7, epoch -1                       -->      closes the session, and handles a full fetch
 
-A session is bound to no connection. There is room for `max.incremental.fetch.session.cache.slots` of them; when it
-is taken, one that has not been used for two minutes makes way, or else a smaller one that is as old; and where
-none can go, the fetch is served without a session. Followers come first: a consumer's session makes way for theirs,
-and theirs for nobody's while they use it (`follower_sessions`).
+A session is not bound to a connection. At most `max.incremental.fetch.session.cache.slots` are kept. If all are in
+use, a session that was not used for two minutes is evicted, or else a smaller one that was created that long ago; if
+there is none, the fetch is served without a session. A consumer's session is evicted for a follower's, and a
+follower's never while it is in use (`follower_sessions`).
 """
 
 from abc import ABC, abstractmethod
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
     from random import Random
 
 NO_SESSION: Final = 0
-"""The id of a reply that opens none."""
+"""The session id of a response without a session."""
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX = 2**31 - 1
 _ID_MAX = 2**31 - 1
 
 EVICTION_MS: Final = 120_000
-"""Kafka's `FetchSession.evictionMs`: one younger than this is not pushed out."""
+"""Kafka's `FetchSession.evictionMs`: a younger session is not evicted."""
 
 
 class RequestedPartition(NamedTuple):
-    """A partition that is asked for."""
+    """A partition of a request."""
 
     topic: TopicKey
     partition: FetchPartition
 
 
 class CachedPartition:
-    """What a session's client asked of a partition, and what it was told last."""
+    """A partition of a session: the client's last request for it, and the offsets of the last response."""
 
-    __slots__ = ("high_watermark", "log_start", "wanted")
+    __slots__ = ("high_watermark", "log_start", "requested")
 
-    def __init__(self, wanted: RequestedPartition) -> None:
-        self.wanted = wanted
+    def __init__(self, requested: RequestedPartition) -> None:
+        self.requested = requested
         self.high_watermark = -1
         self.log_start = -1
 
-    def is_news(self, result: FetchResult) -> bool:
-        """Whether a reply must have it; remembered as told."""
+    def update(self, result: FetchResult) -> bool:
+        """Whether the response must include this result, which is remembered as sent."""
         if result.error_code:
-            # Tell it again, whatever comes next: the client must learn that the error is over.
+            # Include the next result in any case: it tells the client that the error is over.
             self.high_watermark = -1
             return True
         changed = (
@@ -70,7 +70,7 @@ class CachedPartition:
 
 
 class IncrementalSession(ABC):
-    """What consumers' sessions and followers' have in common."""
+    """A fetch session of a consumer or a follower."""
 
     replica_id: int = CONSUMER
 
@@ -78,98 +78,98 @@ class IncrementalSession(ABC):
         self.id = session_id
         self.uses_ids = uses_ids
         self.epoch = 1
-        """What the next request must say."""
+        """The epoch of the next request."""
         self.created_ms = self.used_ms = now_ms
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many partitions are in it."""
+        """The number of partitions."""
 
     @abstractmethod
-    def update(self, wanted: Iterable[RequestedPartition]) -> None:
-        """These are wanted from now on, as said here."""
+    def update(self, requested: Iterable[RequestedPartition]) -> None:
+        """Add partitions, or change their requests."""
 
     @abstractmethod
     def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
-        """These are not wanted any more."""
+        """Remove partitions."""
 
-    def close(self) -> None:  # noqa: B027  # nothing is held, unless a kind of session says otherwise
-        """Let go of everything."""
+    def close(self) -> None:  # noqa: B027  # optional
+        """Release what the session holds."""
 
 
 class ConsumerSession(IncrementalSession):
-    """A consumer's."""
+    """A consumer's fetch session."""
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: TimestampMs) -> None:
         super().__init__(session_id, uses_ids, now_ms)
-        self.told: dict[tuple[TopicKey, int], CachedPartition] = {}
+        self.partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.partitions)
 
-    def update(self, wanted: Iterable[RequestedPartition]) -> None:
-        for each in wanted:
+    def update(self, requested: Iterable[RequestedPartition]) -> None:
+        for each in requested:
             key = each.topic, each.partition.partition
-            held = self.told.get(key)
+            held = self.partitions.get(key)
             if held is None:
-                self.told[key] = CachedPartition(each)
+                self.partitions[key] = CachedPartition(each)
             else:
-                held.wanted = each
+                held.requested = each
 
     def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
         for index in indexes:
-            self.told.pop((topic, index), None)
+            self.partitions.pop((topic, index), None)
 
-    def wanted(self) -> Iterator[tuple[TopicKey, Sequence[FetchPartition]]]:
-        """In the order in which they have their turn, as a request has them."""
-        for each in self.told.values():
-            topic, partition = each.wanted
+    def requested(self) -> Iterator[tuple[TopicKey, Sequence[FetchPartition]]]:
+        """The session's partitions in the order in which they are read, as a request has them."""
+        for each in self.partitions.values():
+            topic, partition = each.requested
             yield topic, (partition,)
 
-    def news(self, results: Iterable[tuple[TopicKey, FetchResult]]) -> list[tuple[TopicKey, FetchResult]]:
-        """What of a fetch the client does not know yet. A partition that had records goes to the end of the line."""
-        news = []
+    def changed(self, results: Iterable[tuple[TopicKey, FetchResult]]) -> list[tuple[TopicKey, FetchResult]]:
+        """The results that the response must include. A partition that had records is read last in the next fetch."""
+        changed = []
         for topic, result in results:
             key = topic, result.partition
-            told = self.told.get(key)
-            if told is None or told.is_news(result):
-                news.append((topic, result))
-            if told is not None and result.records:
-                del self.told[key]
-                self.told[key] = told
-        return news
+            cached = self.partitions.get(key)
+            if cached is None or cached.update(result):
+                changed.append((topic, result))
+            if cached is not None and result.records:
+                del self.partitions[key]
+                self.partitions[key] = cached
+        return changed
 
 
 Kept = TypeVar("Kept", bound=IncrementalSession)
 
 
 class FetchSessions:
-    """All of a node's, by id."""
+    """The fetch sessions of a node."""
 
     def __init__(self, slots: int, rng: "Random") -> None:
         self._slots = slots
         self._rng = rng
         self._sessions: dict[int, IncrementalSession] = {}
-        """The one that was used longest ago first."""
+        """By id, the least recently used first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def resume(self, request: FetchRequest, uses_ids: bool, now_ms: TimestampMs) -> IncrementalSession:
-        """The session of an incremental request, with what the request changes."""
+    def resume(self, request: FetchRequest, kind: type[Kept], uses_ids: bool, now_ms: TimestampMs) -> Kept:
+        """The session of an incremental request, updated with the request's changes."""
         session = self._sessions.get(request.session_id)
-        if session is None or session.replica_id != max(request.replica_id, CONSUMER):
+        if not isinstance(session, kind) or session.replica_id != max(request.replica_id, CONSUMER):
             raise KafkaError(
-                f"there is no fetch session {request.session_id}", ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+                f"Fetch session {request.session_id} does not exist.", ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             )
         if session.uses_ids != uses_ids:
             raise KafkaError(
-                f"fetch session {session.id} was opened with {'ids' if session.uses_ids else 'names'} of topics",
+                f"Fetch session {session.id} was opened with topic {'ids' if session.uses_ids else 'names'}.",
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
             )
         if session.epoch != request.session_epoch:
             raise KafkaError(
-                f"fetch session {session.id} expects epoch {session.epoch}, got {request.session_epoch}",
+                f"Fetch session {session.id} expects epoch {session.epoch}, got {request.session_epoch}.",
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
@@ -182,7 +182,7 @@ class FetchSessions:
         return session
 
     def open(self, request: FetchRequest, make: Callable[[int], Kept], now_ms: TimestampMs) -> Kept | None:
-        """A new session for a full request, made with its id; None if there is no room, or nothing to remember."""
+        """A new session for a full request; None if there is no room, or no partition."""
         if not request.topics or not self._make_room(request, now_ms):
             return None
         while (session_id := self._rng.randint(1, _ID_MAX)) in self._sessions:
@@ -198,7 +198,7 @@ class FetchSessions:
             session.close()
 
     def close_former(self, replica_id: int, session_id: int) -> None:
-        """A follower opens a session anew, and will not come back to this one."""
+        """Close the session that a follower replaces with a new one."""
         session = self._sessions.get(session_id)
         if session is not None and session.replica_id == replica_id:
             self.close(session_id)
@@ -213,7 +213,7 @@ class FetchSessions:
         return True
 
     def _dispensable(self, request: FetchRequest, now_ms: TimestampMs) -> IncrementalSession | None:
-        """The session that makes way for this request's, if one does."""
+        """The session to evict for this request, if there is one."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
             return oldest
@@ -227,7 +227,7 @@ class FetchSessions:
 
 
 def requested_partitions(request: FetchRequest) -> Iterator[RequestedPartition]:
-    """All partitions that a request names."""
+    """The partitions of a request."""
     for topic, partitions in request.topics:
         for partition in partitions:
             yield tuple.__new__(RequestedPartition, (topic, partition))

@@ -1,19 +1,18 @@
-"""Fetch as followers ask for it: everything up to the log end, with what a replica needs to know.
+"""Fetch requests of followers: records up to the log end, and the state that a replica needs.
 
-A fetch tells the leader how far the follower has come: what it asks for is what it has not. That may commit records,
-answer producers, and have the follower join the ISR, all before the answer is made, so that the answer has the newest
-high watermark.
+A fetch tells the leader the follower's log end: the requested offset. That may advance the high watermark, acknowledge
+producers, and add the follower to the ISR, all before the response is built, so that it has the newest high watermark.
 
-- Only who may act for the cluster: TOPIC_AUTHORIZATION_FAILED. A broker that is no replica gets UNKNOWN_LEADER_EPOCH;
-  where it names no epoch, NOT_LEADER_OR_FOLLOWER, as does a former life of a broker (KIP-841, KIP-903).
-- Who says of which epoch its last batch was is told where its log and this one part, and then nothing is learned from
-  its offset. An offset that is not in the log is OFFSET_OUT_OF_RANGE, and nothing is learned from it either.
-- The answer waits for records as a consumer's does. That the high watermark has moved is told with the next answer;
-  only where consumers may read from followers (`replica.selector.class`) it is an answer in itself, since they see no
-  further than the follower knows (KIP-392).
-- When several logs are written in one turn, all of it is in one answer.
-- A partition that is throttled (`leader.replication.throttled.replicas`) is given to a follower that is not in sync
-  when the leader's rate allows it. Until then the answer has no records of it, and waits, as if there were none.
+- Needs CLUSTER_ACTION on the cluster: TOPIC_AUTHORIZATION_FAILED. A broker that is not a replica gets
+  UNKNOWN_LEADER_EPOCH or, if it names no epoch, NOT_LEADER_OR_FOLLOWER, as does an earlier incarnation of a broker
+  (KIP-841, KIP-903).
+- A follower whose log diverges from the leader's gets the diverging epoch, one with an offset that is not in the log
+  OFFSET_OUT_OF_RANGE; neither offset counts as the follower's log end.
+- The response waits for records as a consumer's does. A new high watermark is sent with the next response; it is sent
+  at once only where consumers may read from followers (`replica.selector.class`, KIP-392).
+- Writes to several logs in one tick are sent in one response.
+- Records of a throttled partition (`leader.replication.throttled.replicas`) are sent to a follower outside the ISR as
+  the leader's rate allows. Until then the response has none of them, and waits.
 """
 
 from math import ceil
@@ -23,7 +22,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
-from penstock.handlers.support.diverging_epoch import parted
+from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.handlers.support.fetch_sessions import FIRST_EPOCH, NO_SESSION, requested_partitions
 from penstock.handlers.support.follower_sessions import FollowedPartition, FollowerSession
 from penstock.handlers.support.nearest_replica import selects_by_rack
@@ -66,13 +65,12 @@ def fetch_as_follower(
 
 
 def _session_of(context: Context, request: FetchRequest, version: int) -> FollowerSession:
-    """The session of a request; one that nobody keeps where there is none."""
+    """The session of a request; a temporary one where it has none."""
     uses_ids = version >= 13
     now_ms = context.world.now_ms()
     sessions = context.fetch_sessions
     if request.session_epoch > FIRST_EPOCH:
-        kept = sessions.resume(request, uses_ids, now_ms)
-        assert isinstance(kept, FollowerSession)
+        kept = sessions.resume(request, FollowerSession, uses_ids, now_ms)
         if kept.waiting is not None:
             kept.waiting.superseded()
         return kept
@@ -91,12 +89,12 @@ def _session_of(context: Context, request: FetchRequest, version: int) -> Follow
 
 
 class FollowerFetch:
-    """A request, and how it is read and answered."""
+    """A follower's request. `read` may be called several times before `reply`."""
 
     __slots__ = (
         "_ahead",
         "_has_unread",
-        "_tells_high_watermarks",
+        "_sends_high_watermarks",
         "context",
         "header",
         "held_ms",
@@ -118,21 +116,21 @@ class FollowerFetch:
         self.header = header
         self.request = request
         self.kept = kept
-        self._tells_high_watermarks = selects_by_rack(context)
+        self._sends_high_watermarks = selects_by_rack(context)
         self._ahead = 0
-        """How many bytes of the next partitions may be read before they are sent."""
+        """Bytes that may still be read before they are sent."""
         self._has_unread = False
-        """Some of what was read last is only promised."""
+        """Whether the last read has records that are read when they are sent."""
         self.held_ms = 0.0
-        """For how long what was read last is incomplete, since the leader's throttle holds some of it back."""
+        """How long the leader's throttle holds back records of the last read."""
 
     @property
-    def tells_high_watermarks(self) -> bool:
-        """Whether a high watermark that moved is worth an answer."""
-        return self._tells_high_watermarks
+    def sends_high_watermarks(self) -> bool:
+        """Whether a new high watermark is sent at once."""
+        return self._sends_high_watermarks
 
     def read(self) -> Read:
-        """What there is for each partition that is due, within the limits."""
+        """The result for each partition that is due, within the limits."""
         context = self.context
         self.held_ms = 0.0
         left = min(self.request.max_bytes, context.fetch_bytes_max)
@@ -156,7 +154,8 @@ class FollowerFetch:
         try:
             if not may:
                 raise KafkaError(
-                    f"{self.session.principal} is no broker", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    f"{self.session.principal} is not authorized to fetch as a replica",
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 )
             partition = replicas.led(topic, number)
             if partition is None:
@@ -169,16 +168,16 @@ class FollowerFetch:
     def _read_from(
         self, partition: Partition, followed: FollowedPartition, left: int, must_give: bool
     ) -> FetchResult:
-        asked, request = followed.asked, self.request
-        number, epoch, offset = asked.partition, asked.current_leader_epoch, asked.fetch_offset
+        requested, request = followed.requested, self.request
+        number, epoch, offset = requested.partition, requested.current_leader_epoch, requested.fetch_offset
         if epoch != partition.leader_epoch:
             partition.check_epoch(epoch)
         partition.check_follower(request.replica_id, request.replica_epoch, epoch)
         log = partition.log
         followed.attend(partition)
-        diverging = parted(partition, asked)
+        diverging = diverging_epoch(partition, requested)
         if diverging is not None:
-            followed.is_said = False
+            followed.is_updated = False
             return FetchResult(
                 number,
                 0,
@@ -189,18 +188,18 @@ class FollowerFetch:
             )
         if not log.log_start <= offset <= log.log_end:
             raise KafkaError(
-                f"{partition.name} has offsets {log.log_start} to {log.log_end}, asked for {offset}",
+                f"{partition.name} has offsets {log.log_start} to {log.log_end}, requested {offset}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         seen = self.kept.seen
-        if followed.is_said or not self._is_in_sync(partition):
-            followed.is_said = False
+        if followed.is_updated or not self._is_in_sync(partition):
+            followed.is_updated = False
             partition.fetched_by(
-                request.replica_id, request.replica_epoch, offset, asked.log_start_offset, seen.ms, seen
+                request.replica_id, request.replica_epoch, offset, requested.log_start_offset, seen.ms, seen
             )
         records: bytes | UnreadRecords = b""
         if offset < log.log_end and (left > 0 or must_give) and not self._holds_back(followed, partition):
-            size = max(min(asked.partition_bytes_max, left), 0)
+            size = max(min(requested.partition_bytes_max, left), 0)
             records = partition.read_ahead(offset, size, self._ahead, whole_first=must_give)
             if isinstance(records, UnreadRecords):
                 self._has_unread = True
@@ -234,9 +233,8 @@ class FollowerFetch:
             if result.records:
                 total += len(result.records)
             elif (
-                self._tells_high_watermarks
-                and self.kept.id
-                != NO_SESSION  # else nobody knows what it was told last, and all would be news
+                self._sends_high_watermarks
+                and self.kept.id != NO_SESSION  # without a session the last high watermark is unknown
                 and result.high_watermark != followed.high_watermark
             ):
                 return True
@@ -246,13 +244,13 @@ class FollowerFetch:
         kept, header = self.kept, self.header
         metrics = self.context.metrics
         self._count(read)
-        news = kept.tell(read)
+        changed = kept.changed(read)
         if kept.id == NO_SESSION or self.request.session_epoch == FIRST_EPOCH:
-            news = [(followed.key[0], result) for followed, result in read]
+            changed = [(followed.key[0], result) for followed, result in read]
         if kept.id == NO_SESSION:
             kept.close()
         by_topic: dict[TopicKey, list[FetchResult]] = {}
-        for topic, result in news:
+        for topic, result in changed:
             by_topic.setdefault(topic, []).append(result)
             if result.error_code:
                 metrics.fetch.fail(result.error_code)
@@ -264,7 +262,7 @@ class FollowerFetch:
         return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self, read: Read) -> None:
-        """What is given of throttled partitions, whoever gets it."""
+        """Count the bytes of throttled partitions."""
         throttle = self.context.replicas.leader_throttle
         if throttle.is_idle:
             return
@@ -275,7 +273,7 @@ class FollowerFetch:
 
 
 class DelayedReplicaFetch:
-    """A follower's fetch that found too little. It is told by its session, and by the clock."""
+    """A follower's fetch that waits for changes in its session, or for its timeout."""
 
     __slots__ = ("_available", "_fetch", "_is_waking", "_timer", "later")
 
@@ -283,7 +281,7 @@ class DelayedReplicaFetch:
         self._fetch = one
         self._available = available
         self._is_waking = False
-        """An answer is made when everything that is happening now has happened."""
+        """The response is built in the next tick, after all writes of this one."""
         self._timer: Timer | None = None
         self.later: HoldingPromise[Reply] = HoldingPromise()
 
@@ -302,14 +300,14 @@ class DelayedReplicaFetch:
             self._wake()
 
     def moved(self) -> None:
-        if self._fetch.tells_high_watermarks:
+        if self._fetch.sends_high_watermarks:
             self._wake()
 
     def changed(self) -> None:
         self._wake()
 
     def superseded(self) -> None:
-        """The follower asks on another connection, or its session is over: it will not look at this answer."""
+        """The follower fetches on another connection, or its session is closed: it ignores this response."""
         self.cancel()
         self.later.resolve(self._fetch.reply([]))
 
@@ -325,7 +323,7 @@ class DelayedReplicaFetch:
         self.later.resolve(self._fetch.reply(self._fetch.read()))
 
     def cancel(self) -> None:
-        """Wait no more; nobody is answered."""
+        """Stop waiting, without a reply."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,15 +1,15 @@
-"""A follower's fetch session, as the leader keeps it: what changed since the follower was last told, and nothing else.
+"""A follower's fetch session at the leader: only partitions with changes are read and sent.
 
-A follower may copy thousands of partitions, of which a few are written to. So a session is told by its partitions
-when something happens to them (it is their `DelayedFollowerFetch`), and looks only at those that are `due`:
+A follower may replicate thousands of partitions of which few are written to. Partitions notify the session of changes
+(`FollowedPartition` is a `DelayedFollowerFetch`), and a fetch reads only partitions that are `due`:
 
-    written to                          the follower waits for it, and is answered
-    another high watermark, or ISR      told with the next answer; the follower has nothing to do with it
-    asked for with other words          the follower has come on
-    not in the ISR, or in error         looked at each time, until it is put right
+    written to                                 wakes the waiting fetch
+    new high watermark or ISR                  sent with the next response
+    requested with another offset              the follower has made progress
+    not in the ISR, or with an error           read in each fetch, until that changes
 
-A partition is quiet once the follower is at its end, in the ISR, and knows the high watermark and the log start. That
-it is there needs no saying, fetch after fetch: `FetchTime` says when the follower last fetched anything.
+A partition is not due once the follower is at its log end, in the ISR, and has the high watermark and log start
+offset. It then needs no update by fetches: the session's last fetch time counts for all its partitions.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ Key = tuple[TopicKey, int]
 
 
 class Waker(Protocol):
-    """A fetch that waits."""
+    """A follower's fetch that waits."""
 
     def wrote(self, bytes_more: int) -> None: ...
 
@@ -37,34 +37,35 @@ class Waker(Protocol):
 
 
 class FollowedPartition:
-    """A partition of a session: what the follower wants of it, and what it was told last. A `DelayedFollowerFetch`."""
+    """A partition of a session: the follower's last request for it, and the offsets of the last response. A
+    `DelayedFollowerFetch`."""
 
     __slots__ = (
-        "asked",
         "high_watermark",
         "is_held_back",
-        "is_said",
+        "is_updated",
         "key",
         "log_start",
         "partition",
+        "requested",
         "session",
     )
 
-    def __init__(self, session: "FollowerSession", key: Key, asked: FetchPartition) -> None:
+    def __init__(self, session: "FollowerSession", key: Key, requested: FetchPartition) -> None:
         self.session = session
         self.key = key
-        self.asked = asked
-        self.is_said = True
-        """The follower has said something of it that was not looked at yet."""
+        self.requested = requested
+        self.is_updated = True
+        """The follower has sent a request for it that was not handled yet."""
         self.is_held_back = False
-        """There is more than the leader may give now: what is written meanwhile is no reason to answer."""
+        """The throttle holds back its records: new ones do not wake the fetch."""
         self.partition: Partition | None = None
-        """The one that tells of its changes; None while none does."""
+        """The partition that notifies of changes; None if there is none."""
         self.high_watermark: Offset = -1
         self.log_start: Offset = -1
 
     def attend(self, partition: Partition) -> None:
-        """Be told by this one."""
+        """Be notified by this partition."""
         if self.partition is not partition:
             self.leave()
             self.partition = partition
@@ -75,35 +76,35 @@ class FollowedPartition:
             self.partition.untail(self)
             self.partition = None
 
-    def tell(self, result: FetchResult) -> bool:
-        """Whether the follower does not know all of this yet; it does now."""
+    def update(self, result: FetchResult) -> bool:
+        """Whether the response must include this result, which is remembered as sent."""
         if result.error_code:
-            self.high_watermark = -1  # so that the error's end is told too
+            self.high_watermark = -1  # so that the next result is included, and ends the error
             return True
-        is_news = (
+        has_changed = (
             bool(result.records)
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start
             or result.diverging_epoch is not None
         )
         self.high_watermark, self.log_start = result.high_watermark, result.log_start_offset
-        return is_news
+        return has_changed
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is to be done until something happens."""
+        """Whether a fetch need not read it until it changes."""
         partition = self.partition
         return (
             partition is not None
             and partition.isr is not None
-            and not self.is_said
-            and self.asked.fetch_offset == partition.log.log_end
+            and not self.is_updated
+            and self.requested.fetch_offset == partition.log.log_end
             and self.high_watermark == partition.high_watermark
             and self.log_start == partition.log.log_start
             and self.session.replica_id in partition.isr.committed
         )
 
-    # -- a tail ----------------------------------------------------------------------------------------
+    # -- DelayedFollowerFetch -------------------------------------------------------------------------
 
     def wrote(self, bytes_more: int) -> None:
         self.session.due[self.key] = self
@@ -135,20 +136,20 @@ class FollowerSession(IncrementalSession):
         self.waiting: Waker | None = None
         self.followed: dict[Key, FollowedPartition] = {}
         self.due: dict[Key, FollowedPartition] = {}
-        """What is to be looked at, in the order in which they have their turn."""
+        """Partitions to read, in order."""
 
     def __len__(self) -> int:
         return len(self.followed)
 
-    def update(self, wanted: Iterable[RequestedPartition]) -> None:
-        for topic, asked in wanted:
-            key = topic, asked.partition
+    def update(self, requests: Iterable[RequestedPartition]) -> None:
+        for topic, requested in requests:
+            key = topic, requested.partition
             held = self.followed.get(key)
             if held is None:
-                held = self.followed[key] = FollowedPartition(self, key, asked)
+                held = self.followed[key] = FollowedPartition(self, key, requested)
             else:
-                held.asked = asked
-                held.is_said = True
+                held.requested = requested
+                held.is_updated = True
             self.due[key] = held
 
     def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
@@ -167,20 +168,20 @@ class FollowerSession(IncrementalSession):
             self.waiting.superseded()
 
     def rotate(self, followed: FollowedPartition) -> None:
-        """It had its turn."""
+        """Read it last in the next fetch."""
         if self.due.pop(followed.key, None) is not None:
             self.due[followed.key] = followed
 
-    def tell(
+    def changed(
         self, read: Iterable[tuple[FollowedPartition, FetchResult]]
     ) -> list[tuple[TopicKey, FetchResult]]:
-        """What of this the follower does not know yet."""
-        news = []
+        """The results that the response must include."""
+        changed = []
         for followed, result in read:
-            if followed.tell(result):
-                news.append((followed.key[0], result))
+            if followed.update(result):
+                changed.append((followed.key[0], result))
             if followed.is_quiet:
                 self.due.pop(followed.key, None)
             elif result.records:
                 self.rotate(followed)
-        return news
+        return changed

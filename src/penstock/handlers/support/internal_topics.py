@@ -1,4 +1,4 @@
-"""Topics that the cluster keeps for itself, and how they are created when somebody first asks for them."""
+"""Internal topics, and how topics are created on first use."""
 
 from penstock.metadata import ClusterImage
 from penstock.metadata.configs import BrokerSettings, broker_setting
@@ -11,14 +11,14 @@ SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
 _PREFIXES = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
-"""Of the broker's settings for the topic."""
+"""Prefixes of the broker settings for each topic."""
 
 
 def automatic_topic(name: str, image: ClusterImage, settings: BrokerSettings) -> NewTopic | None:
-    """What is created where a topic is asked for that is not there; None for one that nothing here uses.
+    """The topic to create when an unknown topic is requested; None for one that is not supported.
 
-    An internal topic has its own number of partitions. Where nobody has said how many replicas it has, it is three, or
-    one for each broker that there is; what was said is what it gets, later if there are too few brokers now.
+    An internal topic has its own number of partitions. Its replication factor is three, or the number of brokers if
+    that is smaller, unless it is configured: then creation waits for enough brokers.
     """
     if name == SHARE_STATE_TOPIC:
         return None

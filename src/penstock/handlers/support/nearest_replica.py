@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack (KIP-392)."""
+"""Selects the replica that a consumer reads from: one in its rack (KIP-392)."""
 
 from typing import Final
 
@@ -9,17 +9,17 @@ from penstock.metadata.configs import broker_setting
 from penstock.replica import Partition
 
 THE_LEADER: Final = -1
-"""Who is to be read from where nobody else is."""
+"""The preferred read replica is the leader."""
 
 
 def selects_by_rack(context: Context) -> bool:
-    """Whether consumers are sent to replicas near them."""
+    """Whether consumers are directed to replicas in their rack."""
     return broker_setting("replica.selector.class", context.image, context.settings) == RACK_AWARE
 
 
 def nearest(context: Context, partition: Partition, offset: Offset, rack: str) -> int:
-    """The replica in sync that has this offset and stands in this rack; of several the one that is furthest. The
-    leader is as good as any in its rack."""
+    """The in-sync replica in this rack that has this offset, with the highest log end; the leader if it is in the
+    rack."""
     isr = partition.isr
     brokers = context.image.brokers
     if isr is None or (here := brokers.get(context.node_id)) is None or here.rack == rack:

@@ -1,7 +1,7 @@
-"""Log lines for refusals that end a client: the operator of a consumer that gave up finds out why in the broker's log.
+"""Logs final errors: the operator of a client that gave up finds the reason in the broker's log.
 
-A client that is told one of these errors for its whole request does not try again, and often shows no more than the
-error's name. Each API and error is logged at most once in ten seconds; the next line says how many there were.
+A client that gets one of these errors for a whole request does not retry, and often shows only the error's name. Each
+API and error is logged at most once in ten seconds, with the number of errors since the last line.
 """
 
 import logging
@@ -33,21 +33,21 @@ FINAL: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""Errors that a client neither retries nor expects while everything is in order."""
+"""Errors that clients neither retry nor expect in normal operation."""
 
 
 class Refusals:
-    """What was logged last, by API and error."""
+    """Rate-limits the log lines by API and error."""
 
     __slots__ = ("_said", "_world")
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._said: dict[tuple[Api, int], tuple[int, int]] = {}
-        """When, and how many there were since."""
+        """The time of the last line, and the number of errors since."""
 
     def look_at(self, api: Api, call: Call, response: Any) -> None:
-        """Log a response that refuses the whole request for good."""
+        """Log a response with a final error for the whole request."""
         code = getattr(response, "error_code", 0)
         if not code or code not in FINAL:
             return

@@ -1,4 +1,4 @@
-"""What a request is answered with: buffers to send one after the other, nothing, or something later."""
+"""The reply to a request: buffers to send, none, or a promise of buffers."""
 
 from enum import Enum
 
@@ -7,7 +7,7 @@ from penstock.wire import Piece
 
 
 class NoReply(Enum):
-    """For a request that wants no answer: Produce with acks=0."""
+    """The reply to Produce with acks=0."""
 
     NO_REPLY = 0
 

@@ -1,12 +1,12 @@
-"""The classes of one response in one version, made with whatever fields the version has.
+"""Builds the entities of a response in one version.
 
-kio has a class for each version of each message. A handler answers all versions with one set of words:
+kio has a class for each version of each message. A handler builds all versions with the same fields:
 
     make = response_builder(Api.METADATA, 12)
     make.MetadataResponseBroker(node_id=1, host="a", port=9092, rack=None)
 
-A field that the version does not know is left out; one that no version knows is the handler's mistake, and
-found by its test in the latest version, where nothing is forgiven.
+Fields that the version does not have are left out. The latest version must have all fields, so that a test with it
+finds a misspelled one.
 """
 
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What many responses say: ids and errors as kio has them, and what a client may do with a resource."""
+"""Fields that many responses have: ids, errors, and authorized operations."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,7 +16,7 @@ from .context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 NO_THROTTLE = timedelta()
 
 OPERATIONS_NOT_REQUESTED = -(2**31)
-"""In place of authorized operations that nobody asked for."""
+"""Authorized operations of a response whose request does not include them."""
 
 TOPIC_OPERATIONS = (
     Operation.READ,
@@ -55,7 +55,7 @@ def uuid_out(uuid: Uuid) -> UUID | None:
 
 
 def client_host(session: Session) -> str:
-    """Where a client is, as Kafka writes it: a slash, and the address as Java has it, without the port."""
+    """A client's host as Kafka writes it: a slash, and the address in Java's format, without the port."""
     host = session.peer.rpartition(":")[0]
     if ":" in host:
         with suppress(ValueError):
@@ -70,7 +70,7 @@ def refusal(error: KafkaError) -> Result:
 
 
 def topic_operations(context: Context, session: Session, topic: str) -> int:
-    """A bit for each operation that the client may do: bit 3 for READ."""
+    """A bit for each authorized operation: bit 3 for READ."""
     return _bits(
         operation
         for operation in TOPIC_OPERATIONS
@@ -87,7 +87,7 @@ def group_operations(context: Context, session: Session, group: str) -> int:
 
 
 def cluster_operations(context: Context, session: Session) -> int:
-    """The same for the cluster; nothing at all for a client that may not describe it."""
+    """The same for the cluster; 0 for a client without DESCRIBE."""
     allowed = [
         operation
         for operation in CLUSTER_OPERATIONS

@@ -1,8 +1,8 @@
-"""Asking the coordinator of a transaction from the leader of one of its partitions, wherever the coordinator is.
+"""Requests of a partition's leader to the coordinator of a transaction.
 
-Here it is asked directly. On another broker it is asked with AddPartitionsToTxn, which says with `verify_only` whether
-the partitions are to join or must have joined before. A coordinator that cannot be reached is one that the producer
-asks for again: the answer is NETWORK_EXCEPTION, which `codes.for_write` has words for.
+A coordinator on this broker is called directly, one on another broker with AddPartitionsToTxn, where `verify_only`
+means that the partitions must have been added before. If the coordinator cannot be reached, the code is
+NETWORK_EXCEPTION, which `codes.for_write` maps to an error that producers retry.
 """
 
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ from .context import Context
 from .internal_topics import TRANSACTIONS_TOPIC
 
 _BY_BROKERS: Final = 4
-"""The version of AddPartitionsToTxn from which brokers ask."""
+"""The lowest version of AddPartitionsToTxn between brokers."""
 
 ASK_MS_MAX: Final = 5000
-"""For less than a producer waits: it must hear from us before it asks again."""
+"""Below the request timeout of producers, so that they get a reply before they retry."""
 
 TxnRequest = AddPartitions | VerifyPartitions
 Codes = dict[TopicPartition, ErrorCode]
 
 
 def ask_coordinator(context: Context, request: TxnRequest) -> Promise[Codes]:
-    """Whether partitions may be written to as part of a transaction; a code for each of them."""
+    """For each partition, whether it is part of the transaction."""
     answer: Promise[Codes] = Promise()
     names = request.partitions
     transactions = context.transactions

@@ -1,18 +1,18 @@
-"""Whether a batch may be written as part of a transaction: its coordinator knows (KIP-890).
+"""Verifies that batches belong to an open transaction (KIP-890).
 
-A batch that its coordinator does not know of would hang: no marker would ever end it, and readers of committed data
-would wait behind it for ever. So the leader of a partition asks before the first batch of a transaction. Where the
-partition has an open transaction of the same producer and epoch it has asked before, and asks no more.
+A transactional batch that its coordinator does not know of would hang: no marker would end it, and READ_COMMITTED
+readers would never pass it. So a leader asks the coordinator before it writes the first batch of a transaction. It
+does not ask again while the partition has an open transaction of the same producer and epoch.
 
-    Produce 12, TxnOffsetCommit 5 and later    the partition joins the transaction
-    before                                     the client must have added it itself; not asked for where
+    Produce 12, TxnOffsetCommit 5 and later    the leader adds the partition to the transaction
+    before                                     the client must have added it; not verified where
                                                `transaction.partition.verification.enable` is false
 
-The end of the transaction before may not be complete yet when the next one begins. Where a partition is to join, the
-verification is asked again for a short while, as Kafka does, before the client is told CONCURRENT_TRANSACTIONS.
+The previous transaction may not be complete when the next one begins. When adding a partition, the leader retries
+CONCURRENT_TRANSACTIONS for a short while, as Kafka does, before it returns the error.
 
-An answer is good for as long as no marker of the producer comes to the partition. A producer's entry in a log is
-replaced by whatever is written in its name: where it is not the same when the answer comes, it is asked again.
+A verification is valid until a marker of the producer is written to the partition. Every write replaces the producer's
+entry in the log: if the entry has changed when the coordinator's reply arrives, the leader asks again.
 """
 
 from collections.abc import Sequence
@@ -47,11 +47,11 @@ ASK_MS_MAX: Final = 100
 """Kafka's `add.partitions.to.txn.retry.backoff.max.ms`."""
 
 VerificationErrors: TypeAlias = dict[TopicPartition, KafkaError]
-"""Why partitions may not be written to; the others may, now and not later."""
+"""Errors of partitions that may not be written. The others may be written in this tick."""
 
 
 class Claim(NamedTuple):
-    """Who says that it writes as part of whose transaction, and how it says so."""
+    """The transaction that a request names, and its producer."""
 
     transactional_id: str
     producer: ProducerEpoch
@@ -64,7 +64,7 @@ class Claim(NamedTuple):
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """By its header, whether a batch is part of a transaction; what is no sound header is for others to refuse."""
+    """Whether a batch's header marks it as transactional. Invalid headers are rejected elsewhere."""
     return (
         records is not None
         and len(records) >= HEADER_BYTES
@@ -80,7 +80,7 @@ def claim_of(
     version: int,
     batches: Sequence[memoryview],
 ) -> Claim:
-    """What the transactional batches of a Produce request say; refuses what cannot be."""
+    """The transaction of the transactional batches of a Produce request; raises if it is invalid."""
     if transactional_id is None or not context.authorize(
         session, Operation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
     ):
@@ -88,32 +88,32 @@ def claim_of(
             "no transactional id" if transactional_id is None else f"transactional id {transactional_id!r}"
         )
         raise KafkaError(
-            f"{session.principal} may not write transactional records with {named}",
+            f"{session.principal} is not authorized to write transactional records with {named}",
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         )
     producers = {ProducerEpoch(*PRODUCER.unpack_from(each, PRODUCER_ID_AT)[:2]) for each in batches}
     if len(producers) > 1:
         raise KafkaError(
-            f"one transaction has one producer, the request has {len(producers)}",
+            f"A transaction has one producer, the request has batches of {len(producers)}.",
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         )
     return Claim(transactional_id, producers.pop(), Api.PRODUCE, version)
 
 
 def check_first_sequence(claim: Claim, partition: Partition, records: memoryview) -> None:
-    """With `transaction.version` 2 every transaction has an epoch of its own, and every epoch begins with 0: the first
-    batch of a producer that nothing is known of must, too."""
+    """With `transaction.version` 2 each transaction has a new epoch, which starts with sequence 0: so must the first
+    batch of an unknown producer."""
     _, _, sequence = PRODUCER.unpack_from(records, PRODUCER_ID_AT)
     if claim.adds and sequence != 0 and claim.producer.producer_id not in partition.log.producers.by_id:
         raise OutOfOrderSequence(
-            f"producer {claim.producer.producer_id} begins with sequence {sequence}, expected 0"
+            f"Producer {claim.producer.producer_id} starts with sequence {sequence}, expected 0."
         )
 
 
 def verify_partitions(
     context: Context, claim: Claim, partitions: Sequence[Partition]
 ) -> Promise[VerificationErrors]:
-    """Ask for all of them at once. The answer holds until whoever gets it lets go."""
+    """Verify several partitions with one request. The result is valid within the tick in which it arrives."""
     verification = _Verification(context, claim)
     verification.ask(partitions)
     return verification.later
@@ -125,7 +125,7 @@ class _Verification:
         self._context = context
         self._claim = claim
         self._until_ms = context.world.now_ms() + ASK_MS_MAX
-        self._fates: VerificationErrors = {}
+        self._errors: VerificationErrors = {}
 
     def ask(self, partitions: Sequence[Partition]) -> None:
         claim, context = self._claim, self._context
@@ -135,7 +135,7 @@ class _Verification:
             "transaction.partition.verification.enable", context.image, context.settings
         )
         if not unknown or not is_asked:
-            self.later.resolve(self._fates)
+            self.later.resolve(self._errors)
             return
         known = {each: _entry(each, claim.producer) for each in left}
         transactional_id, producer = claim.transactional_id, claim.producer
@@ -147,14 +147,17 @@ class _Verification:
         ask_coordinator(context, request).then(lambda codes: self._answered(known, codes))
 
     def _is_sound(self, partition: Partition) -> bool:
-        """Whether it can be written to at all: much may have happened while nobody answered."""
+        """Whether the partition can still be written, which may have changed while the coordinator was asked."""
         name, producer = partition.name, self._claim.producer
         entry = _entry(partition, producer)
         if not partition.is_leader:
-            self._fates[name] = KafkaError(f"{name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._errors[name] = KafkaError(
+                f"This broker does not lead {name}; refresh metadata and retry.",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
         elif entry is not None and entry.epoch > producer.epoch:
-            self._fates[name] = StaleProducerEpoch(
-                f"producer {producer.producer_id} has epoch {producer.epoch}, the last seen is {entry.epoch}"
+            self._errors[name] = StaleProducerEpoch(
+                f"Producer {producer.producer_id} has epoch {producer.epoch}, the latest is {entry.epoch}."
             )
         else:
             return True
@@ -171,13 +174,13 @@ class _Verification:
             return
         for name, code in codes.items():
             if code is not ErrorCode.NONE:
-                self._fates[name] = KafkaError(
+                self._errors[name] = KafkaError(
                     f"{name} is not in the open transaction of {claim.transactional_id!r}: {code.name}",
                     for_write(code, claim.api, claim.version),
                 )
-        left = [each for each in known if each.name not in self._fates]
+        left = [each for each in known if each.name not in self._errors]
         if all(each.is_leader and _entry(each, claim.producer) is known[each] for each in left):
-            self.later.resolve(self._fates)
+            self.later.resolve(self._errors)
         else:
             self.ask(left)
 
