@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.pipeline import load
+from penstock.spark.pipeline import file_keys, load
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 WHOLE = {
@@ -25,14 +25,13 @@ def test_the_files_that_the_page_shows_are_sound(tmp_path: Path, kind: str, text
 
 
 def test_the_page_names_every_key() -> None:
-    home = Path(load.__code__.co_filename)
-    source = "".join(home.with_name(name).read_text() for name in ("parse.py", "values.py"))
-    keys = set(
-        re.findall(
-            r'(?:text|required|_schema|choice|texts|number|flag|settings|tables)\(\s*(?:table, )?"([a-z_]+)"',
-            source,
-        )
-    )
+    models = [
+        each
+        for each in vars(file_keys).values()
+        if isinstance(each, type) and issubclass(each, file_keys.Keys)
+    ]
+    keys = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    keys.remove("function")  # of the decorators of a Python file
 
     assert {"pipeline", "bad_records", "partition_by", "upsert", "static"} <= keys
     assert [key for key in sorted(keys) if f"`{key}" not in PAGE and f"{key}:" not in PAGE] == []
