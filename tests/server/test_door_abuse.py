@@ -88,7 +88,7 @@ def test_what_a_page_sends_to_the_line_port_is_not_carried_out(broker: Broker, m
     with connected(broker.line_port) as page:
         page.sendall(request % (method, len(body), body))
         answered = everything(page)
-    assert answered == b"-ERR this is not HTTP, but the line protocol; the connection is closed\n"
+    assert answered == b"-ERR this port speaks the line protocol, not HTTP; the connection is closed\n"
     assert "evil" not in topics(broker)
 
 
@@ -98,7 +98,7 @@ def test_a_page_that_waits_with_its_body_is_not_listened_to_any_more(broker: Bro
         answered = everything(page)
         with suppress(ConnectionError):
             page.sendall(b"Host: x\r\n\r\nTOPIC evil - 4\nevil\n")
-    assert answered.startswith(b"+OFFSET 0\n-ERR this is not HTTP")
+    assert answered.startswith(b"+OFFSET 0\n-ERR this port speaks the line protocol")
     assert topics(broker) >= {"good"}
     assert "evil" not in topics(broker)
 
@@ -396,7 +396,9 @@ def test_who_does_not_finish_is_told_and_closed(at: Callable[[], Slow], half: by
         [got] = responses(heard)
         assert (got.status, got.code, got.headers["connection"]) == (408, "request_timeout", "close")
     else:
-        assert heard == b"-ERR the rest of what you send did not come in time; the connection is closed\n"
+        assert (
+            heard == b"-ERR timed out waiting for the rest of a line or message; the connection is closed\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -462,7 +464,7 @@ def test_slow_clients_of_a_real_node_are_closed(monkeypatch: pytest.MonkeyPatch)
         with connected(broker.line_port) as line, connected(broker.port) as kafka:
             kafka.sendall(b"\0\0")
             line.sendall(b"TOPIC a b 100\nabc")
-            assert everything(line).startswith(b"-ERR the rest of what you send did not come in time")
+            assert everything(line).startswith(b"-ERR timed out waiting for the rest of a line or message")
             kafka.setblocking(False)
             with pytest.raises(BlockingIOError):
                 kafka.recv(1)

@@ -1,8 +1,15 @@
-"""The other front doors: JSON over HTTP and a line protocol, on the same topics, groups and offsets as the Kafka port.
+"""HTTP and the line protocol, on the same topics, groups and offsets as the Kafka port.
 
-    socket --> wire --> conversation --> routes, commands --> writing, reading, members --> replicas, coordinators
+    http/           JSON over HTTP: one module for each part of the API
+    line/           the line protocol
+    shared/         what both use: producing, reading, tailing, health, metrics
+    membership/     group members over HTTP
+    idempotency/    idempotency keys of records
+    exports/        ranges of topics as Arrow and Parquet files
+    peer_rpc/       calls between the gateways of brokers
+
+    socket --> Wire --> Conversation --> routes, commands --> shared, membership --> replicas, coordinators
              (server)    (http, line)
 
-Everything here is sans-IO, as the handlers are: a conversation is given bytes and gives bytes to its `Wire`; what
-takes longer than now is written as `steps`. Sockets and the loop are `server`'s.
-"""
+Everything here is sans-IO, as the handlers are: a conversation receives bytes and writes bytes to its `Wire`. Work
+that waits is written as steps (`base.steps`). Sockets and the event loop belong to `server`."""

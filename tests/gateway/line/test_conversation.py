@@ -423,9 +423,9 @@ def test_with_all_partitions_the_end_is_reached_in_each(node: StillNode) -> None
 def test_an_ack_without_a_message_is_refused(node: StillNode) -> None:
     line = fill(node)
 
-    assert line.ask(b"ACK\n") == b"-ERR no message waits for ACK\n"
+    assert line.ask(b"ACK\n") == b"-ERR there is no message to acknowledge\n"
     line.ask(b"orders:g:0\n")
-    assert line.ask(b"ACK\n") == b"-ERR no message waits for ACK\n"
+    assert line.ask(b"ACK\n") == b"-ERR there is no message to acknowledge\n"
 
 
 def test_commands_are_carried_out_in_their_order_whether_or_not_replies_are_waited_for(
@@ -436,7 +436,7 @@ def test_commands_are_carried_out_in_their_order_whether_or_not_replies_are_wait
     assert (
         line.ask(b"orders:g:0\nACK\n" + topic_of(b"2") + b"ACK\nACK\nACK\n")
         == b"+MSG 0 1 0 k\n0+OK\n+MSG 1 1 0 k\n1+OFFSET 2\n+OK\n+MSG 2 1 0 k\n2+OK\n+EMPTY\n"
-        b"-ERR no message waits for ACK\n"
+        b"-ERR there is no message to acknowledge\n"
     )
 
 
@@ -470,7 +470,7 @@ def test_a_request_that_is_refused_ends_the_stream_too(node: StillNode) -> None:
     line.ask(b"orders:g:0\n")
 
     assert line.ask(b"orders:g:7\n").startswith(b"-ERR topic 'orders' has no partition 7")
-    assert line.ask(b"ACK\n") == b"-ERR no message waits for ACK\n"
+    assert line.ask(b"ACK\n") == b"-ERR there is no message to acknowledge\n"
 
 
 # -- SET_OFFSET ------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ def test_begin_is_where_the_log_begins_now(node: StillNode) -> None:
 
 
 def test_set_offset_makes_no_topic(line: StillLine) -> None:
-    assert line.ask(b"SET_OFFSET orders:g 0\n") == b"-ERR there is no topic 'orders'\n"
+    assert line.ask(b"SET_OFFSET orders:g 0\n") == b"-ERR no such topic: 'orders'\n"
 
 
 def test_end_is_behind_the_last_message_that_can_be_read(node: StillNode) -> None:
@@ -558,8 +558,8 @@ def test_a_group_with_live_members_is_not_committed_to_and_the_message_waits(nod
     assert heartbeat(node, 0).member_epoch > 0
 
     said = line.ask(b"ACK\n")
-    assert said.startswith(b"-ERR group 'g' is in use by 'their-client' at 10.0.0.9: only its members")
-    assert line.ask(b"SET_OFFSET orders:g BEGIN\n").startswith(b"-ERR group 'g' is in use")
+    assert said.startswith(b"-ERR group 'g' has members ('their-client' at 10.0.0.9): only they")
+    assert line.ask(b"SET_OFFSET orders:g BEGIN\n").startswith(b"-ERR group 'g' has members")
 
     heartbeat(node, -1)
     assert line.ask(b"ACK\n") == b"+OK\n+MSG 1 1 0 k\n1"
@@ -574,7 +574,7 @@ def test_a_member_that_came_over_http_is_named_as_it_named_itself(node: StillNod
     node.world.advance(100)
     assert joined == [{"orders": [0]}]
 
-    assert line.ask(b"ACK\n").startswith(b"-ERR group 'g' is in use by 'alice' over HTTP at 10.0.0.7: only")
+    assert line.ask(b"ACK\n").startswith(b"-ERR group 'g' has members ('alice' over HTTP at 10.0.0.7): only")
 
 
 # -- what happens to the log meanwhile -------------------------------------------------------------------
@@ -598,7 +598,7 @@ def test_a_stream_ends_with_its_topic(node: StillNode) -> None:
 
     node.node.context.controller.submit(DeleteTopics(names=("orders",)))
 
-    assert line.heard(100) == b"-ERR orders-0 is not served here any more\n"
+    assert line.heard(100) == b"-ERR orders-0 is no longer led by this broker\n"
     assert line.conversation.is_idle
     assert line.heard(3000) == b""
 
@@ -708,7 +708,7 @@ def test_a_long_stretch_without_messages_is_passed_in_portions(node: StillNode) 
 def test_a_message_that_is_too_large_is_refused_and_read_over(node: StillNode, line: StillLine) -> None:
     node.create_topic("orders", max_message_bytes="200000")
     line.say(b"TOPIC orders k 300000\n")
-    assert line.heard() == b"-ERR a message of 300000 bytes is too large: 'orders' takes at most 200000\n"
+    assert line.heard() == b"-ERR the message has 300000 bytes, and topic 'orders' allows at most 200000\n"
 
     line.say(*[bytes(50_000)] * 6)
 
@@ -854,7 +854,7 @@ def test_nothing_is_said_to_a_client_that_is_gone(node: StillNode, command: byte
     ("text", "replies"),
     [
         (b"", b""),
-        (b"ACK\n" * 2, b"-ERR no message waits for ACK\n" * 2),
+        (b"ACK\n" * 2, b"-ERR there is no message to acknowledge\n" * 2),
         (topic_of(b"1"), b"+OFFSET 1\n"),
         (topic_of(b"1", b"new") * 2, b"+OFFSET 0\n+OFFSET 1\n"),
         (b"orders:g:0\nACK\n", b"+MSG 0 1 0 k\n0+OK\n+EMPTY\n"),
@@ -934,4 +934,4 @@ def test_a_stream_is_told_when_its_node_stops(node: StillNode) -> None:
 
     node.stop()
 
-    assert line.wire.sent.startswith(b"-ERR orders-0 is not served here any more")
+    assert line.wire.sent.startswith(b"-ERR orders-0 is no longer led by this broker")

@@ -99,7 +99,7 @@ class Histories(RuleBasedStateMachine):
         self.hear(reader)
         waits, group = reader.waits, reader.group
         if waits is None or group is None:
-            assert reader.line.ask(b"ACK\n", ms=0.5) == b"-ERR no message waits for ACK\n"
+            assert reader.line.ask(b"ACK\n", ms=0.5) == b"-ERR there is no message to acknowledge\n"
             return
         partition, offset = waits
         reader.waits = None

@@ -89,8 +89,8 @@ class LargeNode:
             messages_out=0,
             waiting=0,
             high_watermark=12,
-            in_sync=1,
-            followers=None,
+            isr_size=1,
+            isr=None,
         )
 
     def page(self, *, by_partition: bool = False) -> tuple[Scrape, int]:

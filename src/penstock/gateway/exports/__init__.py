@@ -1,10 +1,10 @@
-"""Ranges of topics as files for data frames: Arrow and Parquet.
+"""Ranges of topics as Arrow and Parquet files.
 
-    job      what goes to a child process, and what comes back; free of pyarrow, which the node never imports
-    files    the child's work: segments to columns to a file
-    store    files that were made, kept for as long as somebody reads them
+    job       what a child process is given, and what it returns; does not import pyarrow
+    files     the child's work: segments to columns to a file
+    copies    ranges that another broker leads, copied for the child
+    store     finished files, kept while clients read them
 
-A child makes a file from the log's segments, as Spark's scans do: neither the records nor pyarrow (60 MB, 0.4 s) come
-near the node's memory. The node serves the file in portions, and any part of it, since readers of Parquet begin at its
-end.
-"""
+A child process makes a file from the log's segments, as Spark's scans do: neither the records nor pyarrow (60 MB, 0.4
+s) are loaded into the broker. The broker serves the file in portions, and any part of it: readers of Parquet begin at
+its end."""

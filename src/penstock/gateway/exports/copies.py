@@ -106,8 +106,8 @@ class Copy:
             yield _beside(self._context, partial(self._write, got.data))
             if self._size > COPY_BYTES_MAX:
                 raise KafkaError(
-                    f"the range has more than {COPY_BYTES_MAX} bytes, and another node leads it: name a shorter "
-                    "one, or ask that node",
+                    f"the range has more than {COPY_BYTES_MAX} bytes, and another broker leads it. "
+                    "Request a shorter range, or send the request to that broker.",
                     ErrorCode.RECORD_LIST_TOO_LARGE,
                 )
 
@@ -163,7 +163,9 @@ def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError |
             later.resolve(result)
         else:
             later.resolve(
-                error if isinstance(error, KafkaError) else StorageError(f"batches cannot be kept: {error}")
+                error
+                if isinstance(error, KafkaError)
+                else StorageError(f"cannot write a temporary copy: {error}")
             )
 
     context.world.beside(work, done)

@@ -40,7 +40,7 @@ def make(vfs: Vfs, wanted: ExportSpec, path: str) -> ExportedFile | ExportRefuse
         return ExportRefused(error.code, str(error))
     except OSError as error:
         return ExportRefused(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"the file could not be made: {error.strerror or error}"
+            ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the file: {error.strerror or error}"
         )
 
 
@@ -127,8 +127,8 @@ def _write(vfs: Vfs, wanted: ExportSpec, file: File) -> ExportedFile | ExportRef
             if following is not None and not wanted.may_be_cut:
                 return ExportRefused(
                     ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"the range has more than {wanted.bytes_max} bytes: name a shorter one, or with limit or "
-                    "max_bytes how much of it is wanted",
+                    f"the range has more than {wanted.bytes_max} bytes. Request a shorter range, or set "
+                    "limit or max_bytes.",
                 )
             writer.close()
     return ExportedFile(rows, tail.size, following)

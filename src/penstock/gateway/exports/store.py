@@ -207,7 +207,7 @@ class Exports:
             raise HttpError(
                 410,
                 "file_gone",
-                "the file that this reader has read from is gone, and the topic has changed since: read it anew",
+                "the file that this client was reading has expired, and the topic has changed. Start again.",
             )
         return read.wanted == wanted
 
@@ -231,7 +231,7 @@ class Exports:
 
     def _begin(self, wanted: ExportSpec) -> _Kept:
         if len(self._queue) >= WAITING_MAX:
-            raise HttpError(503, "busy", f"{WAITING_MAX} files wait to be made already: come again later")
+            raise HttpError(503, "busy", f"{WAITING_MAX} exports are waiting already. Retry later.")
         self._count += 1
         name = f"{self._count}.{SUFFIXES[wanted.content_type]}"
         path = f"{self._prepare()}/{name}"
@@ -279,7 +279,9 @@ class Exports:
             else:
                 if error is not None:
                     logger.error("a file could not be made: %s", error)
-                    made = ExportRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "the file could not be made")
+                    made = ExportRefused(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, "cannot create the file; see the log"
+                    )
                 assert made is not None
                 answer = KafkaError(made.why, made.code)
                 self._drop(wanted)

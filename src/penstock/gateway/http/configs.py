@@ -82,7 +82,7 @@ def _change(context: Context, resource: Resource, changes: Mapping[str, Any], re
     )
     results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}))
     check_settings(results[resource])
-    check(results[resource], "the settings could not be changed")
+    check(results[resource], "the configs could not be changed")
 
 
 def _of_topic(gateway: Any, request: Request) -> Response:

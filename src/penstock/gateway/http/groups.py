@@ -160,7 +160,7 @@ def _check(code: ErrorCode, message: str) -> None:
 
 
 def _absent(group: str) -> KafkaError:
-    return KafkaError(f"there is no group {group!r}", ErrorCode.GROUP_ID_NOT_FOUND)
+    return KafkaError(f"no such group: {group!r}", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 # -- listing and describing ------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         request.session, Operation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"
     )
     reply = yield from list_groups(context, asked)
-    _check(reply.code, "groups cannot be listed now")
+    _check(reply.code, "groups cannot be listed. Retry.")
     shown = (
         each
         for each in reply.groups
@@ -202,7 +202,7 @@ def _describe(gateway: Any, request: Request) -> Steps[Response]:
 def _allowed(context: Context, request: Request, operation: Operation) -> str:
     group = request.path["group"]
     if not 0 < len(group) <= GROUP_CHARS_MAX:
-        raise KafkaError("the group's name is too long", ErrorCode.INVALID_GROUP_ID)
+        raise KafkaError("the group id is too long", ErrorCode.INVALID_GROUP_ID)
     allow(context, request.session, operation, AclResourceType.GROUP, group)
     return group
 
@@ -366,7 +366,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
     if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
         raise _absent(group)
     if code is ErrorCode.NON_EMPTY_GROUP:
-        raise KafkaError(f"group {group!r} has members: it can be deleted when they have left", code)
+        raise KafkaError(f"group {group!r} has members. Only an empty group can be deleted.", code)
     _check(code, f"group {group!r} could not be deleted")
     return json(DeleteGroupResponse())
 

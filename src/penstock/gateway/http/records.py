@@ -169,7 +169,7 @@ def _from_start(ranges: list[OffsetRange], partition: int, offset: Offset) -> li
         first = left[0]
         if offset < first.place.log_start:
             raise KafkaError(
-                f"{first.place.name} begins at {first.place.log_start}, and start is {offset}",
+                f"start is {offset}, and {first.place.name} begins at {first.place.log_start}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = max(first.start, offset)

@@ -167,7 +167,7 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
 def check_settings(result: Result) -> None:
     """Settings that are good one by one, and refused all the same, are at odds with each other."""
     if result.code is ErrorCode.INVALID_CONFIG:
-        raise HttpError(409, "invalid_config", result.message or "the settings do not go together")
+        raise HttpError(409, "invalid_config", result.message or "the configs contradict each other")
 
 
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
@@ -232,7 +232,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
         raise HttpError(
             403,
             "invalid_topic_exception",
-            f"{topic.name} is the cluster's own: it is not deleted over HTTP",
+            f"{topic.name} is an internal topic and cannot be deleted over HTTP",
         )
     [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
     check(deleted.result, f"topic {topic.name!r} could not be deleted")

@@ -229,7 +229,7 @@ class Filters:
 def _read_head(file: File) -> _Head:
     data = file.pread(PAGE_BYTES, 0)
     if len(data) < PAGE_BYTES or _CRC.unpack_from(data, CRC_AT)[0] != crc32c(data[:CRC_AT]):
-        raise CorruptKeyFile(file.path, "its first page does not have the CRC that its bytes give")
+        raise CorruptKeyFile(file.path, "CRC mismatch in the first page")
     try:
         magic, version, *rest = _HEAD.unpack_from(data)
     except struct_error as error:
@@ -244,7 +244,7 @@ def _read_filter(file: File) -> _Filter:
     fence_bytes = 8 * -(-head.pages // head.pages_a_fence)
     tail = file.pread(fence_bytes + head.bloom_bytes, (1 + head.pages) * PAGE_BYTES)
     if len(tail) != fence_bytes + head.bloom_bytes or crc32c(tail) != head.tail_crc:
-        raise CorruptKeyFile(file.path, "its fences do not have the CRC that its first page says")
+        raise CorruptKeyFile(file.path, "CRC mismatch in the fences")
     fences = array("Q", tail[:fence_bytes])
     if byteorder == "little":
         fences.byteswap()
@@ -302,7 +302,7 @@ def read_page(file: File, number: int) -> bytes:
     """One page of entries, counted from 0; its CRC is right."""
     page = file.pread(PAGE_BYTES, (1 + number) * PAGE_BYTES)
     if len(page) < PAGE_BYTES or _CRC.unpack_from(page, CRC_AT)[0] != crc32c(page[:CRC_AT]):
-        raise CorruptKeyFile(file.path, f"page {number + 1} does not have the CRC that its bytes give")
+        raise CorruptKeyFile(file.path, f"page {number + 1}: CRC mismatch")
     return page
 
 

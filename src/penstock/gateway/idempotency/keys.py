@@ -77,7 +77,7 @@ class IdempotencyKeys:
         keys = self.of(topic)
         if keys is None:
             raise KafkaError(
-                f"idempotency keys of {topic.name} are being read from its log",
+                f"idempotency keys of {topic.name} are loading from its log. Retry.",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             )
         return keys
@@ -112,9 +112,7 @@ class IdempotencyKeys:
             result = answer if isinstance(answer, KafkaError) else next(iter(answer.values()))
             if result.code is not ErrorCode.NONE:
                 why = str(result) if isinstance(result, KafkaError) else result.message
-                opened.resolve(
-                    KafkaError(f"{topic.name} cannot be given idempotency keys: {why}", result.code)
-                )
+                opened.resolve(KafkaError(f"{topic.name} cannot store idempotency keys: {why}", result.code))
             else:
                 keys.logs.open(topic).then(opened.resolve)
 
@@ -174,7 +172,7 @@ class IdempotencyKeys:
             return covered
         if keys.failures >= FAILURES_MAX:
             logger.error(
-                "%s lets records below %d go, although their idempotency keys could not be saved",
+                "%s deletes records below %d whose idempotency keys could not be saved",
                 log.partition,
                 end,
             )
@@ -246,7 +244,7 @@ class IdempotencyKeys:
         try:
             return Manifest.decode(read_file(self.vfs, f"{path}/{MANIFEST}"), f"{path}/{MANIFEST}")
         except (BadManifest, FileNotFoundError) as error:
-            logger.warning("%s; the log is read for idempotency keys, all of it", error)
+            logger.warning("%s; reading the whole log for idempotency keys", error)
         names = [log.partition.topic for log in self._logs() if log.topic_id == topic_id]
         return salvage_manifest(self.vfs, path, names[0] if names else "")
 
@@ -267,7 +265,7 @@ class IdempotencyKeys:
         if not ends or not cuts:
             return manifest  # or the topic is gone altogether
         logger.warning(
-            "%s lost records that had idempotency keys: those from %s on do not count",
+            "%s lost records that had idempotency keys: keys from offset %s on are dropped",
             manifest.topic,
             ", ".join(f"partition {number}, offset {end}" for number, end in cuts.items()),
         )

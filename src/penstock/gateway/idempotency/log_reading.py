@@ -59,7 +59,7 @@ def find_keys(log: Log, start: Offset, end: Offset) -> FoundKeys:
             _collect(log, batch, start, keys)
         position, next_offset = behind, batch.next_offset
     if data and not position:
-        logger.error("%s cannot be read for idempotency keys from offset %d on", log.partition, start)
+        logger.error("cannot read %s for idempotency keys from offset %d on", log.partition, start)
     return FoundKeys(keys, min(next_offset, end))
 
 
@@ -202,7 +202,7 @@ class LogReading:
         self._waiting = [each for each in self._waiting if each[0] is not later]
         later.resolve(
             KafkaError(
-                f"idempotency keys of {self._name} are still being read from its log",
+                f"idempotency keys of {self._name} are loading from its log. Retry.",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             )
         )

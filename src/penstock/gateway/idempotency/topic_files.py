@@ -218,7 +218,7 @@ def salvage_manifest(vfs: Vfs, directory: str, topic: str) -> Manifest:
         try:
             notes.append(_note(entry.name, read_written(vfs, f"{directory}/{entry.name}")))
         except (CorruptKeyFile, OSError) as error:
-            logger.warning("%s; its keys are taken from the log, as far as they are there", error)
+            logger.warning("%s; reading its keys from the log, as far as the log has them", error)
     return Manifest(topic, files=tuple(notes), next_file=last + 1)
 
 
@@ -395,7 +395,7 @@ class TopicFiles:
 
     def _lose(self, note: FileNote, error: Exception) -> None:
         """A file cannot be used: do without it, and have everything read that the log still has."""
-        logger.error("%s; the keys of %s are taken from its log instead", error, self.manifest.topic)
+        logger.error("%s; reading the keys of %s from its log instead", error, self.manifest.topic)
         self._lost_names.add(note.name)
         self._follow(self.manifest)
         self._lost()

@@ -238,7 +238,7 @@ class TopicKeys:
             return answered(place) if place.offset < self.files.covered(place.partition) else None
         if place.offset >= partition.log.log_end:
             logger.warning(
-                "%s: an idempotency key says offset %d, the log ends at %d; it does not count",
+                "%s: dropped an idempotency key with offset %d, beyond the log end offset %d",
                 partition.name,
                 place.offset,
                 partition.log.log_end,
@@ -263,7 +263,7 @@ class TopicKeys:
         """The right to write the record with a key that is new."""
         if self.recent.is_full:
             raise KafkaError(
-                f"idempotency keys of {self.files.manifest.topic} cannot be saved, and there is no room for more",
+                f"idempotency keys of {self.files.manifest.topic} cannot be saved, and too many are in memory",
                 ErrorCode.KAFKA_STORAGE_ERROR,
             )
         claim = self._claims[digest] = Claim(self, digest)

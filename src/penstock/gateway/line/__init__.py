@@ -1,12 +1,11 @@
-"""The line protocol: for people with `nc`, and for small devices. `docs/line.md` has all that it promises.
+"""The line protocol, for `nc` and for small devices. `docs/line.md` specifies it.
 
-framing       bytes cut into lines and counted payloads
-commands      what a line says
-offsets       how far a group has come, by way of its coordinator
-stream        one request for messages: where it is, what comes next
-replies       what a client is told, in the order of its commands
-writing       messages in: gathered, written together
-telling       messages out: when a stream says what
-conversation  commands carried out in order, messages streamed in between
-door          the port
+framing           bytes to lines and counted payloads
+commands          lines to commands
+conversation      one connection: commands executed in order, messages streamed in between
+produce_buffer    messages to write, gathered and written together
+stream            one request for messages: its position in each partition
+stream_sender     when a stream sends a message, `+EMPTY` or `+END`
+offsets           committed offsets, through the group's coordinator
+replies           replies in the order of the commands
 """

@@ -79,12 +79,12 @@ def parse(line: bytes) -> Command:
     if word == b"SET_OFFSET":
         return _set_offset(line)
     if word == b"TOPIC":
-        raise BadCommand(f"a message is sent as {_USAGE['TOPIC']}", None)
+        raise BadCommand(f"expected {_USAGE['TOPIC']}", None)
     if word == b"ACK":
-        raise BadCommand("ACK stands alone: it is for the message that came last")
+        raise BadCommand("ACK takes no arguments: it acknowledges the last message")
     if b":" not in line:
         raise BadCommand(
-            f"{_shown(line)!r} is no command; there are TOPIC, ACK, SET_OFFSET and {_USAGE['read']}"
+            f"{_shown(line)!r} is not a command, expected TOPIC, ACK, SET_OFFSET or {_USAGE['read']}"
         )
     return _read(line)
 
@@ -93,15 +93,15 @@ def _produce(line: bytes) -> Produce:
     try:
         _, topic, key, length_text = line.split(b" ")
     except ValueError:
-        raise BadCommand(f"a message is sent as {_USAGE['TOPIC']}", None) from None
+        raise BadCommand(f"expected {_USAGE['TOPIC']}", None) from None
     length = _number(length_text)
     if length is None:
         # What follows may be a message or commands, and a message must never be taken for commands.
-        raise BadCommand(f"a length is a number of bytes, not {_shown(length_text)!r}", None)
+        raise BadCommand(f"the length is {_shown(length_text)!r}, expected a number of bytes", None)
     try:
         return Produce(_topic(topic), decode_key(key), length)
     except ValueError as error:
-        raise BadCommand(f"that is no key: {error}", length) from None
+        raise BadCommand(f"invalid key: {error}", length) from None
     except BadCommand as error:
         error.payload_bytes = length
         raise
@@ -110,16 +110,16 @@ def _produce(line: bytes) -> Produce:
 def _read(line: bytes) -> Read:
     fields = line.split(b":")
     if not 3 <= len(fields) <= 4:
-        raise BadCommand(f"messages are asked for as {_USAGE['read']}")
+        raise BadCommand(f"expected {_USAGE['read']}")
     topic, group, partition_text, *rest = fields
     partition = ALL_PARTITIONS if partition_text == b"-1" else _number(partition_text, _PARTITION_MAX)
     if partition is None:
-        raise BadCommand(f"a partition is a number, or -1 for all, not {_shown(partition_text)!r}")
+        raise BadCommand(f"the partition is {_shown(partition_text)!r}, expected a number, or -1 for all")
     to_offset: int | None = None
     if rest:
         to_offset = _number(rest[0])
         if to_offset is None:
-            raise BadCommand(f"an offset is a number from 0 on, not {_shown(rest[0])!r}")
+            raise BadCommand(f"the offset is {_shown(rest[0])!r}, expected a number from 0 on")
     return Read(_topic(topic), _group(group), partition, to_offset)
 
 
@@ -127,14 +127,16 @@ def _set_offset(line: bytes) -> SetOffset:
     fields = line.split(b" ")
     names = fields[1].split(b":") if len(fields) == 3 else []
     if len(names) != 2:
-        raise BadCommand(f"a group is moved with {_USAGE['SET_OFFSET']}")
+        raise BadCommand(f"expected {_USAGE['SET_OFFSET']}")
     offset: int | None = None
     if fields[2] == b"END":
         offset = END
     elif fields[2] != b"BEGIN":
         offset = _number(fields[2])
         if offset is None:
-            raise BadCommand(f"an offset is a number from 0 on, BEGIN or END, not {_shown(fields[2])!r}")
+            raise BadCommand(
+                f"the offset is {_shown(fields[2])!r}, expected a number from 0 on, BEGIN or END"
+            )
     return SetOffset(_topic(names[0]), _group(names[1]), offset)
 
 
@@ -143,20 +145,20 @@ def _topic(word: bytes) -> str:
     try:
         return word.decode("ascii")
     except UnicodeDecodeError:
-        raise BadCommand(f"{_shown(word)!r} is no name of a topic") from None
+        raise BadCommand(f"{_shown(word)!r} is not a topic name") from None
 
 
 def _group(word: bytes) -> str:
     try:
         group = decode_group(word)
     except UnicodeDecodeError:
-        raise BadCommand(f"{_shown(word)!r} is no name of a group: it is not UTF-8") from None
+        raise BadCommand(f"{_shown(word)!r} is not a group id: it is not UTF-8") from None
     except ValueError as error:
-        raise BadCommand(f"{_shown(word)!r} is no name of a group: {error}") from None
+        raise BadCommand(f"{_shown(word)!r} is not a group id: {error}") from None
     if not group:
-        raise BadCommand("a group needs a name")
+        raise BadCommand("the group id is empty")
     if any(each.isspace() for each in word.decode()):
-        raise BadCommand("a space in a group's name is written as %20")
+        raise BadCommand("the group id has a space: encode it as %20")
     return group
 
 

@@ -140,7 +140,7 @@ class LineConversation:
         return self._taken if self._framer.is_midway and not self._is_held else None
 
     def give_up_waiting(self) -> None:
-        self._refuse("the rest of what you send did not come in time", None)
+        self._refuse("timed out waiting for the rest of a line or message", None)
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class LineConversation:
         try:
             self._carry_on()
         except Exception:
-            logger.exception("a line from %s failed in a way that nobody foresaw", self._wire.peer)
-            self._say_last(error("this could not be handled"))
+            logger.exception("line from %s failed: unexpected error", self._wire.peer)
+            self._say_last(error("internal error; see the broker's log"))
         finally:
             self._is_going = False
 
@@ -231,11 +231,11 @@ class LineConversation:
                 return line is not None
             command = parse(line)
         except LineTooLong:
-            self._refuse(f"a line has at most {LINE_BYTES_MAX} bytes", None)
+            self._refuse(f"the line is too long, expected at most {LINE_BYTES_MAX} bytes", None)
             return True
         except BadCommand as bad:
             if line is not None and _HTTP.search(line):
-                self._refuse("this is not HTTP, but the line protocol", None)
+                self._refuse("this port speaks the line protocol, not HTTP", None)
             else:
                 self._refuse(str(bad), bad.payload_bytes)
             return True
@@ -253,7 +253,7 @@ class LineConversation:
         if command.length <= limit:
             return True
         self._refuse(
-            f"a message of {command.length} bytes is too large: {_shown(command.topic)!r} takes at most {limit}",
+            f"the message has {command.length} bytes, and topic {_shown(command.topic)!r} allows at most {limit}",
             command.length,
         )
         return False
@@ -311,13 +311,13 @@ class LineConversation:
     def _failed(self, wrong: Exception) -> None:
         if not isinstance(wrong, KafkaError):
             logger.error("a command from %s failed", self._wire.peer, exc_info=wrong)
-            wrong = KafkaError("this could not be handled")
+            wrong = KafkaError("internal error; see the broker's log")
         self._done(error(str(wrong)))
 
     def _acknowledge(self) -> Steps[bytes]:
         stream = self._telling.stream
         if stream is None:
-            raise KafkaError("no message waits for ACK", ErrorCode.INVALID_REQUEST)
+            raise KafkaError("there is no message to acknowledge", ErrorCode.INVALID_REQUEST)
         yield from stream.acknowledge()
         return OK
 

@@ -79,7 +79,7 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
     if reply.code in _IN_USE:
         members = yield from _members(context, group)
         raise KafkaError(
-            f"group {group!r} is in use by {members}: only its members may commit its offsets", reply.code
+            f"group {group!r} has members ({members}): only they may commit its offsets", reply.code
         )
     _check(reply.code, group)
     return reply
@@ -109,6 +109,6 @@ def _member(member_id: str, client_id: str, host: str) -> str:
 
 def _check(code: ErrorCode, group: str) -> None:
     if code in _NOT_YET or code is ErrorCode.NOT_COORDINATOR:
-        raise KafkaError(f"the coordinator of group {group!r} is not here at the moment", code)
+        raise KafkaError(f"the coordinator of group {group!r} is moving to another broker. Retry.", code)
     if code is not ErrorCode.NONE:
-        raise KafkaError(f"the offsets of group {group!r} are refused: {code.name}", code)
+        raise KafkaError(f"the coordinator of group {group!r} returned {code.name}", code)

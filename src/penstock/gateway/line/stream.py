@@ -174,7 +174,7 @@ class Stream:
         partition = place.partition
         if partition.is_gone or (partition.here is None and is_alone(self._context)):
             raise KafkaError(
-                f"{partition.name} is not served here any more", ErrorCode.NOT_LEADER_OR_FOLLOWER
+                f"{partition.name} is no longer led by this broker", ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
         place.position = max(place.position, partition.log_start)
         to_offset = self.request.to_offset
@@ -234,7 +234,7 @@ class Stream:
         """Commit the offset after the message that waits. Where that fails, it waits still."""
         message, place = self.sent, self._sent_of
         if message is None or place is None or self._topic is None:
-            raise KafkaError("no message waits for ACK", ErrorCode.INVALID_REQUEST)
+            raise KafkaError("there is no message to acknowledge", ErrorCode.INVALID_REQUEST)
         offset = message.record.offset + 1
         yield from commit(self._context, self.request.group, self._topic, {message.partition: offset})
         place.committed = offset

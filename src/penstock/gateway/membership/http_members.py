@@ -132,7 +132,7 @@ class HttpMembers:
             shard = context.groups.shards.of(group_id)
         if shard.unavailable_error is not None:
             raise KafkaError(
-                f"the coordinator of group {group_id!r} cannot be asked now", shard.unavailable_error
+                f"the coordinator of group {group_id!r} is not available. Retry.", shard.unavailable_error
             )
         return shard.coordinator
 
@@ -360,7 +360,7 @@ class HttpMembers:
         place = self._place(seat.group_id, seat.name)
         if place is not None:
             logger.info(
-                "consumer %r leaves group %r: nothing was heard of it for %d ms",
+                "consumer %r removed from group %r: no call for %d ms",
                 seat.name,
                 seat.group_id,
                 seat.session_ms,

@@ -86,7 +86,7 @@ class Members:
         context = self._context
         self._check(session, group, topics)
         if not is_enabled(context):
-            raise Conflict("unsupported_version", "group.version is 0: this cluster has no consumer protocol")
+            raise Conflict("unsupported_version", "the consumer protocol is disabled (group.version is 0)")
         for topic in topics:
             yield from ensure_topic(context, topic)
         coordinator = yield from self._seats.coordinator(group)
@@ -113,11 +113,11 @@ class Members:
             return member
         if group is not None and consumer in group.members:
             raise Conflict(
-                "name_taken", f"{consumer!r} is a Kafka client in group {group_id!r}: take another name"
+                "name_taken", f"{consumer!r} is a Kafka client in group {group_id!r}: choose another name"
             )
         if self._seats.count >= MEMBERS_MAX:
             raise KafkaError(
-                f"{MEMBERS_MAX} consumers have joined groups over HTTP here, and no more may",
+                f"{MEMBERS_MAX} consumers have joined groups over HTTP at this broker, which is the maximum",
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
         return ConsumerMember(consumer)
@@ -129,7 +129,7 @@ class Members:
         member = member_of(coordinator.find(group), consumer)
         if member is None:
             raise KafkaError(
-                f"there is no consumer {consumer!r} in group {group!r} that joined over HTTP",
+                f"no consumer {consumer!r} joined group {group!r} over HTTP",
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
         reply = self._seats.leave(group, member)
@@ -190,7 +190,7 @@ class Members:
         reply = yield self._context.groups.handle(group, OffsetFetch(group, (wanted,), require_stable=True))
         code = reply.code if reply.code is not ErrorCode.NONE else reply.offsets[0].code
         if code is not ErrorCode.NONE:
-            raise KafkaError(f"the offset that group {group!r} has committed cannot be told now", code)
+            raise KafkaError(f"the committed offset of group {group!r} is not available. Retry.", code)
         offset: Offset = reply.offsets[0].offset
         return offset
 
@@ -276,7 +276,7 @@ class Members:
             if offset > place.log_end:
                 raise KafkaError(
                     f"partition {number} of topic {topic!r} ends at offset {place.log_end}: "
-                    f"{offset} cannot have been read",
+                    f"{offset} cannot be committed",
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                 )
             committed = CommittedPartition(topic, number, offset, topic_id=find_topic(context, topic).id)

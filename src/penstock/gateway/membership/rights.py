@@ -49,11 +49,12 @@ def check_reader(
     if not is_live(group):
         return
     if name is None:
-        raise Conflict("unknown_member", f"group {group_id!r} has members: say which consumer reads")
+        raise Conflict("unknown_member", f"group {group_id!r} has members: name the consumer")
     member = member_of(group, name)
     if member is None:
         raise Conflict(
-            "unknown_member", f"consumer {name!r} is not in group {group_id!r}, which has members: join first"
+            "unknown_member",
+            f"consumer {name!r} is not in group {group_id!r}, which has members. Join first.",
         )
     if coordinator.owner_of(group_id, topic, partition) != name:
         raise Conflict(
@@ -75,10 +76,10 @@ def committer(
     owner = coordinator.owner_of(group_id, topic, partition)
     what = f"partition {partition} of topic {topic!r} in group {group_id!r}"
     if owner is None:
-        raise Conflict("not_assigned", f"{what} is assigned to nobody now, and its members alone may commit")
+        raise Conflict("not_assigned", f"{what} is not assigned to any member, and only members may commit")
     member = member_of(group, owner)
     if member is None:
         raise Conflict(
-            "owned_elsewhere", f"{what} is read by the Kafka client {owner!r}, which commits itself"
+            "owned_elsewhere", f"{what} is assigned to the Kafka client {owner!r}, which commits itself"
         )
     return member

@@ -1,17 +1,15 @@
-"""What a door is asked for and another node has: partitions that it leads, groups that it coordinates.
+"""Calls between the gateways of brokers: partitions that another broker leads, groups that it coordinates.
 
-    letters     what nodes' gateways ask each other, and how it is written
-    elsewhere   asking: one letter, on one of some connections (`lanes`)
-    patience    asking again while leaders and coordinators move
-    answering   being asked
-    places      a partition, wherever it is led: where it begins and ends, its records         <- start here
-    coordinators  a group, wherever it is coordinated
-    watching    being told when a partition that is led elsewhere has more
+    routed_partition    a partition, wherever it is led: its offsets and its records    <- start here
+    coordinators        a group, wherever it is coordinated
+    client              sends a call to another broker
+    service             answers the calls of other brokers
+    messages            requests and replies, and their encoding
+    retry               retries while leaders and coordinators move
+    remote_watch        notifies watchers when a partition that another broker leads grows
 
-Whoever leads or coordinates decides, and so there is one place for each decision: the leader of a partition knows its
-idempotency keys, the coordinator of a group has its members. A node that is asked for something of theirs passes it on
-and answers what it is told; what was passed on once is not passed on again. Records are read with Kafka's own Fetch;
-everything else goes in envelopes (`handlers.envelope`), from broker to broker.
-
-Leaders and coordinators move. Who finds nobody where somebody should be asks again, for a short while (`PATIENCE_MS`).
+The leader of a partition decides about its idempotency keys, the coordinator of a group about its members. Another
+broker forwards a request to them and returns their reply; a forwarded request is never forwarded again. Records are
+read with Kafka's Fetch; everything else is sent in Envelope requests (`handlers.envelope`). While leaders and
+coordinators move, requests are retried for a short time (`PATIENCE_MS`).
 """

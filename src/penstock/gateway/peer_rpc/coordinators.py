@@ -25,7 +25,8 @@ def coordinator_of(context: Context, group: str) -> int | None:
     leader: int = topic.partitions[partition_for(group, len(topic.partitions))].leader
     if leader < 0:
         raise KafkaError(
-            f"the coordinator of group {group!r} is being elected", ErrorCode.COORDINATOR_NOT_AVAILABLE
+            f"the coordinator of group {group!r} is not known yet. Retry.",
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
         )
     return leader if leader != context.node_id else None
 

@@ -88,13 +88,13 @@ class RoutedPartition:
         topic = self._context.image.topic_by_id(self.topic_id)
         placed = None if topic is None else topic.partitions.get(self.number)
         if placed is None:
-            raise KafkaError(
-                f"topic {self.topic!r} is not there any more", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            raise KafkaError(f"topic {self.topic!r} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if placed.leader < 0:
-            raise KafkaError(f"{self.name} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
+            raise KafkaError(f"{self.name} has no leader. Retry.", ErrorCode.LEADER_NOT_AVAILABLE)
         if placed.leader == self._context.node_id:
-            raise KafkaError(f"{self.name} is not served here yet", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(
+                f"{self.name} is not served by this broker yet", ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
         leader: int = placed.leader
         return leader
 
@@ -303,7 +303,7 @@ class RoutedWalk:
         got = yield from self.place.fetch(self.position, READ_BYTES)
         if not got.data and got.last_stable <= self.position:
             raise KafkaError(
-                f"{self.place.name} is not known to be committed to {self.position} by its new leader yet",
+                f"{self.place.name} has a new leader, which has not committed up to {self.position} yet",
                 ErrorCode.LEADER_NOT_AVAILABLE,
             )
         self._records = self._decoded(got)

@@ -72,7 +72,9 @@ class PeerService:
     def _write(self, session: Session, asked: messages.Write) -> Steps[list[messages.WriteResult]]:
         topic = self._context.image.topics.get(asked.topic)
         if topic is None or topic.id != asked.topic_id:
-            raise KafkaError(f"this node does not know {asked.topic!r} yet", ErrorCode.UNKNOWN_TOPIC_ID)
+            raise KafkaError(
+                f"this broker does not know topic {asked.topic!r} yet", ErrorCode.UNKNOWN_TOPIC_ID
+            )
         records = [
             NewRecord(asked.topic, each.key, each.value, each.headers, each.partition, each.idempotency_key)
             for each in asked.lines
@@ -88,7 +90,7 @@ class PeerService:
     def _find_keys(self, _: Session, asked: messages.FindKeys) -> Steps[messages.KeyPlaces]:
         topic = self._context.image.topic_by_id(asked.topic_id)
         if topic is None:
-            raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
+            raise KafkaError("this broker does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
         found: messages.KeyPlaces = yield from self._gateway.producer.find_keys(topic, asked.digests)
         return found
 
@@ -108,7 +110,7 @@ class PeerService:
     def _view(self, _: Session, asked: messages.View) -> Steps[list[PartitionView]]:
         topic = self._context.image.topic_by_id(asked.topic_id)
         if topic is None:
-            raise KafkaError("this node does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
+            raise KafkaError("this broker does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
         wanted = ViewLimits(asked.segments_max, asked.entries_max)
         return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
 

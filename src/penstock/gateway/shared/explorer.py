@@ -156,7 +156,7 @@ class Explorer:
         allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         if DEMO not in self._context.image.topics:
             raise KafkaError(
-                f"there is no topic {DEMO!r} yet: POST /api/architecture/setup makes it",
+                f"topic {DEMO!r} does not exist yet: POST /api/architecture/setup creates it",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         growth = yield from self._write(self._partitions(find_topic(self._context, DEMO)), count)

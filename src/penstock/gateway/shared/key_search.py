@@ -87,7 +87,7 @@ def known_here(
         known = keys.of(topic)
         if known is None:
             raise KafkaError(
-                f"idempotency keys of {topic.name} are being read from its log",
+                f"idempotency keys of {topic.name} are loading from its log. Retry.",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             )
     now_ms = context.world.now_ms()

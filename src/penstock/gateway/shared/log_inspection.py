@@ -364,7 +364,7 @@ def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError]:
         if error is None:
             later.resolve(result)  # type: ignore[arg-type]  # None only if the work gives that
         elif isinstance(error, OSError):
-            later.resolve(StorageError(f"an index cannot be read: {error.strerror or error}"))
+            later.resolve(StorageError(f"cannot read an index: {error.strerror or error}"))
         else:
             later.resolve(
                 error

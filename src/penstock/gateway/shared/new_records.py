@@ -46,21 +46,23 @@ RECORD_OVERHEAD_BYTES_MAX = 46
 def check_key(partition: Partition, key: bytes | None) -> None:
     if key is None and partition.log.settings.is_compacted:
         raise KafkaError(
-            f"a record without a key is refused: topic {partition.topic!r} is compacted",
+            f"the record has no key, and topic {partition.topic!r} is compacted",
             ErrorCode.INVALID_RECORD,
         )
 
 
 def check_not_internal(topic: str) -> None:
     if topic in INTERNAL_TOPICS:
-        raise KafkaError(f"{topic} is written by coordinators alone", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        raise KafkaError(
+            f"{topic} is an internal topic and cannot be written to", ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
 
 
 def checked_idempotency_key(idempotency_key: str) -> bytes:
     key = idempotency_key.encode() if _is_unicode(idempotency_key) else b""
     if not 0 < len(key) <= IDEMPOTENCY_KEY_BYTES_MAX:
         raise KafkaError(
-            f"an idempotency key is text of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes in UTF-8",
+            f"an idempotency key must have 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes of UTF-8",
             ErrorCode.INVALID_REQUEST,
         )
     return key
@@ -70,11 +72,11 @@ def check_headers(headers: Headers) -> None:
     for name, _ in headers:
         if name == HEADER:
             raise KafkaError(
-                f"the header {HEADER} is where an idempotency key is kept, and cannot be given otherwise",
+                f"the header {HEADER} is reserved for idempotency keys",
                 ErrorCode.INVALID_REQUEST,
             )
         if not name.isascii() and not _is_unicode(name):
-            raise KafkaError("the name of a header is not valid Unicode", ErrorCode.INVALID_REQUEST)
+            raise KafkaError("the key of a header is not valid Unicode", ErrorCode.INVALID_REQUEST)
 
 
 def _is_unicode(text: str) -> bool:

@@ -80,7 +80,7 @@ class ProduceCall(Promise[list[RecordResult]]):
                 self._again.append(at)
                 return
             if is_in_doubt and outcome.code is ErrorCode.NETWORK_EXCEPTION:
-                outcome = KafkaError(f"{outcome}; it may be written", ErrorCode.REQUEST_TIMED_OUT)
+                outcome = KafkaError(f"{outcome}; the record may be written", ErrorCode.REQUEST_TIMED_OUT)
         self._fates[at] = RecordResult(outcome, is_in_doubt)
         self._left -= 1
         if not self._left:
@@ -144,7 +144,9 @@ class ProduceBatch:
         """Stage it, and have every record's outcome told."""
         self._number = partition.number
         if not partition.is_leader:  # any more: others may have had their turn since it was chosen
-            error = KafkaError(f"{partition.name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            error = KafkaError(
+                f"this broker does not lead {partition.name}", ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
             self._refused(partition, error)
             return
         now_ms = self.deadline_ms - WAIT_MS_MAX
@@ -173,7 +175,7 @@ class ProduceBatch:
         if error.record_errors:
             faults = dict(error.record_errors)
             for index, why in faults.items():
-                self._tell_one(members[index], KafkaError(f"the record is refused: {why}", error.code))
+                self._tell_one(members[index], KafkaError(f"invalid record: {why}", error.code))
             parts = [[each for index, each in enumerate(members) if index not in faults]]
         elif error.code is ErrorCode.MESSAGE_TOO_LARGE and len(members) > 1:
             middle = len(members) // 2

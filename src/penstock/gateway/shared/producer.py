@@ -197,7 +197,7 @@ class Producer:
                     made += 1
                     if made > TOPICS_MADE_MAX:
                         raise KafkaError(
-                            f"topic {name!r} is not there, and one call makes {TOPICS_MADE_MAX} topics at most",
+                            f"topic {name!r} does not exist, and one call creates at most {TOPICS_MADE_MAX} topics",
                             ErrorCode.POLICY_VIOLATION,
                         )
                 topic = yield from ensure_topic(self._context, name)
@@ -333,7 +333,9 @@ class Producer:
         partition = self._led(topic, number)
         if partition is None:
             if not call.passes_on:
-                raise KafkaError(f"{topic.name}-{number} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                raise KafkaError(
+                    f"this broker does not lead {topic.name}-{number}", ErrorCode.NOT_LEADER_OR_FOLLOWER
+                )
             away.setdefault((topic.id, number), []).append(at)
             return
         check_key(partition, record.key)
@@ -353,7 +355,7 @@ class Producer:
         keys = self.keys.ready(topic)
         if not keys.logs.has_read(partition):
             raise KafkaError(
-                f"idempotency keys of {partition.name} are being read from its log",
+                f"idempotency keys of {partition.name} are loading from its log. Retry.",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             )
         return keys.claim(digest)
@@ -383,7 +385,8 @@ class Producer:
         if topic is None or leader < 0 or leader == self._context.node_id:
             for at in places:
                 call.settled(
-                    at, KafkaError(f"partition {number} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
+                    at,
+                    KafkaError(f"partition {number} has no leader. Retry.", ErrorCode.LEADER_NOT_AVAILABLE),
                 )
             return
         lines = tuple(

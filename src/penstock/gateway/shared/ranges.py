@@ -80,7 +80,7 @@ def _range(place: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRa
     if ends.offset is not None:
         if not first <= ends.offset <= visible:
             raise KafkaError(
-                f"{place.name} has offsets {first} to {visible}, asked for {ends.offset}",
+                f"offset {ends.offset} is out of range: {place.name} has offsets {first} to {visible}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = ends.offset

@@ -72,7 +72,7 @@ class Walk:
         while self.position < self._stop:
             if not partition.is_leader:
                 raise KafkaError(
-                    f"{partition.name} is not led here any more", ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    f"this broker no longer leads {partition.name}", ErrorCode.NOT_LEADER_OR_FOLLOWER
                 )
             start = self.position
             visible = partition.last_stable  # the range may end within a batch

@@ -15,7 +15,7 @@ from penstock.replica import Partition
 def find_topic(context: Context, name: str) -> Topic:
     topic: Topic | None = context.image.topics.get(name)
     if topic is None:
-        raise KafkaError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(f"no such topic: {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic
 
 
@@ -28,7 +28,7 @@ def ensure_topic(context: Context, name: str) -> Steps[Topic]:
     if name in INTERNAL_TOPICS or not broker_flag(
         "auto.create.topics.enable", context.image, context.settings
     ):
-        raise KafkaError(f"there is no topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(f"no such topic: {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     yield from _create(context, NewTopic(name))
     return find_topic(context, name)
 

@@ -95,7 +95,7 @@ class Routes:
         if kind == "http":
             raise HttpError(409, "not_assigned", "it is another's", assignments={"orders": [1]})
         if kind == "kafka":
-            raise KafkaError("there is no topic 'x'", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError("no such topic: 'x'", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if kind == "header":
             return Response(200, b"", headers=[("X-Odd", "two\r\nlines")])
         raise ZeroDivisionError("a bug")

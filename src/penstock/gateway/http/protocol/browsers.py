@@ -32,14 +32,16 @@ def check(headers: Mapping[str, str], hosts: Collection[str], *, is_local: bool)
     host = headers.get("host", "").lower()
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != host:
-        raise HttpError(403, "cross_origin", "a web page of another site may not use this API")
+        raise HttpError(
+            403, "cross_origin", "cross-origin request: web pages of other sites may not use this API"
+        )
     if (hosts or is_local) and ANY_HOST not in hosts:
         name = name_of(host)
         if not _is_nobodys(name) and name not in hosts:
             raise HttpError(
                 403,
                 "unknown_host",
-                "a browser found this server by a name that it does not know; http.hosts names those that are its own",
+                "the Host header is not a known name of this server. Add it to http.hosts.",
             )
 
 

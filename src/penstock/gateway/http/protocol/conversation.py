@@ -159,7 +159,7 @@ class HttpConversation:
 
     def give_up_waiting(self) -> None:
         self._arriving.refuse(
-            HttpError(408, "request_timeout", "the rest of the request did not come in time")
+            HttpError(408, "request_timeout", "timed out waiting for the rest of the request")
         )
         self._go_on()
 
@@ -259,10 +259,8 @@ class HttpConversation:
         if isinstance(error, KafkaError):
             error = from_kafka(error)
         if not isinstance(error, HttpError):
-            logger.error(
-                "a request from %s failed in a way that nobody foresaw", self._wire.peer, exc_info=error
-            )
-            error = HttpError(500, "internal_error", "the request could not be handled; the log says why")
+            logger.error("request from %s failed: unexpected error", self._wire.peer, exc_info=error)
+            error = HttpError(500, "internal_error", "internal error; see the broker's log")
         self._respond(error_response(error))
 
     # -- answering -------------------------------------------------------------------------------------
@@ -330,11 +328,9 @@ class HttpConversation:
         """The client has the beginning already: that there is no end tells it."""
         self._running = None
         if isinstance(error, HttpError | KafkaError):
-            logger.warning("a stream for %s ended early: %s", self._wire.peer, error)
+            logger.warning("stream to %s ended early: %s", self._wire.peer, error)
         else:
-            logger.error(
-                "a stream for %s failed in a way that nobody foresaw", self._wire.peer, exc_info=error
-            )
+            logger.error("stream to %s failed: unexpected error", self._wire.peer, exc_info=error)
         self._is_busy = False
         self._close()
 
@@ -398,12 +394,14 @@ def _check_body(entry: BoundRoute, headers: Mapping[str, str], body: bytes) -> N
     """There is one: whether it can be read, and whether anybody would."""
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
-        error = HttpError(415, "unsupported_encoding", "a body is taken as it is, without Content-Encoding")
+        error = HttpError(
+            415, "unsupported_encoding", "Content-Encoding is not supported: send the body uncompressed"
+        )
         error.headers = (("Accept-Encoding", "identity"),)
         raise error
     if entry.route.body is None and body.strip() != b"{}":
         raise HttpError(
             400,
             "unexpected_body",
-            f"{entry.route.method} {entry.route.path} takes no body; parameters go behind the ?",
+            f"{entry.route.method} {entry.route.path} takes no body. Send parameters in the query string.",
         )

@@ -84,7 +84,7 @@ class Query(NamedTuple):
 
     name: str
     type: type[str] | type[int] | type[bool] | type[list[str]]
-    """A list is texts with commas in between."""
+    """A list is texts separated by commas."""
     what: str
     """A sentence about it."""
     default: Any = None

@@ -94,7 +94,7 @@ def whole_or_part(
     needed = asked.get("if-match", "*")
     if needed != "*" and f'"{tag}"' not in requested_part(asked, is_head=False).tags:
         file.close()
-        raise HttpError(412, "changed", f'the file is now "{tag}", and not what If-Match names')
+        raise HttpError(412, "changed", f'the file is now "{tag}", which If-Match does not name')
     part = None
     if asked.get("if-range", f'"{tag}"') == f'"{tag}"':
         part = _part(asked.get("range", ""), size)

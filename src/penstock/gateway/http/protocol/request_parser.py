@@ -237,7 +237,9 @@ class RequestParser:
             if was_in_body:
                 self._framing_bytes += len(data) - (self._body_bytes - body_bytes)
                 if self._framing_bytes > HEAD_BYTES_MAX + FRAMING_BYTES_PER_BYTE_MAX * self._body_bytes:
-                    self.refuse(HttpError(400, "bad_request", "there is too much around the body"))
+                    self.refuse(
+                        HttpError(400, "bad_request", "the chunks of the body have too much overhead")
+                    )
         else:
             # The parser keeps what it has of a header until its end comes: it must not grow.
             self._fed_bytes += len(data)
@@ -292,7 +294,7 @@ class RequestParser:
         if key not in headers:
             headers[key] = text
         elif key == "host":
-            self._stop(HttpError(400, "bad_request", "there is more than one Host header"))
+            self._stop(HttpError(400, "bad_request", "more than one Host header"))
         else:
             headers[key] = f"{headers[key]}, {text}"
 
@@ -315,7 +317,9 @@ class RequestParser:
                 self._stop(self._body_too_large())
         if "expect" in headers:
             if headers["expect"].lower() != "100-continue":
-                self._stop(HttpError(417, "expectation_failed", "no expectation but 100-continue is met"))
+                self._stop(
+                    HttpError(417, "expectation_failed", "unsupported Expect header, expected 100-continue")
+                )
             self.continue_due = self._parser.get_http_version() == "1.1"
 
     def on_body(self, body: bytes) -> None:
@@ -346,7 +350,7 @@ class RequestParser:
                 version == "1.0",
                 None
                 if version in ("1.1", "1.0")
-                else HttpError(505, "bad_version", "HTTP/1.1 is spoken here"),
+                else HttpError(505, "bad_version", "unsupported protocol version, expected HTTP/1.1"),
             )
         )
 
@@ -367,7 +371,7 @@ class RequestParser:
         """Take room for what has come and is not counted."""
         more = self._body_bytes - self._counted_bytes
         if not self._shared.bodies.take(more):
-            error = HttpError(503, "too_busy", "there are too many large bodies at once: send it again")
+            error = HttpError(503, "too_busy", "too many large request bodies at the same time. Retry.")
             error.headers = (("Retry-After", str(RETRY_SECONDS)),)
             self._stop(error)
         self._counted_bytes += more
@@ -408,7 +412,7 @@ class RequestParser:
 
 def _head_too_large() -> HttpError:
     return HttpError(
-        431, "head_too_large", f"there are more than {HEADERS_MAX} headers, or {HEAD_BYTES_MAX} bytes of them"
+        431, "head_too_large", f"more than {HEADERS_MAX} headers, or {HEAD_BYTES_MAX} bytes of headers"
     )
 
 
@@ -417,12 +421,12 @@ def _unknown_method(error: HttpParserError, data: memoryview | bytes) -> HttpErr
     come in one piece."""
     if not isinstance(error, HttpParserInvalidMethodError) or not _REQUEST_LINE.match(data):
         return None
-    return HttpError(501, "unknown_method", "there is no such method; /docs has those that there are")
+    return HttpError(501, "unknown_method", "unknown method; see /docs")
 
 
 def _not_http(error: HttpParserError) -> HttpError:
     if isinstance(error, HttpParserCallbackError):
-        logger.error("a request could not be taken in a way that nobody foresaw", exc_info=error)
-        return HttpError(500, "internal_error", "the request could not be handled; the log says why")
+        logger.error("request could not be parsed: unexpected error", exc_info=error)
+        return HttpError(500, "internal_error", "internal error; see the broker's log")
     reason = str(error.args[0])[:REASON_CHARS_MAX] if error.args else type(error).__name__
-    return HttpError(400, "bad_request", f"this is not HTTP: {reason}")
+    return HttpError(400, "bad_request", f"malformed HTTP request: {reason}")

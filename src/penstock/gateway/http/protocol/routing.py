@@ -40,7 +40,7 @@ def _from_absolute(target: bytes) -> bytes:
     """What is sent to a proxy, which a server takes as well: `http://host/path`."""
     scheme, sign, rest = target.partition(b"://")
     if not sign or scheme.lower() not in (b"http", b"https"):
-        raise HttpError(400, "bad_target", "the request's target is no path: it must begin with /")
+        raise HttpError(400, "bad_target", "the request target is not a path: it must begin with /")
     # The path begins at the first slash, unless the query does before it.
     host, slash, path = rest.partition(b"/")
     if b"?" in host:
@@ -61,7 +61,7 @@ def query_parameters(query: bytes) -> Iterator[tuple[str, str]]:
         return
     words = query.split(b"&")
     if len(words) > PARAMETERS_MAX:
-        raise HttpError(400, "too_many_parameters", f"there are more than {PARAMETERS_MAX} parameters")
+        raise HttpError(400, "too_many_parameters", f"more than {PARAMETERS_MAX} parameters")
     for word in words:
         if word:
             name, _, value = word.partition(b"=")
@@ -82,7 +82,7 @@ def _unquote(raw: bytes, what: str) -> bytes:
     for each in rest:
         byte = _BYTES.get(each[:2])
         if byte is None:
-            raise HttpError(400, "bad_encoding", f"{what} has a % that two hexadecimal digits do not follow")
+            raise HttpError(400, "bad_encoding", f"{what} has a % without two hexadecimal digits after it")
         found += (byte, each[2:])
     return b"".join(found)
 
@@ -164,7 +164,7 @@ class BoundRoute:
             raise HttpError(
                 406,
                 "not_acceptable",
-                f"the answer can be {' or '.join(self._content_types)}, which Accept does not take",
+                f"the response can be {' or '.join(self._content_types)}, which Accept excludes",
             )
         values = self._query(query) if query or self._required else self._defaults
         if self._decode is None:
@@ -173,7 +173,7 @@ class BoundRoute:
         if content_type != JSON:
             _check_json(content_type)
         if not body:
-            raise HttpError(400, "no_body", f"{self.route.method} {self.route.path} needs a body in JSON")
+            raise HttpError(400, "no_body", f"{self.route.method} {self.route.path} needs a JSON body")
         try:
             decoded = self._decode(body)
         except msgspec.ValidationError as error:
@@ -194,7 +194,7 @@ class BoundRoute:
             error = other
         except RecursionError:
             raise HttpError(400, "bad_json", "the body is nested too deeply") from None
-        raise HttpError(400, "invalid_body", f"the body does not fit: {invalid_body(error)}") from None
+        raise HttpError(400, "invalid_body", f"invalid body: {invalid_body(error)}") from None
 
     def _query(self, query: bytes) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -243,7 +243,7 @@ class Router:
         else:
             entries = self._fixed.setdefault(route.path.encode(), {})
         if route.method in entries:
-            raise ValueError(f"{route.method} {route.path} is there twice")
+            raise ValueError(f"{route.method} {route.path} is defined twice")
         entry = BoundRoute(route)
         entries[route.method] = entry
         if route.method == "GET":
@@ -259,7 +259,7 @@ class Router:
             else:
                 at = at.named.setdefault(part.encode(), _Segment())
         if at.entries and at.names != tuple(names):
-            raise ValueError(f"{route.path} names its parameters otherwise than another route of this path")
+            raise ValueError(f"{route.path} has other parameter names than another route of this path")
         at.names = tuple(names)
         return at
 
@@ -273,7 +273,7 @@ class Router:
         if entry is None:
             allowed = ", ".join(sorted(entries))
             error = HttpError(
-                405, "method_not_allowed", f"{shown(method)} is not for this path: {allowed} is"
+                405, "method_not_allowed", f"{shown(method)} is not allowed for this path, only {allowed}"
             )
             error.headers = (("Allow", allowed),)
             raise error
@@ -290,7 +290,7 @@ class Router:
         entries = self._fixed.get(("/" + "/".join(segments)).encode())
         if entries is None or any("/" in each for each in segments):
             raise HttpError(
-                404, "no_such_path", f"there is nothing at {shown('/' + '/'.join(segments))}; see /docs"
+                404, "no_such_path", f"no such path: {shown('/' + '/'.join(segments))}; see /docs"
             )
         return entries, _NOTHING
 
@@ -340,16 +340,16 @@ def _list(parameter: Query, text: str) -> tuple[str, ...]:
     count_max = parameter.max or LISTED_MAX
     found = tuple(text.split(",", count_max))
     if len(found) > count_max:
-        raise _bad(parameter, text, f"at most {count_max} with commas in between")
+        raise _bad(parameter, text, f"at most {count_max} separated by commas")
     for each in found:
         if parameter.one_of and each not in parameter.one_of:
-            raise _bad(parameter, text, f"some of {', '.join(parameter.one_of)} with commas in between")
+            raise _bad(parameter, text, f"some of {', '.join(parameter.one_of)} separated by commas")
         if parameter.each_max is not None and len(each) > parameter.each_max:
             raise _bad(parameter, text, f"at most {parameter.each_max} characters for each")
         if parameter.pattern and not re.fullmatch(parameter.pattern, each):
             raise _bad(parameter, text, _like(parameter))
     if parameter.is_unique and len(set(found)) < len(found):
-        raise _bad(parameter, text, "each of them once")
+        raise _bad(parameter, text, "no value twice")
     return found
 
 

@@ -137,7 +137,7 @@ def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name, text in texts(Resource(ResourceType.TOPIC, topic), values).items():
         if text is None:
-            raise BadSetting(f"{name} is null, and a new topic has nothing to take back")
+            raise BadSetting(f"{name} is null, which a new topic does not allow")
         found[name] = text
     return found
 
@@ -149,7 +149,7 @@ def texts(resource: Resource, values: Mapping[str, Any]) -> dict[str, str | None
     for name, value in values.items():
         if not isinstance(value, SettingValue | None):
             raise HttpError(
-                400, "invalid_body", f"the body does not fit: {name[:64]!r} is neither text nor a number"
+                400, "invalid_body", f"invalid body: {name[:64]!r} is neither a string nor a number"
             )
         setting = table.get(name)
         if setting is None:
@@ -193,5 +193,5 @@ def check_in_sync(what: str, values: Mapping[str, str | None], replicas: int) ->
         raise HttpError(
             409,
             "not_enough_replicas",
-            f"min.insync.replicas is {wanted}, and {what} has {replicas}: nothing could be written to it",
+            f"min.insync.replicas is {wanted}, and {what} has {replicas}: no write could succeed",
         )
