@@ -80,7 +80,7 @@ def test_faults_are_listed_with_what_they_do() -> None:
     ("arguments", "expected"),
     [
         (("--fault", "rain"), "--fault is 'rain', expected one of kill, kill-all"),
-        (("--data", "."), ". has something in it; expected a new or empty directory"),
+        (("--data", "."), ". is not empty: expected a new or empty directory"),
         (("--set", "nonsense"), "nonsense"),
     ],
 )

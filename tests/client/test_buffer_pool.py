@@ -1,12 +1,12 @@
 """Buffers that are received into again, and only when nobody looks at them any more."""
 
-from penstock.client.buffer_pool import COUNT_MAX, SPARE_BYTES_MAX, SPARE_BYTES_MIN, STEP_BYTES, Spares
+from penstock.client.buffer_pool import COUNT_MAX, SPARE_BYTES_MAX, SPARE_BYTES_MIN, STEP_BYTES, BufferPool
 
 SIZE = SPARE_BYTES_MIN
 
 
 def test_a_buffer_is_given_again_once_nobody_looks_at_it() -> None:
-    spares = Spares()
+    spares = BufferPool()
     buffer = bytearray(b"x" * SIZE)
     seen = memoryview(buffer)[2:4]
     spares.keep(buffer)
@@ -18,7 +18,7 @@ def test_a_buffer_is_given_again_once_nobody_looks_at_it() -> None:
 
 
 def test_one_that_is_too_small_stays() -> None:
-    spares = Spares()
+    spares = BufferPool()
     small, large = bytearray(SIZE), bytearray(2 * SIZE)
     spares.keep(small)
     spares.keep(large)
@@ -28,7 +28,7 @@ def test_one_that_is_too_small_stays() -> None:
 
 
 def test_few_are_kept_and_none_that_is_very_small_or_very_large() -> None:
-    spares = Spares()
+    spares = BufferPool()
     buffers = [bytearray(SIZE) for _ in range(COUNT_MAX + 3)]
     for each in buffers:
         spares.keep(each)
@@ -40,5 +40,5 @@ def test_few_are_kept_and_none_that_is_very_small_or_very_large() -> None:
 
 
 def test_a_large_one_has_some_more_room_than_it_must() -> None:
-    assert len(Spares().take_or_make(3 * STEP_BYTES + 1)) == 4 * STEP_BYTES
-    assert len(Spares().take_or_make(3 * STEP_BYTES)) == 3 * STEP_BYTES
+    assert len(BufferPool().take_or_make(3 * STEP_BYTES + 1)) == 4 * STEP_BYTES
+    assert len(BufferPool().take_or_make(3 * STEP_BYTES)) == 3 * STEP_BYTES

@@ -34,6 +34,9 @@ STATE = "cluster.json"
 STOPPING = "stopping"
 VERSION = 1
 
+BROKERS_MAX = 32
+"""Processes of one machine."""
+
 CONTROLLERS_MAX = 3
 """Brokers that are controllers too. Two of three are a majority; more voters are slower."""
 

@@ -1,4 +1,4 @@
-"""Topics and configs, changed over the wire. Each function returns what was done, or says per name why not."""
+"""Changes topics and configs. Each function returns an outcome per name: done, or the error."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -15,13 +15,13 @@ from .errors import RETRIABLE, BrokerRefused, refused
 from .topology import TopicInfo
 
 BROKER_DEFAULT: Final = -1
-"""Partitions or replicas of a new topic: as many as the broker is set to."""
+"""Partitions or replicas of a new topic: the broker's default."""
 
 SETTLE_MS: Final = 10_000
-"""A new topic is in every broker's metadata long before; where it is not, the command ends all the same."""
+"""How long to wait until a change is in a broker's metadata. After that the call returns all the same."""
 
 CONFIGS_SETTLE_MS: Final = 2_000
-"""The same for settings; shorter, since a broker may write a value in another way than it was given."""
+"""The same for settings. Shorter, since a broker may show a value in another form than it was set."""
 
 
 class NewTopic(NamedTuple):
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     topic_id: Uuid | None = None
     partitions: int = -1
     replication_factor: int = -1
-    """Of a topic that was created, where the broker tells."""
+    """Of a created topic, if the broker returns it."""
 
 
 def list_topics(cluster: Cluster) -> list[TopicInfo]:
@@ -45,16 +45,18 @@ def list_topics(cluster: Cluster) -> list[TopicInfo]:
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[TopicInfo]:
-    """Topics by name; one that is not there has its error code set."""
-    told = cluster.refresh(names).topics
+    """Topics by name; a missing topic has an error code."""
+    latest = cluster.refresh(names).topics
     absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return [told.get(name) or TopicInfo(name, None, False, {}, int(absent)) for name in dict.fromkeys(names)]
+    return [
+        latest.get(name) or TopicInfo(name, None, False, {}, int(absent)) for name in dict.fromkeys(names)
+    ]
 
 
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> list[Outcome]:
-    """Create topics; returns when the cluster's metadata has those that were created, with leaders."""
+    """Create topics; return once the metadata has them, with leaders."""
 
     def build(make: Any) -> Any:
         return make.CreateTopicsRequest(
@@ -77,7 +79,7 @@ def create_topics(
 
     has_defaults = any(BROKER_DEFAULT in (each.partitions, each.replication_factor) for each in topics)
     request = through_kio(Api.CREATE_TOPICS, build, version_min=4 if has_defaults else 1)
-    reply = cluster.ask_controller(request, _worst(lambda told: told.topics))
+    reply = cluster.ask_controller(request, _worst(lambda reply: reply.topics))
     outcomes = []
     for each in reply.topics:
         topic_id = getattr(each, "topic_id", None)
@@ -96,7 +98,7 @@ def create_topics(
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Outcome]:
-    """Delete topics by name; returns when the cluster's metadata has forgotten them."""
+    """Delete topics; return once the metadata no longer has them."""
 
     def build(make: Any) -> Any:
         if make.version >= 6:
@@ -104,7 +106,9 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Outcome]:
             return make.DeleteTopicsRequest(topics=states, timeout=_timeout(cluster))
         return make.DeleteTopicsRequest(topic_names=tuple(names), timeout=_timeout(cluster))
 
-    reply = cluster.ask_controller(through_kio(Api.DELETE_TOPICS, build), _worst(lambda told: told.responses))
+    reply = cluster.ask_controller(
+        through_kio(Api.DELETE_TOPICS, build), _worst(lambda reply: reply.responses)
+    )
     outcomes = [Outcome(each.name, _error(f"topic {each.name}", each)) for each in reply.responses]
     _settle(cluster, [each.name for each in outcomes if each.error is None], is_there=False)
     return outcomes
@@ -124,7 +128,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> list[Outco
         )
 
     request = through_kio(Api.CREATE_PARTITIONS, build)
-    reply = cluster.ask_controller(request, _worst(lambda told: told.results))
+    reply = cluster.ask_controller(request, _worst(lambda reply: reply.results))
     outcomes = [Outcome(each.name, _error(f"topic {each.name}", each)) for each in reply.results]
     done = {each.name: counts[each.name] for each in outcomes if each.error is None}
     _settle(cluster, list(done), is_there=True, counts=done)
@@ -134,13 +138,13 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> list[Outco
 def _settle(
     cluster: Cluster, names: Sequence[str], *, is_there: bool, counts: Mapping[str, int] | None = None
 ) -> None:
-    """Wait until a broker asked for metadata tells of the change, so that the next command sees it."""
+    """Wait until a broker's metadata has the change, so that the next command sees it."""
     backoff = cluster.backoff(SETTLE_MS)
     left = list(names)
     while left:
-        told = cluster.refresh(left).topics
+        latest = cluster.refresh(left).topics
         left = [
-            name for name in left if _is_whole(told.get(name), (counts or {}).get(name, 1)) is not is_there
+            name for name in left if _is_whole(latest.get(name), (counts or {}).get(name, 1)) is not is_there
         ]
         pause_ms = backoff.next_pause_ms()
         if left and pause_ms < backoff.left_ms:
@@ -201,12 +205,12 @@ class ConfigSynonym(NamedTuple):
 class ConfigEntry(NamedTuple):
     name: str
     value: str | None
-    """None where it is sensitive or has none."""
+    """None if it is sensitive or unset."""
     source: ConfigSource
     is_read_only: bool
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...] = ()
-    """Where a value was looked for, the one in force first."""
+    """Sources of the value, the one in force first."""
     documentation: str | None = None
 
 
@@ -248,14 +252,14 @@ def describe_configs(
 class ConfigChange(NamedTuple):
     name: str
     value: str | None
-    """None takes the setting back."""
+    """None removes the setting."""
 
 
 _SET, _DELETE = 0, 1
 
 
 def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[ConfigChange]) -> None:
-    """Set and take back settings of one resource: all of them, or none. Returns when a broker asked tells of it."""
+    """Set and remove settings of one resource, all or none. Return once a broker shows them."""
 
     def build(make: Any) -> Any:
         return make.IncrementalAlterConfigsRequest(
@@ -280,7 +284,7 @@ def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[Config
     if _is_one_broker(resource):
         reply = cluster.ask_node(int(resource.name), request)
     else:
-        reply = cluster.ask_controller(request, _worst(lambda told: told.responses))
+        reply = cluster.ask_controller(request, _worst(lambda reply: reply.responses))
     for each in reply.responses:
         problem = _error(str(resource), each)
         if problem is not None:
@@ -295,10 +299,10 @@ def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[Config
 
 
 def _has_taken(entries: Sequence[ConfigEntry], changes: Sequence[ConfigChange], own: ConfigSource) -> bool:
-    """Whether settings are as they were changed; one that may not be shown is taken to be."""
-    told = {each.name: each for each in entries}
+    """Whether the settings have their new values. A sensitive one counts as changed."""
+    latest = {each.name: each for each in entries}
     for name, value in changes:
-        entry = told.get(name)
+        entry = latest.get(name)
         if value is None:
             if entry is not None and entry.source is own:
                 return False
@@ -314,7 +318,7 @@ def _own_source(resource: Resource) -> ConfigSource:
 
 
 def _ask_about(cluster: Cluster, resource: Resource, request: Request[Any]) -> Any:
-    """A broker knows its own configs alone, static ones included; any broker knows the rest."""
+    """Send a request about a broker's configs to that broker, others to any broker."""
     return (
         cluster.ask_node(int(resource.name), request)
         if _is_one_broker(resource)
@@ -334,7 +338,7 @@ def _timeout(cluster: Cluster) -> timedelta:
 
 
 def _worst(items: Callable[[Any], Any]) -> Callable[[Any], int]:
-    """The first code among a reply's that another try may cure, if all of them are of that kind."""
+    """The first retriable code of a reply, if all its codes are retriable."""
 
     def code_of(reply: Any) -> int:
         codes = [int(each.error_code) for each in items(reply)]
@@ -343,6 +347,6 @@ def _worst(items: Callable[[Any], Any]) -> Callable[[Any], int]:
     return code_of
 
 
-def _error(what: str, told: Any) -> BrokerRefused | None:
-    code = int(told.error_code)
-    return refused(what, code, getattr(told, "error_message", None)) if code else None
+def _error(what: str, result: Any) -> BrokerRefused | None:
+    code = int(result.error_code)
+    return refused(what, code, getattr(result, "error_message", None)) if code else None

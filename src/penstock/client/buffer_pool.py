@@ -1,6 +1,6 @@
-"""Buffers to receive into again, once nobody looks at what came in them.
+"""A pool of receive buffers, reused once no reply refers to them.
 
-Answers are slices of the buffer that they came in, so a buffer belongs to whoever keeps an answer. Fetched megabytes
+Answers are slices of the buffer that they came in, so a buffer is in use while an answer is kept. Fetched megabytes
 are looked at for a moment only, and fresh memory costs more than what is received into it: the kernel gives it page by
 page, and a bytearray is filled with zeros first. So large buffers are kept, and taken again when they are free.
 
@@ -19,7 +19,7 @@ STEP_BYTES: Final = 1 << 20
 """Large ones have a multiple of it: answers to the same question differ a little in size."""
 
 
-class Spares:
+class BufferPool:
     def __init__(self) -> None:
         self._buffers: list[bytearray] = []
 

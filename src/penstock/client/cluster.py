@@ -1,10 +1,9 @@
-"""A cluster from a client's side: where its brokers are, who leads what, and whom to ask.
+"""A cluster as a client sees it: brokers, leaders, connections and retries.
 
-Connections are made when they are needed, one an address, and kept. What Metadata told is kept by topic, and
-looked up again when a broker says "not I", when it is old, or when a topic is not known. A call is tried again
-after an error that another try may cure, with growing pauses, until its time is over; the last error is
-then what the caller gets. Only where no server of the first list could be reached is there no second round: a
-mistyped address is told at once.
+There is one connection per address, made when needed and kept. Metadata is cached by topic, and refreshed when a
+broker rejects a request as misdirected, when it is old, or when a topic is unknown. A call is retried after a
+retriable error, with growing pauses, until its timeout; then the last error is raised. If no bootstrap server
+could ever be reached, there is no retry: a mistyped address fails at once.
 """
 
 import random
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Pauses between tries: each twice as long as the last, give or take a fifth, until a deadline."""
+    """Pauses between tries, which double each time, with 20% jitter, until a deadline."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class Backoff:
         return pause_ms
 
     def pause(self, error: Exception) -> None:
-        """Wait before another try; raise the error where there is no time for one."""
+        """Sleep before the next try; raise the error if there is no time left."""
         pause_ms = self.next_pause_ms()
         if pause_ms >= self.left_ms:
             raise error
@@ -80,20 +79,19 @@ class Cluster:
         is_patient: bool = False,
         on_retry: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Servers of which none answers the first time are told at once, as mistyped ones should be; by who
-        is patient they are waited for, as those that have answered once are by everybody."""
+        """With `is_patient`, retry also if no bootstrap server has ever answered; otherwise that fails at once."""
         self.settings = settings or ClientSettings()
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
         self.network: Network = network or SocketNetwork(self.settings, self.clock)
         self.info = ClusterInfo(None, NO_NODE, {}, {})
-        """What Metadata told last; its topics are those that were asked for so far."""
+        """The last metadata, with all topics requested so far."""
         self._servers = list(servers)
         self._links: dict[Address, Link] = {}
         self._has_answered = is_patient
         self.on_retry = on_retry
         """Called with the error before each retry of a call or of a produced batch."""
-        self._told_at: dict[str, float] = {}
+        self._refreshed_ms: dict[str, float] = {}
 
     def __enter__(self) -> "Cluster":
         return self
@@ -122,14 +120,14 @@ class Cluster:
         return link
 
     def link(self, node_id: int) -> Link:
-        """The connection to a broker; Unreachable where it is not known or does not answer."""
+        """The connection to a broker. Raises Unreachable if it is unknown or does not answer."""
         broker = self.info.brokers.get(node_id)
         if broker is None:
             raise Unreachable(f"broker {node_id} is not known to the cluster")
         return self.link_to(broker.address)
 
     def _candidates(self) -> list[Address]:
-        """Whom to ask what anyone can answer: open connections first, then brokers by chance, then the first list."""
+        """All addresses: open connections first, then brokers in random order, then bootstrap servers."""
         is_open = [address for address, link in self._links.items() if link.is_open]
         known = [each.address for each in self.info.brokers.values()]
         self.rng.shuffle(known)
@@ -138,7 +136,7 @@ class Cluster:
     # -- calls ----------------------------------------------------------------------------------------
 
     def ask_any(self, request: Request[T], timeout_ms: float | None = None) -> T:
-        """Ask whichever broker answers."""
+        """Send a request to any broker."""
         backoff = self.backoff(timeout_ms)
         while True:
             errors: list[ClientError] = []
@@ -153,7 +151,7 @@ class Cluster:
             backoff.pause(errors[-1])
 
     def ask_node(self, node_id: int, request: Request[T], timeout_ms: float | None = None) -> T:
-        """Ask one broker; where it has moved or fell silent, look it up again and try again."""
+        """Send a request to one broker; refresh its address and retry if it does not answer."""
         backoff = self.backoff(timeout_ms)
         while True:
             if node_id not in self.info.brokers:
@@ -172,7 +170,7 @@ class Cluster:
     def ask_controller(
         self, request: Request[T], code_of: Callable[[T], int], timeout_ms: float | None = None
     ) -> T:
-        """Ask for a change of metadata. `code_of` finds in a reply a code that another try may cure."""
+        """Send a change of metadata to the controller. `code_of` returns the error code of a reply."""
         backoff = self.backoff(timeout_ms)
         if not self.info.brokers:
             self.refresh([], timeout_ms=backoff.left_ms)
@@ -185,7 +183,7 @@ class Cluster:
                     if is_known
                     else self.ask_any(request, backoff.left_ms)
                 )
-            except BrokerGone as error:  # another is the controller, or soon will be
+            except BrokerGone as error:  # the controller has moved, or is about to
                 backoff.pause(error)
             else:
                 code = code_of(reply)
@@ -195,7 +193,7 @@ class Cluster:
             self.refresh([], timeout_ms=backoff.left_ms)
 
     def _share(self, backoff: Backoff) -> float:
-        """How long one broker may take: never nothing, so that the last try is one."""
+        """Timeout of one request: at least 1 ms, so that the last try is made."""
         return max(1.0, min(self.settings.request_timeout_ms, backoff.left_ms))
 
     # -- metadata -------------------------------------------------------------------------------------
@@ -203,25 +201,25 @@ class Cluster:
     def refresh(
         self, topics: Iterable[str] | None, *, create: bool = False, timeout_ms: float | None = None
     ) -> ClusterInfo:
-        """Ask again who is there: for some topics, or with None for all. Returns what was told this time."""
+        """Fetch metadata of some topics, or with None of all. Returns the metadata of this response."""
         names = None if topics is None else list(dict.fromkeys(topics))
-        # The first version that can say "do not create it" is 4.
+        # Version 4 is the first with allow_auto_topic_creation.
         request = through_kio(Api.METADATA, lambda make: _metadata(make, names, create), version_min=4)
-        told = read_metadata(self.ask_any(request, timeout_ms))
+        latest = read_metadata(self.ask_any(request, timeout_ms))
         now_ms = self.clock.now_ms()
         known = dict(self.info.topics) if names is not None else {}
-        for name, topic in told.topics.items():
+        for name, topic in latest.topics.items():
             known[name] = _newer(known.get(name), topic)
-            self._told_at[name] = now_ms
-        # A broker that has just started may know of nobody yet; then those known before are still the best guess.
-        brokers = told.brokers or self.info.brokers
-        self.info = ClusterInfo(told.cluster_id, told.controller_id, brokers, known)
-        return told._replace(topics={name: known[name] for name in told.topics})
+            self._refreshed_ms[name] = now_ms
+        # A broker that has just started may report no brokers; then the known ones are the best guess.
+        brokers = latest.brokers or self.info.brokers
+        self.info = ClusterInfo(latest.cluster_id, latest.controller_id, brokers, known)
+        return latest._replace(topics={name: known[name] for name in latest.topics})
 
     def topic(self, name: str, *, create: bool = False, wait_ms: float = 0) -> TopicInfo:
-        """A topic that exists. One that does not is refused, after wait_ms at the latest."""
+        """Metadata of a topic. Raises after wait_ms if the topic does not exist."""
         known = self.info.topics.get(name)
-        age_ms = self.clock.now_ms() - self._told_at.get(name, 0.0)
+        age_ms = self.clock.now_ms() - self._refreshed_ms.get(name, 0.0)
         if known is not None and not known.error_code and age_ms < self.settings.metadata_age_ms_max:
             return known
         backoff = self.backoff(wait_ms)
@@ -240,7 +238,7 @@ class Cluster:
                 raise problem
 
     def leader(self, partition: TopicPartition) -> PartitionInfo | None:
-        """What is known of a partition with a leader that is known too."""
+        """Metadata of a partition; None unless its leader is a known broker."""
         topic = self.info.topics.get(partition.topic)
         found = None if topic is None else topic.partitions.get(partition.partition)
         return found if found is not None and found.leader in self.info.brokers else None
@@ -251,7 +249,7 @@ class Cluster:
     def learn(
         self, partition: TopicPartition, leader: CurrentLeader, endpoints: Sequence[NodeEndpoint]
     ) -> bool:
-        """Take a hint of who leads now (KIP-951); whether it told anything new."""
+        """Apply the new leader that a response reports (KIP-951). Return whether it is news."""
         topic = self.info.topics.get(partition.topic)
         known = None if topic is None else topic.partitions.get(partition.partition)
         if topic is None or known is None or leader.leader_epoch <= known.leader_epoch:
@@ -277,15 +275,15 @@ def _metadata(make: Any, names: list[str] | None, create: bool) -> Any:
     return make.MetadataRequest(topics=topics, **fields)
 
 
-def _newer(known: TopicInfo | None, told: TopicInfo) -> TopicInfo:
-    """A broker may lag behind: a leader of an older epoch than one already known is not believed."""
-    if known is None or known.topic_id is None or known.topic_id != told.topic_id:
-        return told
+def _newer(known: TopicInfo | None, latest: TopicInfo) -> TopicInfo:
+    """Merge metadata. A broker may lag: a leader of an older epoch than the known one is ignored."""
+    if known is None or known.topic_id is None or known.topic_id != latest.topic_id:
+        return latest
     for index, before in known.partitions.items():
-        now = told.partitions.get(index)
+        now = latest.partitions.get(index)
         if now is not None and 0 <= now.leader_epoch < before.leader_epoch:
-            told.partitions[index] = before
-    return told
+            latest.partitions[index] = before
+    return latest
 
 
 def _none_of(addresses: Sequence[Address], errors: Sequence[ClientError]) -> Unreachable:

@@ -29,7 +29,7 @@ from penstock.wire import (
 )
 from penstock.wire.request import Request, through_kio
 
-from .buffer_pool import Spares
+from .buffer_pool import BufferPool
 from .errors import NotServed, refused
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Conversation:
         self._outgoing: list[bytes] = []
         self._pending: deque[Call[Any]] = deque()
         self._buffer = bytearray(BUFFER_BYTES)
-        self._spares = Spares()
+        self._buffers = BufferPool()
         self._filled = 0
         self._wanted = _LENGTH_BYTES
         """Bytes at which the first frame in the buffer is whole, or its length is known."""
@@ -140,13 +140,13 @@ class Conversation:
         """Where to receive into; tell `received` how much came."""
         if self._filled == len(self._buffer):
             # The length of a frame is believed a little at a time.
-            grown = self._spares.take_or_make(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
+            grown = self._buffers.take_or_make(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
             grown[: self._filled] = self._buffer
             self._buffer = grown
         return memoryview(self._buffer)[self._filled :]
 
     def received(self, count: int) -> list[Call[Any]]:
-        """So many bytes came; return the calls that are answered now."""
+        """Process received bytes; return the calls that are answered now."""
         self._filled += count
         if self._filled < self._wanted:
             return []
@@ -159,8 +159,8 @@ class Conversation:
         if not is_copied or wanted > len(self._buffer):
             # The replies keep slices of the old one.
             old, size = self._buffer, max(BUFFER_BYTES, len(rest), min(wanted, BELIEVED_BYTES))
-            self._buffer = self._spares.take_or_make(size)
-            self._spares.keep(old)
+            self._buffer = self._buffers.take_or_make(size)
+            self._buffers.keep(old)
         self._buffer[: len(rest)] = rest
         self._filled, self._wanted = len(rest), wanted or _LENGTH_BYTES
         answered = [self._answer(frame) for frame in frames]
@@ -201,7 +201,7 @@ class Conversation:
         self.is_ready = True
 
     def fail(self, error: Exception) -> None:
-        """The connection is over: nobody is to wait for an answer any more."""
+        """The connection has ended: fail all pending calls."""
         for call in self._pending:
             call.error = error
             call.is_done = True

@@ -3,7 +3,7 @@
 Each broker has one fetch at a time, for all the partitions that it leads and that are not waiting for anything; the
 next one is sent before the records of the last are handed out, so that broker and reader work side by side.
 A fetch is a long poll: the broker holds it until there is something or its time is over. What failed for a
-reason that passes is asked again, of whoever leads then. A position outside of the log is moved to the
+reason that passes is fetched again, from the current leader. A position outside of the log is moved to the
 start or the end, or raised, as the reader chose. No fetch sessions: a reader of some partitions would save little.
 
 Where a leader was replaced without all of its records (unclean election), a reader past the new end is told
@@ -92,7 +92,7 @@ class Consumer:
         settings: ConsumerSettings | None = None,
         on_reset: Callable[[TopicPartition, Offset, Offset], None] = lambda *_: None,
     ) -> None:
-        """on_reset is told the partition, the offset that was gone, and the one that takes its place."""
+        """`on_reset` gets the partition, the offset that no longer exists, and the new position."""
         self.settings = settings or ConsumerSettings()
         self._on_reset = on_reset
         self._cluster = cluster
@@ -108,7 +108,7 @@ class Consumer:
         return {partition: each.offset for partition, each in self._positions.items()}
 
     def drop(self, partition: TopicPartition) -> None:
-        """Read it no more; what is on its way is thrown away."""
+        """Stop reading a partition; responses in flight are dropped."""
         self._positions.pop(partition, None)
 
     def poll(self, wait_ms: float) -> list[Fetched]:
@@ -127,7 +127,7 @@ class Consumer:
 
     def _dispatch(self) -> None:
         if self._stale:
-            # Where nobody answers, the partitions come back here, until they have failed for too long.
+            # If no broker answers, the partitions are retried here until their timeout.
             with suppress(*NETWORK_ERRORS):
                 self._cluster.refresh(self._stale, timeout_ms=REFRESH_MS)
                 self._stale.clear()

@@ -1,4 +1,4 @@
-"""Whom to ask about a group or a transactional id: the broker that coordinates it; or every broker.
+"""Sends requests to the coordinator of a group or a transactional id, to a partition's leader, or to every broker.
 
 A coordinator is looked up for each call, since one that is asked seldom may have moved in between. Who answers
 that it is not the coordinator, or not yet, is asked again after a pause, looked up anew, until the call's
@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 class Answer(NamedTuple, Generic[T]):
     node_id: int
-    """Who answered."""
+    """The broker that answered."""
     reply: T
 
 
@@ -61,11 +61,11 @@ def find_coordinator(cluster: Cluster, kind: Kind, name: str, timeout_ms: float 
     backoff = cluster.backoff(timeout_ms)
     while True:
         reply = cluster.ask_any(request, backoff.left_ms)
-        told = reply.coordinators[0] if hasattr(reply, "coordinators") and reply.coordinators else reply
-        code = int(told.error_code)
+        answer = reply.coordinators[0] if hasattr(reply, "coordinators") and reply.coordinators else reply
+        code = int(answer.error_code)
         if not code:
-            return int(told.node_id)
-        problem = refused(f"coordinator of {kind} {name}", code, getattr(told, "error_message", None))
+            return int(answer.node_id)
+        problem = refused(f"coordinator of {kind} {name}", code, getattr(answer, "error_message", None))
         if code not in AGAIN:
             raise problem
         backoff.pause(problem)
@@ -131,7 +131,7 @@ def _ask_broker(
 def ask_leader(
     cluster: Cluster, partition: TopicPartition, request: Request[T], code_of: Callable[[T], int]
 ) -> T:
-    """Ask the leader of a partition, and look for another where it is not."""
+    """Send a request to the leader of a partition; refresh metadata and retry if it has moved."""
     backoff = cluster.backoff()
     topic = cluster.topic(partition.topic)
     if partition.partition not in topic.partitions:

@@ -1,23 +1,23 @@
-"""What goes wrong between a client and a cluster, and which of it is worth another try.
+"""Errors of the client, and which of them are retriable.
 
-Every message is one sentence for a person, and names the broker or the topic it is about.
+Every message is one sentence, and names the broker or the topic.
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
 
 
 class ClientError(KafkaError):
-    """Any failure of the client's."""
+    """Base of the client's errors."""
 
 
 class Unreachable(ClientError):
-    """No connection could be made."""
+    """A connection could not be made."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class ConnectionLost(ClientError):
-    """A connection ended under a request: whether the broker has acted on it is not known."""
+    """A connection ended during a request: the broker may or may not have executed it."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
@@ -27,27 +27,27 @@ class TimedOut(ClientError):
 
 
 class NotServed(ClientError):
-    """The broker has no version of an API that this client has too."""
+    """The broker and this client have no version of an API in common."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class BrokerRefused(ClientError):
-    """The broker understood, and said no; `code` is its reason."""
+    """The broker returned an error; `code` is its code."""
 
 
 class BrokerGone(BrokerRefused):
-    """The cluster has no such broker, or has it no more."""
+    """The cluster has no such broker, or no longer has it."""
 
 
 class OffsetGone(ClientError):
-    """A position is outside of its log, and the reader wants to know rather than start elsewhere."""
+    """A position is outside of its log, and the consumer is set not to reset it."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 NETWORK_ERRORS = (Unreachable, ConnectionLost, TimedOut)
-"""After one of these another broker, or the same one later, may answer."""
+"""After these, another broker may answer, or the same one later."""
 
 STALE_METADATA = frozenset(
     {
@@ -65,7 +65,7 @@ STALE_METADATA = frozenset(
         ErrorCode.NOT_CONTROLLER,
     }
 )
-"""Who leads has changed, or the broker does not know yet: look again, then ask again."""
+"""The leader has changed, or the broker does not know it yet: refresh metadata and retry."""
 
 RETRIABLE = STALE_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
@@ -83,7 +83,7 @@ RETRIABLE = STALE_METADATA | {
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
 }
-"""What Kafka's own clients try again: its RetriableException, in codes."""
+"""The codes of Kafka's RetriableException."""
 
 
 def error_name(code: int) -> str:
@@ -94,8 +94,8 @@ def error_name(code: int) -> str:
 
 
 def refused(what: str, code: int, message: str | None = None) -> BrokerRefused:
-    """A broker's answer as an exception: what was asked, the code's name, and its words where it has some."""
-    if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # of which Kafka's words are hard to read
+    """An error response as an exception: the subject, the broker's message if any, and the name of the code."""
+    if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Kafka's message for it is hard to read
         message = _plain(code)
     words = message.rstrip(".")
     text = words if words.lower().startswith(what.lower()) else f"{what}: {words}"
@@ -117,18 +117,18 @@ _PLAIN = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic allows",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than the topic wants",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "that is no name for a topic",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the name is not valid for a topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "access to the topic is not allowed",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this is not allowed on the cluster",
-    ErrorCode.INVALID_GROUP_ID: "that is no name for a group",
+    ErrorCode.INVALID_GROUP_ID: "the name is not valid for a group",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has live members",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "live members of the group are subscribed to the topic",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available at the moment",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading",
-    ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before is still being completed",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still being completed",
 }
 
 

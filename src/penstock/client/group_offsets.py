@@ -18,8 +18,8 @@ NAMES_MAX = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; after it they go by their ids, and then a
 topic that was deleted has no name any more."""
 
-NOBODY = -1
-"""The generation, or member epoch, of who commits for a group without being a member."""
+NO_MEMBER = -1
+"""The generation, or member epoch, of a commit from outside of the group."""
 
 END_OFFSETS_WAIT_MS = 5_000
 """How long to wait for leaders to tell where their partitions end, before the lag there is not known."""
@@ -37,7 +37,7 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Commi
     def build(make: Any) -> Any:
         if make.version >= 8:
             group = make.OffsetFetchRequestGroup(
-                group_id=group_id, member_id=None, member_epoch=NOBODY, topics=None
+                group_id=group_id, member_id=None, member_epoch=NO_MEMBER, topics=None
             )
             return make.OffsetFetchRequest(groups=(group,), require_stable=False)
         return make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
@@ -72,12 +72,12 @@ def _group(reply: Any) -> Any:
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """Set offsets of a group that has no members. The first partition that is refused is told."""
+    """Commit offsets of a group without members. Raises the first error of a partition."""
 
     def build(make: Any) -> Any:
         return make.OffsetCommitRequest(
             group_id=group_id,
-            generation_id_or_member_epoch=NOBODY,
+            generation_id_or_member_epoch=NO_MEMBER,
             member_id="",
             group_instance_id=None,
             retention_time=timedelta(milliseconds=-1),
@@ -101,7 +101,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
     request = through_kio(Api.OFFSET_COMMIT, build, version_max=NAMES_MAX)
     _, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _again)
     for partition, code in _codes(reply).items():
-        if code == ErrorCode.UNKNOWN_MEMBER_ID:  # how a group with members answers who is none of them
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:  # a group with members rejects others so
             raise refused(f"group {group_id}", ErrorCode.NON_EMPTY_GROUP)
         if code:
             raise refused(f"offset of group {group_id} for {partition}", code)
@@ -110,7 +110,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
 def delete_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, BrokerRefused | None]:
-    """Forget what a group has committed for partitions; why not, where it was refused."""
+    """Delete committed offsets of partitions; return the errors."""
     wanted = list(partitions)
 
     def build(make: Any) -> Any:
@@ -129,7 +129,7 @@ def delete_offsets(
 
     request = through_kio(Api.OFFSET_DELETE, build)
     _, reply = ask_coordinator(
-        cluster, Kind.GROUP, group_id, request, lambda told: int(told.error_code) or _again(told)
+        cluster, Kind.GROUP, group_id, request, lambda reply: int(reply.error_code) or _again(reply)
     )
     code = int(reply.error_code)
     if code:
@@ -168,7 +168,7 @@ def known_offsets(
     """Where partitions end, or an offset by another time: of those that are there and have a leader.
 
     A group may have committed for a topic that was deleted since, and a leader may be away: neither keeps the rest
-    from being told.
+    from being answer.
     """
     wanted = list(partitions)
     cluster.refresh({each.topic for each in wanted})

@@ -125,42 +125,42 @@ def _describe_consumer(cluster: Cluster, group_id: str) -> Group:
         ),
     )
     node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
-    told = _only(reply, group_id)
-    members = tuple(_consumer_member(each) for each in told.members)
+    described = _only(reply, group_id)
+    members = tuple(_consumer_member(each) for each in described.members)
     return Group(
         group_id,
         CONSUMER,
-        told.group_state,
+        described.group_state,
         PROTOCOL_TYPE,
-        told.assignor_name or None,
-        told.group_epoch,
-        told.assignment_epoch,
+        described.assignor_name or None,
+        described.group_epoch,
+        described.assignment_epoch,
         node_id,
         tuple(sorted(members)),
     )
 
 
-def _consumer_member(told: Any) -> GroupMember:
+def _consumer_member(described: Any) -> GroupMember:
     return GroupMember(
-        told.member_id,
-        told.instance_id,
-        told.client_id,
-        told.client_host,
-        told.rack_id,
-        told.member_epoch,
-        getattr(told, "member_type", None) == _CLASSIC_MEMBER,
-        tuple(told.subscribed_topic_names),
-        told.subscribed_topic_regex or None,
-        _partitions(told.assignment),
-        _partitions(told.target_assignment),
+        described.member_id,
+        described.instance_id,
+        described.client_id,
+        described.client_host,
+        described.rack_id,
+        described.member_epoch,
+        getattr(described, "member_type", None) == _CLASSIC_MEMBER,
+        tuple(described.subscribed_topic_names),
+        described.subscribed_topic_regex or None,
+        _partitions(described.assignment),
+        _partitions(described.target_assignment),
     )
 
 
-def _partitions(told: Any) -> tuple[TopicPartition, ...]:
+def _partitions(described: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
             TopicPartition(each.topic_name, partition)
-            for each in told.topic_partitions
+            for each in described.topic_partitions
             for partition in each.partitions
         )
     )
@@ -172,16 +172,18 @@ def _describe_classic(cluster: Cluster, group_id: str) -> Group:
         lambda make: make.DescribeGroupsRequest(groups=(group_id,), include_authorized_operations=False),
     )
     node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
-    told = _only(reply, group_id)
-    if told.group_state == DEAD:  # what DescribeGroups before version 6 says of a group that is not there
+    described = _only(reply, group_id)
+    if (
+        described.group_state == DEAD
+    ):  # what DescribeGroups before version 6 says of a group that is not there
         raise refused(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
-    members = tuple(_classic_member(each, told.protocol_type) for each in told.members)
+    members = tuple(_classic_member(each, described.protocol_type) for each in described.members)
     return Group(
         group_id,
         CLASSIC,
-        told.group_state,
-        told.protocol_type,
-        told.protocol_data or None,
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data or None,
         None,
         None,
         node_id,
@@ -189,25 +191,25 @@ def _describe_classic(cluster: Cluster, group_id: str) -> Group:
     )
 
 
-def _classic_member(told: Any, protocol_type: str) -> GroupMember:
+def _classic_member(described: Any, protocol_type: str) -> GroupMember:
     topics: tuple[str, ...] = ()
     assignment: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE:  # members of Connect, say, put something else into these bytes
         try:
-            topics = read_topics(told.member_metadata) if told.member_metadata else ()
-            assigned = read_assignment(told.member_assignment).assigned_partitions
+            topics = read_topics(described.member_metadata) if described.member_metadata else ()
+            assigned = read_assignment(described.member_assignment).assigned_partitions
             assignment = tuple(
                 sorted(TopicPartition(each.topic, n) for each in assigned for n in each.partitions)
             )
         except CorruptStruct as error:
             raise refused(
-                f"member {told.member_id}", ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)
+                f"member {described.member_id}", ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)
             ) from error
     return GroupMember(
-        told.member_id,
-        getattr(told, "group_instance_id", None),
-        told.client_id,
-        told.client_host,
+        described.member_id,
+        getattr(described, "group_instance_id", None),
+        described.client_id,
+        described.client_host,
         None,
         None,
         True,
@@ -226,7 +228,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
         Kind.GROUP,
         group_id,
         request,
-        lambda told: int(told.results[0].error_code) if told.results else 0,
+        lambda described: int(described.results[0].error_code) if described.results else 0,
     )
     if not reply.results:
         raise _left_out(group_id)
@@ -242,15 +244,15 @@ def _first_code(reply: Any) -> int:
 def _only(reply: Any, group_id: str) -> Any:
     if not reply.groups:
         raise _left_out(group_id)
-    told = reply.groups[0]
-    code = int(told.error_code)
+    described = reply.groups[0]
+    code = int(described.error_code)
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise refused(
             f"group {group_id}", code
         )  # in words of our own: Kafka's name the kind of group looked for
     if code:
-        raise refused(f"group {group_id}", code, getattr(told, "error_message", None))
-    return told
+        raise refused(f"group {group_id}", code, getattr(described, "error_message", None))
+    return described
 
 
 def _left_out(group_id: str) -> BrokerRefused:

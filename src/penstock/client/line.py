@@ -39,7 +39,7 @@ RECEIVE_BYTES = 64 * 1024
 
 
 class LineError(ClientError):
-    """The broker said `-ERR`; the message is its sentence. Or it said what nobody expects."""
+    """The broker replied `-ERR`, with this message, or sent an unexpected reply."""
 
 
 class Message:
@@ -301,7 +301,7 @@ class _Connection:
             searched = len(self._received)
             if searched > LINE_BYTES_MAX:
                 self.close()
-                raise LineError(f"{self._address} says a line without an end")
+                raise LineError(f"{self._address} sent a line without an end")
             self._receive()
         line = bytes(self._received[:end])
         del self._received[: end + 1]
@@ -322,7 +322,7 @@ class _Connection:
             data = self._socket.recv(RECEIVE_BYTES)
         except TimeoutError as error:
             self.close()
-            raise TimedOut(f"{self._address} says nothing") from error
+            raise TimedOut(f"{self._address} does not answer") from error
         except OSError as error:
             self.close()
             raise ConnectionLost(f"the connection to {self._address} is lost: {error}") from error

@@ -1,4 +1,4 @@
-"""Sockets around conversations: blocking, and several at once where a caller waits for whoever answers first.
+"""Sockets around conversations: blocking, and several at once if a caller waits for the first answer.
 
 `Link` and `Network` are what the rest of the client knows; a test has its own, without sockets.
 """

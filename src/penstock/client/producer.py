@@ -2,8 +2,8 @@
 
 Records gather in batches by partition. A batch leaves when it is full, when it has lingered, or at a flush; each
 broker has one request at a time, with what is ready for all the partitions it leads. While it is on its way the
-next one fills, so a busy producer waits for nobody. A batch that failed for a reason that passes (a leader
-moved, a connection broke) is sent again, to whoever leads then, until its delivery timeout; nothing of
+next one fills, so a busy producer does not wait. A batch that failed with a retriable error (a leader
+moved, a connection broke) is sent again, to the current leader, until its delivery timeout; nothing of
 its partition overtakes it. An idempotent producer has an id from the cluster and numbers its records, so that a
 broker tells a repetition from a new batch. A batch that a broker refuses for good ends the producer: what came
 after it would otherwise be in a log that lacks it.
@@ -41,7 +41,7 @@ from .produce_requests import (
 from .topology import TopicInfo
 
 UNKNOWN_TOPIC_WAIT_MS = 5_000
-"""For a topic that the broker creates because it was asked about: it says "unknown" first."""
+"""How long to wait for a topic that the broker creates on the first metadata request."""
 
 
 @dataclass(frozen=True)

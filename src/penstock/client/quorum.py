@@ -71,14 +71,14 @@ def describe_quorum(cluster: Cluster) -> Quorum:
     )
 
 
-def _replica(told: Any, listeners: tuple[Listener, ...] = ()) -> Replica:
-    directory: UUID | None = getattr(told, "replica_directory_id", None)
+def _replica(answer: Any, listeners: tuple[Listener, ...] = ()) -> Replica:
+    directory: UUID | None = getattr(answer, "replica_directory_id", None)
     return Replica(
-        told.replica_id,
+        answer.replica_id,
         None if directory is None else directory.bytes,
-        told.log_end_offset,
-        getattr(told, "last_fetch_timestamp", -1),
-        getattr(told, "last_caught_up_timestamp", -1),
+        answer.log_end_offset,
+        getattr(answer, "last_fetch_timestamp", -1),
+        getattr(answer, "last_caught_up_timestamp", -1),
         listeners,
     )
 
@@ -103,7 +103,7 @@ def add_voter(cluster: Cluster, voter_id: int, directory_id: Uuid, listeners: Se
 
 
 def remove_voter(cluster: Cluster, voter_id: int, directory_id: Uuid) -> None:
-    """Let a voter vote no more; returns when that is committed."""
+    """Remove a voter; return once the change is committed."""
 
     def build(make: Any) -> Any:
         return make.RemoveRaftVoterRequest(
@@ -121,7 +121,7 @@ def _change(cluster: Cluster, voter_id: int, request: Request[Any]) -> None:
     _check(f"voter {voter_id}", cluster.ask_controller(request, code_of))
 
 
-def _check(what: str, told: Any) -> None:
-    code = int(told.error_code)
+def _check(what: str, answer: Any) -> None:
+    code = int(answer.error_code)
     if code:
-        raise refused(what, code, getattr(told, "error_message", None))
+        raise refused(what, code, getattr(answer, "error_message", None))

@@ -25,7 +25,7 @@ PAGE_PARTITIONS: Final = 2000
 
 
 class Eligible(NamedTuple):
-    """Who may lead when nobody is in sync (KIP-966)."""
+    """Replicas that may lead if none is in sync (KIP-966)."""
 
     replicas: tuple[int, ...]
     last_known: tuple[int, ...]

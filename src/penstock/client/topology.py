@@ -1,4 +1,4 @@
-"""What Metadata tells: brokers, topics, and who leads their partitions."""
+"""Metadata responses: brokers, topics, partitions and leaders."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -55,8 +55,8 @@ def read_metadata(reply: Any) -> ClusterInfo:
     return ClusterInfo(getattr(reply, "cluster_id", None), reply.controller_id, brokers, topics)
 
 
-def _topic(told: Any) -> TopicInfo:
-    topic_id: UUID | None = getattr(told, "topic_id", None)
+def _topic(described: Any) -> TopicInfo:
+    topic_id: UUID | None = getattr(described, "topic_id", None)
     partitions = {
         each.partition_index: PartitionInfo(
             each.partition_index,
@@ -67,14 +67,14 @@ def _topic(told: Any) -> TopicInfo:
             tuple(getattr(each, "offline_replicas", ())),
             int(each.error_code),
         )
-        for each in told.partitions
+        for each in described.partitions
     }
     return TopicInfo(
-        told.name,
+        described.name,
         None if topic_id is None else topic_id.bytes,
-        told.is_internal,
+        described.is_internal,
         dict(sorted(partitions.items())),
-        int(told.error_code),
+        int(described.error_code),
     )
 
 

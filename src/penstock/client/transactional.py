@@ -98,7 +98,7 @@ def init_transactions(cluster: Cluster, transactional_id: str, timeout_ms: int) 
         ),
     )
     _, reply = ask_coordinator(
-        cluster, Kind.TRANSACTION, transactional_id, request, lambda told: int(told.error_code)
+        cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: int(reply.error_code)
     )
     code = int(reply.error_code)
     if code:
@@ -140,8 +140,8 @@ def _worst_of_partitions(reply: Any) -> int:
         for topic in reply.results_by_topic_v3_and_below
         for each in topic.results_by_partition
     ]
-    told = [code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return told[0] if told else max(codes, default=0)
+    failed = [code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return failed[0] if failed else max(codes, default=0)
 
 
 def end_transactions(
@@ -167,7 +167,7 @@ def end_transactions(
         )
 
     replies = ask_coordinators(
-        cluster, {name: request(each) for name, each in wanted.items()}, lambda told: int(told.error_code)
+        cluster, {name: request(each) for name, each in wanted.items()}, lambda reply: int(reply.error_code)
     )
     gone: dict[OpenTransaction, ErrorCode] = {}
     for name, reply in replies.items():
@@ -193,13 +193,13 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
     replies = ask_coordinators(
         cluster,
         {name: request(name) for name in transactional_ids},
-        lambda told: told[0].code if told else int(ErrorCode.UNKNOWN_SERVER_ERROR),
+        lambda answer: answer[0].code if answer else int(ErrorCode.UNKNOWN_SERVER_ERROR),
     )
     found = {}
-    for name, told in replies.items():
-        code = told[0].code if told else int(ErrorCode.UNKNOWN_SERVER_ERROR)
+    for name, answer in replies.items():
+        code = answer[0].code if answer else int(ErrorCode.UNKNOWN_SERVER_ERROR)
         if not code:
-            found[name] = told[0].transaction
+            found[name] = answer[0].transaction
         elif code not in GONE:
             raise refused(f"transactional id {name}", code)
     return found
@@ -257,12 +257,12 @@ def _find_all(cluster: Cluster, names: Sequence[str], timeout_ms: float) -> dict
             return found
         reply = cluster.ask_any(_find_request(left), backoff.left_ms)
         problem: ClientError | None = None
-        for told in reply.coordinators:
-            code = int(told.error_code)
+        for answer in reply.coordinators:
+            code = int(answer.error_code)
             if not code:
-                found[told.key] = told.node_id
+                found[answer.key] = answer.node_id
                 continue
-            problem = refused(f"coordinator of transactional id {told.key}", code, told.error_message)
+            problem = refused(f"coordinator of transactional id {answer.key}", code, answer.error_message)
             if code not in AGAIN:
                 raise problem
         if problem is None and not reply.coordinators:

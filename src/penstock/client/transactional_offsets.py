@@ -18,8 +18,8 @@ from .transactional import OpenTransaction
 
 COMMIT_ADDS_GROUP: Final = 5
 """The version of TxnOffsetCommit with which a group joins the transaction by itself."""
-NOBODY: Final = -1
-"""The generation of who commits for a group without being a member."""
+NO_MEMBER: Final = -1
+"""The generation of a commit from outside of the group."""
 
 
 def commit_in_transaction(
@@ -44,7 +44,7 @@ def commit_in_transaction(
             group_id=group_id,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.epoch,
-            generation_id=NOBODY,
+            generation_id=NO_MEMBER,
             member_id="",
             group_instance_id=None,
             topics=tuple(
@@ -92,7 +92,7 @@ def _join(cluster: Cluster, transaction: OpenTransaction, group_id: str) -> None
         ),
     )
     _, reply = ask_coordinator(
-        cluster, Kind.TRANSACTION, transaction.transactional_id, request, lambda told: int(told.error_code)
+        cluster, Kind.TRANSACTION, transaction.transactional_id, request, lambda reply: int(reply.error_code)
     )
     code = int(reply.error_code)
     if code:

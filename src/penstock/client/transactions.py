@@ -2,7 +2,7 @@
 
 A transaction is open in two places: its coordinator knows the transactional id and the partitions that belong
 to it, and each of these partitions knows the producer and the offset at which it began. One that is open in a
-partition, and of which no coordinator knows, hangs: nobody will ever end it, and consumers that read committed
+partition, and of which no coordinator knows, hangs: it will never end, and consumers that read committed
 records wait there for ever. Two ways end a transaction from outside:
 
     terminate     by its transactional id: a new producer takes the id over, so the coordinator aborts
@@ -95,7 +95,7 @@ def list_transactions(cluster: Cluster, filters: Filters = Filters()) -> list[Li
         version_min=version_min,
     )
     found = []
-    for node_id, reply in ask_brokers(cluster, request, lambda told: int(told.error_code), "transactions"):
+    for node_id, reply in ask_brokers(cluster, request, lambda reply: int(reply.error_code), "transactions"):
         if reply.unknown_state_filters:
             raise BrokerRefused(f"{reply.unknown_state_filters[0]!r} is no state of a transaction")
         found += [
@@ -128,17 +128,17 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
             transactional_ids=(transactional_id,)
         ),
     )
-    # Read by hand: kio takes no time before 1970, and -1 is how "none is open" is told.
+    # Parsed here: kio rejects times before 1970, and -1 means that no transaction is open.
     request = Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, read_described)
-    node_id, told = ask_coordinator(
+    node_id, answer = ask_coordinator(
         cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: reply[0].code if reply else 0
     )
     what = f"transactional id {transactional_id}"
-    if not told:
+    if not answer:
         raise refused(what, ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its reply")
-    if told[0].code:
-        raise refused(what, told[0].code)
-    return told[0].transaction._replace(coordinator=node_id)
+    if answer[0].code:
+        raise refused(what, answer[0].code)
+    return answer[0].transaction._replace(coordinator=node_id)
 
 
 def read_described(body: memoryview, version: int) -> list[_Described]:
@@ -202,7 +202,7 @@ def terminate(cluster: Cluster, transaction: Transaction) -> None:
         Kind.TRANSACTION,
         transaction.transactional_id,
         through_kio(Api.INIT_PRODUCER_ID, build),
-        lambda told: int(told.error_code),
+        lambda reply: int(reply.error_code),
     )
     code = int(reply.error_code)
     if code:
@@ -219,10 +219,10 @@ def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[Part
     def code_of(reply: Any) -> int:
         return int(_partition_of(reply, partition).error_code)
 
-    told = _partition_of(ask_leader(cluster, partition, request, code_of), partition)
-    if int(told.error_code):
-        raise refused(f"producers of {partition}", int(told.error_code), told.error_message)
-    return _producers(told)
+    answer = _partition_of(ask_leader(cluster, partition, request, code_of), partition)
+    if int(answer.error_code):
+        raise refused(f"producers of {partition}", int(answer.error_code), answer.error_message)
+    return _producers(answer)
 
 
 def _producers_request(partitions: Sequence[TopicPartition]) -> Request[Any]:
@@ -240,7 +240,7 @@ def _producers_request(partitions: Sequence[TopicPartition]) -> Request[Any]:
     )
 
 
-def _producers(told: Any) -> list[PartitionProducer]:
+def _producers(answer: Any) -> list[PartitionProducer]:
     return sorted(
         PartitionProducer(
             each.producer_id,
@@ -250,7 +250,7 @@ def _producers(told: Any) -> list[PartitionProducer]:
             each.coordinator_epoch,
             each.current_txn_start_offset,
         )
-        for each in told.active_producers
+        for each in answer.active_producers
     )
 
 
@@ -274,7 +274,7 @@ def write_abort(cluster: Cluster, partition: TopicPartition, producer: Partition
             producer_epoch=producer.epoch,
             transaction_result=False,
             topics=(topic,),
-            # The epoch of a coordinator that is not known: the first, which fences nobody out.
+            # The coordinator epoch is unknown: 0 fences no coordinator.
             coordinator_epoch=max(0, producer.coordinator_epoch),
             transaction_version=0,
         )
@@ -294,7 +294,7 @@ class Hanging(NamedTuple):
     partition: TopicPartition
     producer: PartitionProducer
     transactional_id: str | None
-    """Who the producer id belongs to, where a coordinator knows."""
+    """The transactional id of the producer id, if a coordinator knows it."""
 
 
 def find_hanging(
@@ -341,7 +341,7 @@ def find_hanging(
 def _all_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], on_error: Callable[[Exception], None]
 ) -> dict[TopicPartition, list[PartitionProducer]]:
-    """Of partitions that have a leader; what a leader refuses is told, and does not keep the rest."""
+    """Producers of partitions that have a leader. An error of one leader is reported, and the rest continues."""
     by_leader: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
         leader = cluster.leader(partition)
@@ -355,9 +355,11 @@ def _all_producers(
             batch = led[start : start + PRODUCERS_BATCH]
             reply = cluster.ask_node(node_id, _producers_request(batch))
             for partition in batch:
-                told = _partition_of(reply, partition)
-                if int(told.error_code):
-                    on_error(refused(f"producers of {partition}", int(told.error_code), told.error_message))
+                answer = _partition_of(reply, partition)
+                if int(answer.error_code):
+                    on_error(
+                        refused(f"producers of {partition}", int(answer.error_code), answer.error_message)
+                    )
                 else:
-                    found[partition] = _producers(told)
+                    found[partition] = _producers(answer)
     return found

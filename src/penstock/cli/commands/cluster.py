@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import cluster_nodes as nodes
-from penstock.cli.cluster_nodes import ClusterOptions, Layout
+from penstock.cli.cluster_nodes import BROKERS_MAX, ClusterOptions, Layout
 from penstock.cli.cluster_status import look, show, summary
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import Json, parse_pairs
@@ -26,8 +26,6 @@ from penstock.cli.output import Refused, print_json, print_json_line
 DATA_DEFAULT = Path("penstock-cluster")
 BASE_PORT_DEFAULT = 9092
 BROKERS_DEFAULT = 3
-BROKERS_MAX = 32
-"""Processes of one machine."""
 app = command_group(
     """Run a cluster on this machine, each node a process.
 

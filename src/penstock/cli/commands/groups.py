@@ -16,9 +16,9 @@ from penstock.client import groups as client
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
-from penstock.client.group_silence import silence
 from penstock.client.offsets import EARLIEST
 from penstock.client.settings import ClientSettings
+from penstock.client.unlisted_groups import unlisted_partitions
 from penstock.coordinator.transactions.requests import GROUP_TOPIC
 
 app = command_group(
@@ -215,13 +215,13 @@ def _check_words(words: list[str], known: tuple[str, ...], what: str) -> None:
 
 def _say_what_is_missing(cluster: Cluster) -> int:
     """A list without the groups of a coordinator that is out of order is not the whole list."""
-    found = silence(cluster)
+    found = unlisted_partitions(cluster)
     if not found.partitions:
         return 0
     numbers = ", ".join(str(each) for each in found.partitions)
     codes = ", ".join(dict.fromkeys(each.name for each in found.partitions.values()))
     complain(
-        f"groups of {len(found.partitions)} of {found.of} partitions of {GROUP_TOPIC} are not told "
+        f"groups of {len(found.partitions)} of {found.of} partitions of {GROUP_TOPIC} cannot be listed "
         f"({numbers}): {codes}. The broker's log says why"
     )
     return EXIT_CANNOT

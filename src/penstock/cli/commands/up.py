@@ -9,13 +9,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.base.settings import BadSetting
-from penstock.cli.cluster_nodes import HOST, ClusterOptions
-from penstock.cli.commands.cluster import BROKERS_MAX, start
-from penstock.cli.connecting import parse_pairs
+from penstock.cli.cluster_nodes import BROKERS_MAX, HOST, ClusterOptions
 from penstock.cli.output import Refused
 from penstock.cli.up import Flags, up
-from penstock.server.listeners import parse_address
 
 DATA_DEFAULT = "./penstock-data"
 KAFKA_PORT = 9092
@@ -115,6 +111,11 @@ def up_brokers(
     settings: Sequence[str],
 ) -> int:
     """Run a cluster: the first broker listens at `--kafka`, the others on the ports after it."""
+    from penstock.base.settings import BadSetting  # noqa: PLC0415  # only with --brokers: they are slow to load
+    from penstock.cli.commands.cluster import start  # noqa: PLC0415
+    from penstock.cli.connecting import parse_pairs  # noqa: PLC0415
+    from penstock.server.listeners import parse_address  # noqa: PLC0415
+
     for flag in ("--http", "--line"):
         if places[flag] not in (None, "off"):
             raise Refused(

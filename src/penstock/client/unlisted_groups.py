@@ -1,9 +1,8 @@
-"""Which groups nobody can tell of.
+"""Finds partitions of `__consumer_offsets` whose groups cannot be listed.
 
-A broker leaves the groups of a partition of `__consumer_offsets` that it cannot read out of its list without a word:
-the protocol has no place for one. But it does say so to whoever asks about a group of that partition, and it says the
-same of every group there, whether there is one of that name or not. So one name of each partition is made up, and
-asked about.
+ListGroups leaves out the groups of a partition that the broker cannot read, without an error. But DescribeGroups
+returns the error for every group id of that partition, even if no such group exists. So one made-up group id per
+partition is described.
 """
 
 from itertools import count
@@ -19,33 +18,33 @@ from .cluster import Cluster
 from .coordinators import AGAIN
 
 
-class Silence(NamedTuple):
-    """The partitions whose groups are not told, and why not."""
+class UnlistedPartitions(NamedTuple):
+    """Partitions whose groups cannot be listed, with the errors."""
 
     partitions: dict[int, ErrorCode]
     of: int
-    """How many partitions there are in all."""
+    """The number of partitions of the topic."""
 
 
-def silence(cluster: Cluster) -> Silence:
+def unlisted_partitions(cluster: Cluster) -> UnlistedPartitions:
     topic = cluster.refresh([GROUP_TOPIC]).topics.get(GROUP_TOPIC)
     if topic is None or topic.error_code:
-        return Silence({}, 0)  # no group has ever been there
+        return UnlistedPartitions({}, 0)  # there has never been a group
     names = _a_name_for_each(len(topic.partitions))
-    silent: dict[int, ErrorCode] = {}
+    errors: dict[int, ErrorCode] = {}
     by_leader: dict[int, list[int]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader in cluster.info.brokers:
             by_leader.setdefault(partition.leader, []).append(number)
         else:
-            silent[number] = ErrorCode.LEADER_NOT_AVAILABLE
+            errors[number] = ErrorCode.LEADER_NOT_AVAILABLE
     for leader, numbers in by_leader.items():
         request = _about(tuple(names[number] for number in numbers))
-        for told in cluster.ask_node(leader, request).groups:
-            code = int(told.error_code)
+        for described in cluster.ask_node(leader, request).groups:
+            code = int(described.error_code)
             if code in AGAIN:
-                silent[partition_for(told.group_id, len(names))] = ErrorCode(code)
-    return Silence(dict(sorted(silent.items())), len(names))
+                errors[partition_for(described.group_id, len(names))] = ErrorCode(code)
+    return UnlistedPartitions(dict(sorted(errors.items())), len(names))
 
 
 def _about(names: tuple[str, ...]) -> Request[Any]:
